@@ -1,0 +1,1 @@
+//! The Kubernetes objects the agent reads and writes, as lean types, and how they are decoded

@@ -1,0 +1,2 @@
+//! The Kubernetes node agent.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Logs in the kubelet's formats, with verbosity that changes at run time

@@ -1,0 +1,1 @@
+//! A metrics registry and the Prometheus text format

@@ -1,0 +1,1 @@
+//! The endpoints of the node: health, read-only and administration

@@ -1,0 +1,1 @@
+//! A private containerd, images built offline, and waiting for conditions
