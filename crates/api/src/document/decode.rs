@@ -1,0 +1,365 @@
+//! From a tree to types, through serde: whatever the types skip is an unknown field, and every error says where.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{
+    self, Deserialize, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
+};
+
+use super::{Node, Path, Place, Problem, Value};
+
+/// A value that does not fit its field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub Problem);
+
+/// Decodes a tree. The second part of the answer names the fields that the type does not know; they are ignored.
+pub fn decode<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<(T, Vec<Problem>), DecodeError> {
+    let unknown = RefCell::new(Vec::new());
+    let decoder = Decoder { node, path: &Path::Root, unknown: &unknown };
+    match T::deserialize(decoder) {
+        Ok(value) => Ok((value, unknown.into_inner())),
+        Err(error) => Err(DecodeError(error.into_problem(node))),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Decoder<'de, 'p> {
+    node: &'de Node,
+    path: &'p Path<'p>,
+    unknown: &'p RefCell<Vec<Problem>>,
+}
+
+/// An error on its way out: the innermost decoder that sees it says where it happened.
+#[derive(Debug)]
+struct Error {
+    message: String,
+    place: Option<(Place, String)>,
+}
+
+impl Error {
+    fn into_problem(self, root: &Node) -> Problem {
+        let (place, path) = self.place.unwrap_or_else(|| (root.place.clone(), String::new()));
+        Problem { place, path, message: self.message }
+    }
+}
+
+impl<'de> Decoder<'de, '_> {
+    fn locate<T>(self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| match error.place {
+            Some(_) => error,
+            None => Error { place: Some((self.node.place.clone(), self.path.to_string())), ..error },
+        })
+    }
+
+    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Int(value) => match (i64::try_from(*value), u64::try_from(*value)) {
+                (Ok(signed), _) => visitor.visit_i64(signed),
+                (Err(_), Ok(unsigned)) => visitor.visit_u64(unsigned),
+                (Err(_), Err(_)) => visitor.visit_i128(*value),
+            },
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::List(items) => visitor.visit_seq(Items { parent: self, items: items.iter().enumerate() }),
+            Value::Map(fields) => {
+                visitor.visit_map(Fields { parent: self, fields: fields.iter(), next: None })
+            }
+        }
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.locate(self.visit(visitor))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.locate(visitor.visit_newtype_struct(self))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.locate(visitor.visit_enum(Variant { decoder: self }))
+    }
+
+    /// serde would take a list for a struct's fields in order; nobody writes that, and Kubernetes does not read it.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::List(_) => self.locate(Err(de::Error::invalid_type(Unexpected::Seq, &visitor))),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.unknown.borrow_mut().push(Problem {
+            place: self.node.place.clone(),
+            path: self.path.to_string(),
+            message: "unknown field".into(),
+        });
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        tuple tuple_struct map identifier
+    }
+}
+
+struct Items<'de, 'p> {
+    parent: Decoder<'de, 'p>,
+    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        let Some((index, node)) = self.items.next() else { return Ok(None) };
+        let path = Path::Index(self.parent.path, index);
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        decoder.locate(seed.deserialize(decoder)).map(Some)
+    }
+}
+
+struct Fields<'de, 'p> {
+    parent: Decoder<'de, 'p>,
+    fields: std::collections::btree_map::Iter<'de, Box<str>, Node>,
+    next: Option<(&'de str, &'de Node)>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de, '_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        // A null is as good as an absent field to Kubernetes, whatever the field's type.
+        let Some((name, node)) = self.fields.by_ref().find(|(_, node)| node.value != Value::Null) else {
+            return Ok(None);
+        };
+        self.next = Some((name, node));
+        let path = Path::Field(self.parent.path, name);
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        decoder.locate(seed.deserialize(de::value::BorrowedStrDeserializer::new(name))).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        let Some((name, node)) = self.next.take() else {
+            return Err(de::Error::custom("a value before its key"));
+        };
+        let path = Path::Field(self.parent.path, name);
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        decoder.locate(seed.deserialize(decoder))
+    }
+}
+
+struct Variant<'de, 'p> {
+    decoder: Decoder<'de, 'p>,
+}
+
+impl<'de, 'p> EnumAccess<'de> for Variant<'de, 'p> {
+    type Error = Error;
+    type Variant = Unit;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Unit), Error> {
+        match &self.decoder.node.value {
+            Value::Text(text) => {
+                let name: de::value::StrDeserializer<'_, Error> = text.as_ref().into_deserializer();
+                Ok((seed.deserialize(name)?, Unit))
+            }
+            other => Err(de::Error::custom(format_args!("expected text, found {}", other.kind()))),
+        }
+    }
+}
+
+/// Our enums have no data: Kubernetes writes closed sets as text.
+struct Unit;
+
+impl<'de> VariantAccess<'de> for Unit {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Error> {
+        Err(de::Error::custom("expected text"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Error> {
+        Err(de::Error::custom("expected text"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Error> {
+        Err(de::Error::custom("expected text"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl de::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Error {
+        Error { message: message.to_string(), place: None }
+    }
+
+    /// Says the kind that was found but not the value: a field put in the wrong place may hold a secret.
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        let found = match found {
+            Unexpected::Bool(_) => "a boolean",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
+            Unexpected::Float(_) => "a number with a fraction",
+            Unexpected::Char(_) | Unexpected::Str(_) => "text",
+            Unexpected::Unit | Unexpected::Option => "nothing",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "a mapping",
+            _ => "something else",
+        };
+        Error::custom(format_args!("expected {}, found {found}", in_words(expected)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        let expected = in_words(expected);
+        match found {
+            Unexpected::Unsigned(value) => Error::custom(format_args!("expected {expected}, found {value}")),
+            Unexpected::Signed(value) => Error::custom(format_args!("expected {expected}, found {value}")),
+            other => Error::invalid_type(other, &expected.as_str()),
+        }
+    }
+}
+
+/// serde names Rust's types; a person who writes a file knows other words.
+fn in_words(expected: &dyn Expected) -> String {
+    let name = expected.to_string();
+    match name.as_str() {
+        "i8" | "i16" | "u8" | "u16" => "a whole number that fits the field".into(),
+        "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "i64" => format!("a whole number from {} to {}", i64::MIN, i64::MAX),
+        "u64" => format!("a whole number from 0 to {}", u64::MAX),
+        "f32" | "f64" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" | "a borrowed string" | "a character" => "text".into(),
+        "a sequence" => "a list".into(),
+        "a map" => "a mapping".into(),
+        name if name.starts_with("struct ") => "a mapping".into(),
+        name => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::document::{Limits, parse};
+
+    #[derive(Debug, Deserialize, Default, PartialEq)]
+    #[serde(default)]
+    struct Sample {
+        count: i32,
+        ratio: Option<f64>,
+        enabled: bool,
+        name: String,
+        list: Vec<Inner>,
+        map: BTreeMap<String, bool>,
+    }
+
+    #[derive(Debug, Deserialize, Default, PartialEq)]
+    #[serde(default)]
+    struct Inner {
+        port: u16,
+    }
+
+    fn read(text: &str) -> Result<(Sample, Vec<String>), String> {
+        let (node, _) = parse("f", text, Limits::MANIFEST).unwrap();
+        match decode(&node) {
+            Ok((value, unknown)) => Ok((value, unknown.iter().map(Problem::to_string).collect())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_document_becomes_a_type_and_nulls_are_as_if_absent() {
+        let (sample, unknown) =
+            read("count: 3\nratio: 1\nenabled: yes\nname: null\nlist: [{port: 1}]\nmap: {a: on}\n").unwrap();
+        let expected = Sample {
+            count: 3,
+            ratio: Some(1.0),
+            enabled: true,
+            name: String::new(),
+            list: vec![Inner { port: 1 }],
+            map: BTreeMap::from([("a".into(), true)]),
+        };
+        assert_eq!((sample, unknown), (expected, vec![]));
+    }
+
+    #[test]
+    fn every_unknown_field_is_named_with_its_line_and_path() {
+        let (_, unknown) = read("cuont: 3\nlist:\n- port: 1\n  prot: TCP\n").unwrap();
+        assert_eq!(unknown, ["f:1: cuont: unknown field", "f:4: list[0].prot: unknown field"]);
+    }
+
+    #[test]
+    fn a_mistyped_field_is_an_error_that_says_what_is_accepted_and_not_what_was_written() {
+        for (text, expected) in [
+            (
+                "count: abc\n",
+                "f:1: count: expected a whole number from -2147483648 to 2147483647, found text",
+            ),
+            (
+                "count: 3000000000\n",
+                "f:1: count: expected a whole number from -2147483648 to 2147483647, found 3000000000",
+            ),
+            (
+                "count: 1.5\n",
+                "f:1: count: expected a whole number from -2147483648 to 2147483647, found a number with a fraction",
+            ),
+            ("enabled: 1\n", "f:1: enabled: expected true or false, found a whole number"),
+            ("name: 5\n", "f:1: name: expected text, found a whole number"),
+            ("name: [5]\n", "f:1: name: expected text, found a list"),
+            ("list: 5\n", "f:1: list: expected a list, found a whole number"),
+            ("list:\n- 5\n", "f:2: list[0]: expected a mapping, found a whole number"),
+            (
+                "list:\n- port: x\n",
+                "f:2: list[0].port: expected a whole number that fits the field, found text",
+            ),
+            ("map:\n  a: x\n", "f:2: map.a: expected true or false, found text"),
+            ("- 1\n", "f:1: expected a mapping, found a list"),
+        ] {
+            assert_eq!(read(text).unwrap_err(), expected, "{text:?}");
+        }
+    }
+}

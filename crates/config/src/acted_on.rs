@@ -1,0 +1,64 @@
+//! Which fields and flags the agent acts on so far. What is set and not listed here is named in one warning at
+//! start: accepted, but never silently. An issue that makes a field work adds it here.
+
+use crablet_api::document::{Node, Path, Value};
+
+use crate::defaults::DEFAULT_SOURCE;
+
+/// Fields of the configuration, by path; what is below a listed one counts as listed.
+const FIELDS: &[&str] = &[
+    "apiVersion",
+    "kind",
+    "containerRuntimeEndpoint",
+    "failCgroupV1",
+    "failSwapOn",
+    "featureGates",
+    "healthzBindAddress",
+    "healthzPort",
+    "logging.format",
+    "logging.verbosity",
+    "logging.vmodule",
+    "readOnlyPort",
+    "address",
+];
+
+/// Flags that are not fields.
+const FLAGS: &[&str] =
+    &["config", "config-dir", "exit-on-lock-contention", "lock-file", "root-dir", "version"];
+
+/// Whether the agent acts on the field at a path.
+pub(crate) fn field(path: &str) -> bool {
+    FIELDS.iter().any(|field| {
+        path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    })
+}
+
+/// The fields and flags that somebody set and the agent does not act on.
+pub(crate) fn missing(configuration: &Node, flags: &Node) -> Vec<String> {
+    let mut missing = Vec::new();
+    collect(configuration, Path::Root, &mut missing);
+    if let Value::Map(fields) = &flags.value {
+        missing.extend(
+            fields.keys().filter(|name| !FLAGS.contains(&name.as_ref())).map(|name| format!("--{name}")),
+        );
+    }
+    missing
+}
+
+fn collect(node: &Node, path: Path<'_>, missing: &mut Vec<String>) {
+    match &node.value {
+        // Down to the fields that the list above speaks of, and no further.
+        Value::Map(fields) if matches!(path, Path::Root) || has_listed_parts(&path.to_string()) => {
+            for (name, node) in fields {
+                collect(node, Path::Field(&path, name), missing);
+            }
+        }
+        _ if node.place.source.as_ref() == DEFAULT_SOURCE => {}
+        _ if field(&path.to_string()) => {}
+        _ => missing.push(path.to_string()),
+    }
+}
+
+fn has_listed_parts(path: &str) -> bool {
+    FIELDS.iter().any(|field| field.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
+}

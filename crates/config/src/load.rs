@@ -1,0 +1,392 @@
+//! From files and flags to the configuration in force.
+//!
+//! The order is Kubernetes': the `--config` file, then each `*.conf` of `--config-dir` laid over it, then the flags;
+//! then it is decoded, completed with defaults, and checked. Everything that is wrong is reported at once, with the
+//! place it was written at.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crablet_api::document::{self, Limits, Node, ParseError, Place, Problem, Value};
+
+use crate::acted_on;
+use crate::defaults;
+use crate::flags::{self, Flag, Kind, KubeletFlags, Target};
+use crate::gates::{FeatureGates, GateError, Stage};
+use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration};
+use crate::validate::{self, Invalid};
+
+/// The configuration in force, and what it was made of.
+#[derive(Debug, Clone)]
+pub struct Effective {
+    /// The configuration.
+    pub configuration: KubeletConfiguration,
+    /// What only flags can say.
+    pub flags: KubeletFlags,
+    /// Which features are on.
+    pub gates: FeatureGates,
+    /// What is doubtful, though it does not stop the agent.
+    pub warnings: Vec<String>,
+    /// The fields and flags that are set and that the agent does not act on yet.
+    pub not_acted_on: Vec<String>,
+    /// What somebody set, and where.
+    pub(crate) tree: Node,
+}
+
+/// A flag as it was given: once for each time, in order.
+pub type GivenFlag<'a> = (&'static Flag, &'a str);
+
+/// Everything that is wrong with files and flags.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.join("\n"))]
+pub struct ConfigError {
+    /// One line for each problem.
+    pub problems: Vec<String>,
+}
+
+/// Puts the configuration together.
+pub fn load(given: &[GivenFlag<'_>]) -> Result<Effective, ConfigError> {
+    let mut loader = Loader { problems: Vec::new(), warnings: Vec::new() };
+    let given = group(given);
+    loader.deprecated(&given);
+    let flags_tree = loader.own_flags(&given);
+    let flags: KubeletFlags = loader.decode(&flags_tree).unwrap_or_default();
+
+    let mut tree = loader.files(&flags);
+    defaults::drop_zeros(&mut tree);
+    loader.lay_flags_over(&mut tree, &given);
+    loader.stop_on_problems()?;
+
+    let mut configuration: KubeletConfiguration = loader.decode(&tree).unwrap_or_default();
+    loader.stop_on_problems()?;
+    let (gates, gate_errors) = FeatureGates::from_settings(&configuration.feature_gates);
+    loader.gates(&gate_errors, &configuration, &tree);
+    defaults::complete(&mut configuration, &tree, &gates);
+    loader.invalid(validate::flags(&flags), &flags_tree);
+    loader.invalid(validate::configuration(&configuration, &gates), &tree);
+    loader.doubts(&configuration, &tree);
+    loader.stop_on_problems()?;
+
+    let not_acted_on = acted_on::missing(&tree, &flags_tree);
+    Ok(Effective { configuration, flags, gates, warnings: loader.warnings, not_acted_on, tree })
+}
+
+struct Loader {
+    problems: Vec<String>,
+    warnings: Vec<String>,
+}
+
+type Grouped<'a> = Vec<(&'static Flag, Vec<&'a str>)>;
+
+/// The texts of each flag, by flag, in the order of first mention.
+fn group<'a>(given: &[GivenFlag<'a>]) -> Grouped<'a> {
+    let mut grouped: Grouped<'a> = Vec::new();
+    for (flag, text) in given {
+        match grouped.iter_mut().find(|(known, _)| known.name == flag.name) {
+            Some((_, texts)) => texts.push(text),
+            None => grouped.push((flag, vec![text])),
+        }
+    }
+    grouped
+}
+
+impl Loader {
+    fn stop_on_problems(&mut self) -> Result<(), ConfigError> {
+        match std::mem::take(&mut self.problems) {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(ConfigError { problems }),
+        }
+    }
+
+    fn deprecated(&mut self, given: &Grouped<'_>) {
+        for (flag, _) in given.iter().filter(|(flag, _)| flag.deprecated) {
+            self.warnings.push(match flag.target {
+                Target::Configuration(path) => {
+                    format!(
+                        "--{}: is deprecated; set {} in the file of --config instead",
+                        flag.name,
+                        path.join(".")
+                    )
+                }
+                Target::Flags => format!("--{}: is deprecated", flag.name),
+                Target::Nothing => format!("--{}: is deprecated and has no effect", flag.name),
+            });
+        }
+    }
+
+    fn own_flags(&mut self, given: &Grouped<'_>) -> Node {
+        let mut tree = empty("flags");
+        for (flag, texts) in given {
+            let Target::Flags = flag.target else { continue };
+            match flags::node(flag, texts, None) {
+                Ok(Some(node)) => tree.set(&[flag.name], node),
+                Ok(None) => {}
+                Err(problem) => self.problems.push(problem.to_string()),
+            }
+        }
+        tree
+    }
+
+    fn lay_flags_over(&mut self, tree: &mut Node, given: &Grouped<'_>) {
+        for (flag, texts) in given {
+            let path = match flag.target {
+                Target::Configuration(path) => path,
+                Target::Flags => continue,
+                // It has no effect, but a value of the wrong kind is refused all the same.
+                Target::Nothing => &[],
+            };
+            match flags::node(flag, texts, tree.at(path)) {
+                Ok(Some(_)) if path.is_empty() => {}
+                // Gates of the file stay unless the flag names them; any other map is replaced as a whole.
+                Ok(Some(node)) if flag.kind == Kind::BoolMap => tree.set(path, node),
+                Ok(Some(node)) => {
+                    tree.set(path, Node { value: Value::Null, place: node.place.clone() });
+                    tree.set(path, node);
+                }
+                Ok(None) => {}
+                Err(problem) => self.problems.push(problem.to_string()),
+            }
+        }
+    }
+
+    fn files(&mut self, flags: &KubeletFlags) -> Node {
+        let mut tree = empty(defaults::DEFAULT_SOURCE);
+        if !flags.config.is_empty()
+            && let Some(mut file) = self.file(Path::new(flags.config.as_ref()))
+        {
+            defaults::drop_zeros(&mut file);
+            defaults::complete_file(&mut file);
+            resolve_relative_paths(&mut file, Path::new(flags.config.as_ref()));
+            tree = file;
+        }
+        if !flags.config_dir.is_empty() {
+            for path in self.drop_ins(Path::new(flags.config_dir.as_ref())) {
+                if let Some(file) = self.file(&path) {
+                    tree.merge(file);
+                }
+            }
+        }
+        tree
+    }
+
+    /// Reads one file, and checks that it is a kubelet's configuration and that every field can hold its value.
+    fn file(&mut self, path: &Path) -> Option<Node> {
+        let name = path.display().to_string();
+        let parsed =
+            read(path, Limits::MANIFEST.bytes).map_err(|reason| format!("{name}: {reason}")).and_then(
+                |text| document::parse(&name, &text, Limits::MANIFEST).map_err(|error| parse_problem(&error)),
+            );
+        match parsed {
+            Ok((node, doubts)) => {
+                self.warnings.extend(doubts.iter().map(Problem::to_string));
+                let right_kind = self.kind(&node);
+                // Decoded here for its own sake: a mistake belongs to this file, whatever is laid over it later.
+                let decoded = right_kind && self.decode::<KubeletConfiguration>(&node).is_some();
+                decoded.then_some(node)
+            }
+            Err(problem) => {
+                self.problems.push(problem);
+                None
+            }
+        }
+    }
+
+    fn kind(&mut self, node: &Node) -> bool {
+        if !matches!(node.value, Value::Map(_)) {
+            let found = node.value.kind();
+            self.problems
+                .push(format!("{}: expected a mapping with apiVersion and kind, found {found}", node.place));
+            return false;
+        }
+        let mut right = true;
+        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            match node.get(field) {
+                Some(value) if value.as_text() == Some(expected) => continue,
+                Some(value) => {
+                    let found =
+                        value.as_text().map_or_else(|| value.value.kind().into(), |text| format!("{text:?}"));
+                    self.problems
+                        .push(format!("{}: {field}: expected {expected:?}, found {found}", value.place));
+                }
+                None => self
+                    .problems
+                    .push(format!("{}: {field}: is missing; expected {expected:?}", node.place.source)),
+            }
+            right = false;
+        }
+        right
+    }
+
+    /// The `*.conf` files of a directory and the directories below it, in order.
+    fn drop_ins(&mut self, directory: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        if let Err((path, error)) = walk(directory, 0, &mut found) {
+            self.problems.push(format!("{}: cannot be read: {}", path.display(), reason(&error)));
+        }
+        found
+    }
+
+    fn decode<'de, T: serde::Deserialize<'de>>(&mut self, tree: &'de Node) -> Option<T> {
+        match document::decode(tree) {
+            Ok((value, unknown)) => {
+                for problem in unknown {
+                    let warning = problem.to_string();
+                    if !self.warnings.contains(&warning) {
+                        self.warnings.push(warning);
+                    }
+                }
+                Some(value)
+            }
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn gates(&mut self, errors: &[GateError], configuration: &KubeletConfiguration, tree: &Node) {
+        let place = |name: &str| {
+            tree.at(&["featureGates", name]).map(|node| format!("{}: featureGates.{name}: ", node.place))
+        };
+        for error in errors {
+            self.problems.push(place(error.gate_name()).unwrap_or_default() + &error.to_string());
+        }
+        for name in configuration.feature_gates.keys() {
+            let stage = match crate::Gate::from_name(name).map(crate::Gate::stage) {
+                Some(Stage::Ga) => "GA",
+                Some(Stage::Deprecated) => "deprecated",
+                Some(Stage::Alpha | Stage::Beta) | None => continue,
+            };
+            let warning =
+                format!("setting {stage} feature gate {name}. It will be removed in a future release");
+            self.warnings.push(place(name).unwrap_or_default() + &warning);
+        }
+    }
+
+    fn invalid(&mut self, invalid: Vec<Invalid>, tree: &Node) {
+        self.problems.extend(invalid.into_iter().map(|invalid| match tree.at(invalid.path) {
+            Some(node) if node.place.source.as_ref() != defaults::DEFAULT_SOURCE => {
+                format!("{}: {}", node.place, invalid.message)
+            }
+            Some(_) | None => invalid.message,
+        }));
+    }
+
+    /// What the Go kubelet accepts and cannot use.
+    fn doubts(&mut self, configuration: &KubeletConfiguration, tree: &Node) {
+        for address in &configuration.cluster_dns {
+            if address.parse::<std::net::IpAddr>().is_err() {
+                let place =
+                    tree.get("clusterDNS").map_or_else(String::new, |node| format!("{}: ", node.place));
+                self.warnings
+                    .push(format!("{place}clusterDNS: {address:?} is not an IP address and is not used"));
+            }
+        }
+        let (kubelet, reserved) = (&configuration.kubelet_cgroups, &configuration.kube_reserved_cgroup);
+        if !kubelet.is_empty() && !reserved.is_empty() && !kubelet.starts_with(reserved.as_ref()) {
+            self.warnings
+                .push("unsupported configuration: kubeletCgroups is not within kubeReservedCgroup".into());
+        }
+    }
+}
+
+fn empty(source: &str) -> Node {
+    Node { value: Value::Map(BTreeMap::new()), place: Place { source: Arc::from(source), line: 0 } }
+}
+
+fn parse_problem(error: &ParseError) -> String {
+    error.to_string()
+}
+
+/// The fields that hold paths, which count from the directory of the file they stand in.
+const PATHS: &[&[&str]] = &[
+    &["staticPodPath"],
+    &["authentication", "x509", "clientCAFile"],
+    &["tlsCertFile"],
+    &["tlsPrivateKeyFile"],
+    &["resolvConf"],
+    &["volumePluginDir"],
+    &["podLogsDir"],
+];
+
+fn resolve_relative_paths(tree: &mut Node, file: &Path) {
+    let directory = std::path::absolute(file).ok().and_then(|file| file.parent().map(Path::to_owned));
+    let Some(directory) = directory else { return };
+    for path in PATHS {
+        let Some(node) = tree.at(path) else { continue };
+        let Some(text) = node.as_text().filter(|text| !text.is_empty() && !text.starts_with('/')) else {
+            continue;
+        };
+        let value = Value::Text(directory.join(text).to_string_lossy().into());
+        let place = node.place.clone();
+        tree.set(path, Node { value, place });
+    }
+}
+
+/// Directories nested deeper than this are a loop or a mistake.
+const DEEPEST_DIRECTORY: usize = 32;
+
+fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+    let at = |error| (path.to_owned(), error);
+    if depth > DEEPEST_DIRECTORY {
+        return Err(at(io::Error::other("the directories are nested too deeply")));
+    }
+    let mut entries: Vec<_> = std::fs::read_dir(path).and_then(Iterator::collect).map_err(at)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // As upstream, a link to a directory is not followed; a link to a file is read.
+        if entry.file_type().map_err(at)?.is_dir() {
+            walk(&path, depth + 1, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "conf") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole text file, no more than it may have.
+fn read(path: &Path, limit: usize) -> Result<String, String> {
+    let file = open(path).map_err(|error| format!("cannot be read: {}", reason(&error)))?;
+    let mut bytes = Vec::new();
+    let more_than_allowed = limit as u64 + 1;
+    file.take(more_than_allowed)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot be read: {}", reason(&error)))?;
+    if bytes.len() > limit {
+        return Err(format!("is larger than {limit} bytes, the most that is accepted"));
+    }
+    if bytes.is_empty() {
+        return Err("is empty".into());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        format!("is not UTF-8 text (line {line})")
+    })
+}
+
+/// Opens a file for reading, unless it is something that could keep us waiting or never end.
+fn open(path: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    match (kind.is_file(), kind.is_dir()) {
+        (true, _) => File::open(path),
+        (_, true) => Err(io::Error::other("it is a directory, not a file")),
+        // A shell's `<(…)` and standard input are pipes with somebody at the other end.
+        _ if path.starts_with("/dev/fd") || path == Path::new("/dev/stdin") => File::open(path),
+        _ => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+/// The system's words for an error, without its number.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        io::ErrorKind::NotADirectory => "it is not a directory".into(),
+        _ => error.to_string(),
+    }
+}

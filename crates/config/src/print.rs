@@ -1,0 +1,70 @@
+//! The configuration in force, for a person: YAML that can be used as a file, with remarks on where values are from.
+
+use crablet_api::document::{Limits, Node, Path, Place, parse, write_yaml};
+
+use crate::acted_on;
+use crate::defaults::{DEFAULT_SOURCE, DEVIATIONS};
+use crate::load::Effective;
+
+impl Effective {
+    /// The configuration as YAML, each value that somebody set with where, and each default that differs from the
+    /// Go kubelet's with how.
+    pub fn to_yaml(&self) -> String {
+        write_yaml(&self.to_node(), &|path| self.remark(path))
+    }
+
+    /// The configuration as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(&self.configuration).expect("the configuration has text keys and finite numbers")
+    }
+
+    fn to_node(&self) -> Node {
+        // JSON is YAML: one reader makes trees of everything.
+        let json = self.to_json().to_string();
+        let limits = Limits { bytes: usize::MAX, ..Limits::MANIFEST };
+        parse("configuration", &json, limits).expect("what serde_json writes is a document").0
+    }
+
+    fn remark(&self, path: &Path<'_>) -> Option<String> {
+        let text = path.to_string();
+        if text == "apiVersion" || text == "kind" {
+            return None;
+        }
+        match self.place(path) {
+            Some(place) if place.source.as_ref() != DEFAULT_SOURCE => {
+                Some(match acted_on::field(&text) || has_parent_remark(path) {
+                    true => place.to_string(),
+                    false => format!("{place}; not acted on yet"),
+                })
+            }
+            Some(_) | None => {
+                let deviation = DEVIATIONS.iter().find(|deviation| deviation.path == text)?;
+                Some(format!("crablet's default; upstream's is {}", deviation.upstream))
+            }
+        }
+    }
+
+    /// Where a value was set: only for values themselves, not for the mappings around them.
+    fn place(&self, path: &Path<'_>) -> Option<Place> {
+        fn find<'n>(root: &'n Node, path: &Path<'_>) -> Option<&'n Node> {
+            match path {
+                Path::Root => Some(root),
+                Path::Field(parent, name) => find(root, parent)?.get(name),
+                Path::Index(parent, index) => match &find(root, parent)?.value {
+                    crablet_api::document::Value::List(items) => items.get(*index),
+                    _ => None,
+                },
+            }
+        }
+        let node = find(&self.tree, path)?;
+        match &node.value {
+            crablet_api::document::Value::Map(fields) if !fields.is_empty() => None,
+            _ => Some(node.place.clone()),
+        }
+    }
+}
+
+/// An element's remark need not repeat what the list's own says.
+fn has_parent_remark(path: &Path<'_>) -> bool {
+    matches!(path, Path::Index(..))
+}
