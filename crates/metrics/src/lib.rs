@@ -1,1 +1,26 @@
-//! A metrics registry and the Prometheus text format
+//! Metrics: a registry, and the Prometheus text format 0.0.4.
+//!
+//! A metric is registered once, by name, and gives a handle that is cheap to clone and to update: an `Arc` of
+//! atomics. A metric with labels is a [`Family`], from which [`Family::with`] gives the handle for one set of
+//! label values; whoever updates it often keeps that handle. Values that are only known when asked for come from
+//! [`Registry::gauge_fn`] or, for many at once, [`Registry::collector`].
+//!
+//! Names are written as given and in order, so that two scrapes of the same state are the same text.
+
+mod buckets;
+mod error;
+mod family;
+mod info;
+mod process;
+mod registry;
+mod text;
+mod value;
+
+pub use buckets::{DEFAULT_BUCKETS, exponential_buckets, exponential_buckets_range, linear_buckets};
+pub use error::RegisterError;
+pub use family::{Family, MAX_LABEL_SETS};
+pub use info::{BuildInfo, register_build_info, register_features};
+pub use process::register_process_metrics;
+pub use registry::{Registry, Samples};
+pub use text::{CONTENT_TYPE, Kind};
+pub use value::{Counter, Gauge, Histogram};

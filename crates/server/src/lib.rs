@@ -1,1 +1,27 @@
-//! The endpoints of the node: health, read-only and administration
+//! The endpoints of the node: health, read-only and administration.
+//!
+//! - [`Health`] holds the named checks; [`healthz_router`] serves them and nothing else.
+//! - [`read_only_router`] adds the metrics, for the read-only port.
+//! - [`admin_router`] changes the log of a running agent and shows its configuration, on a unix socket that only
+//!   the agent's own user can open: [`bind_admin_socket`] makes it, [`request`] talks to it.
+//! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
+//!   connection. Connections, their lifetime and the time they get to finish are bounded.
+
+mod admin;
+mod admin_client;
+mod admin_socket;
+mod health;
+mod read_only;
+mod respond;
+mod serve;
+#[cfg(test)]
+mod testing;
+
+pub use admin::admin_router;
+pub use admin_client::{RequestError, request};
+pub use admin_socket::{BindError, bind_admin_socket};
+pub use axum::Router;
+pub use axum::http::{Method, StatusCode};
+pub use health::{Health, healthz_router};
+pub use read_only::read_only_router;
+pub use serve::serve;

@@ -228,11 +228,13 @@ impl<'input> Builder<'input> {
             Some(Some("str")) => Ok(Value::Text(text.into())),
             Some(Some(kind)) => {
                 let value = scalar::resolve(text);
-                let fits = match (kind, &value) {
-                    ("null", Value::Null) | ("bool", Value::Bool(_)) | ("int", Value::Int(_)) => true,
-                    ("float", Value::Float(_) | Value::Int(_)) => true,
-                    _ => false,
-                };
+                let fits = matches!(
+                    (kind, &value),
+                    ("null", Value::Null)
+                        | ("bool", Value::Bool(_))
+                        | ("int", Value::Int(_))
+                        | ("float", Value::Float(_) | Value::Int(_))
+                );
                 match fits {
                     true => Ok(value),
                     false => Err(self.syntax(place.clone(), format!("{} is not a !!{kind}", value.kind()))),

@@ -73,7 +73,7 @@ fn value(
             Value::Map(fields.into_iter().map(|(key, values)| (key, here(Value::List(values)))).collect())
         }
         Kind::Taints => {
-            let taints = parts(texts).map(|part| part.parse::<Taint>().map_err(|error| error.to_string()));
+            let taints = Taint::parse_list(&texts.join(",")).map_err(|error| error.to_string())?;
             let fields = |taint: Taint| {
                 here(Value::Map(BTreeMap::from([
                     ("key".into(), here(text(&taint.key))),
@@ -81,7 +81,7 @@ fn value(
                     ("effect".into(), here(text(taint.effect.as_str()))),
                 ])))
             };
-            Value::List(taints.map(|taint| taint.map(fields)).collect::<Result<_, _>>()?)
+            Value::List(taints.into_iter().map(fields).collect())
         }
         Kind::ReservedMemory => {
             let items = texts.iter().flat_map(|text| text.split(';')).filter(|item| !item.is_empty());

@@ -1,0 +1,266 @@
+//! From arguments to what is wanted: the kubelet's flags in pflag's syntax, and our subcommands.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use crablet_config::{FLAGS, Flag, GivenFlag};
+
+use crate::exit;
+use crate::version;
+
+/// What the caller wants.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// The agent.
+    Run(GivenFlags),
+    /// The configuration in force, printed.
+    Config {
+        /// The flags.
+        flags: GivenFlags,
+        /// Whether a doubt is a failure.
+        strict: bool,
+    },
+    /// A change of a running agent's log.
+    Log(LogChange),
+    /// A text to print, and the code to end with.
+    Text {
+        /// The text.
+        text: String,
+        /// The code.
+        code: u8,
+    },
+}
+
+/// Flags as they were given.
+#[derive(Debug, Default)]
+pub(crate) struct GivenFlags(Vec<(&'static Flag, String)>);
+
+/// A change of a running agent's log, or none: then its settings are shown.
+#[derive(Debug)]
+pub(crate) struct LogChange {
+    /// The root directory of the agent.
+    pub(crate) root_dir: PathBuf,
+    /// Names of flags and their new values.
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+impl GivenFlags {
+    /// As the configuration wants them.
+    pub(crate) fn as_given(&self) -> Vec<GivenFlag<'_>> {
+        self.0.iter().map(|(flag, text)| (*flag, text.as_str())).collect()
+    }
+}
+
+/// Reads the arguments, the program's name first.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Wanted {
+    let arguments = dashes_for_underscores(arguments.into_iter().collect());
+    let name = program_name(arguments.first());
+    match command(name).try_get_matches_from(arguments) {
+        Ok(matches) => wanted(name, &matches),
+        Err(error) => {
+            let text = error.render().to_string();
+            match error.use_stderr() {
+                false => Wanted::Text { text, code: 0 },
+                true => Wanted::Text { text: refusal(&text), code: 2 },
+            }
+        }
+    }
+}
+
+/// Called as `kubelet` we are the kubelet, to systemd and kubeadm and in the help.
+fn program_name(first: Option<&OsString>) -> &'static str {
+    let file_name = first.and_then(|path| std::path::Path::new(path).file_name());
+    if file_name.is_some_and(|name| name == "kubelet") { "kubelet" } else { "crablet" }
+}
+
+/// pflag takes `_` for `-` in the names of flags.
+fn dashes_for_underscores(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut plain = false;
+    let normalize = |argument: OsString| {
+        let Some(text) = argument.to_str() else { return argument };
+        plain |= text == "--";
+        match text.strip_prefix("--") {
+            Some(rest) if !plain => {
+                let (name, value) = rest.find('=').map_or((rest, ""), |end| rest.split_at(end));
+                format!("--{}{value}", name.replace('_', "-")).into()
+            }
+            Some(_) | None => argument,
+        }
+    };
+    arguments.into_iter().map(normalize).collect()
+}
+
+/// The first paragraph of clap's error, as one of ours, with where to read on.
+fn refusal(text: &str) -> String {
+    let message = text.trim_start_matches("error: ");
+    let message = message.split("\n\nUsage:").next().unwrap_or(message).trim_end();
+    let message = message.split("\n\nFor more information").next().unwrap_or(message).trim_end();
+    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!("crablet: {}\n", lines.join("; "))
+}
+
+fn wanted(name: &str, matches: &ArgMatches) -> Wanted {
+    match matches.subcommand() {
+        None => match given(matches) {
+            flags if matches.contains_id("version") => {
+                let form = flags
+                    .0
+                    .iter()
+                    .rev()
+                    .find(|(flag, _)| flag.name == "version")
+                    .map(|(_, form)| form.as_str());
+                Wanted::Text { text: version::text(form.unwrap_or_default()), code: 0 }
+            }
+            flags => Wanted::Run(flags),
+        },
+        Some(("config", matches)) => {
+            Wanted::Config { flags: given(matches), strict: matches.get_flag("strict") }
+        }
+        Some(("log", matches)) => Wanted::Log(log_change(matches)),
+        Some(("version", _)) => Wanted::Text { text: version::text("raw"), code: 0 },
+        Some((other, _)) => Wanted::Text { text: format!("{name}: unknown command {other}\n"), code: 2 },
+    }
+}
+
+/// Every flag that was given, each time, in the order of the command line.
+fn given(matches: &ArgMatches) -> GivenFlags {
+    let mut flags = Vec::new();
+    for flag in FLAGS {
+        let (Ok(Some(texts)), Some(places)) =
+            (matches.try_get_many::<String>(flag.name), matches.indices_of(flag.name))
+        else {
+            continue;
+        };
+        flags.extend(places.zip(texts).map(|(place, text)| (place, (flag, text.clone()))));
+    }
+    flags.sort_by_key(|(place, _)| *place);
+    GivenFlags(flags.into_iter().map(|(_, flag)| flag).collect())
+}
+
+fn log_change(matches: &ArgMatches) -> LogChange {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let settings =
+        ["v", "vmodule", "logging-format"].into_iter().filter_map(|name| Some((name, text(name)?)));
+    LogChange { root_dir: text("root-dir").unwrap_or_default().into(), settings: settings.collect() }
+}
+
+fn command(name: &'static str) -> Command {
+    let about = "The Kubernetes node agent: runs the pods that a cluster, a directory or a URL gives it.";
+    with_kubelet_flags(Command::new(name))
+        .about(about)
+        .after_help(exit::CODES)
+        .disable_version_flag(true)
+        .args_conflicts_with_subcommands(true)
+        .subcommand(config_subcommand())
+        .subcommand(log_subcommand())
+        .subcommand(Command::new("version").about("Print the version"))
+        .subcommand_help_heading("Commands")
+        .max_term_width(120)
+}
+
+fn config_subcommand() -> Command {
+    with_kubelet_flags(Command::new("config"))
+        .about("Print the configuration in force, and where each value came from")
+        .long_about(
+            "Print the configuration that the agent would run with, as YAML that can be used as a --config file. \
+             Behind each value that is not a default stands where it was set; behind each default that differs from \
+             the Go kubelet's, how. Takes the agent's own flags. Header values of staticPodURLHeader are printed as \
+             they are.",
+        )
+        .arg(
+            Arg::new("strict")
+                .long("strict")
+                .action(ArgAction::SetTrue)
+                .help("Fail on anything doubtful: unknown or duplicated fields, deprecated flags and gates"),
+        )
+}
+
+fn log_subcommand() -> Command {
+    let root_dir = Flag::find("root-dir").map(argument);
+    let settings =
+        ["v", "vmodule", "logging-format"].into_iter().filter_map(|name| Flag::find(name).map(argument));
+    Command::new("log")
+        .about("Change how a running agent logs, or show how it does")
+        .args(settings.map(|setting| setting.help_heading(None::<&str>)))
+        .args(root_dir.map(|root| root.help_heading(None::<&str>).default_value("/var/lib/kubelet")))
+}
+
+fn with_kubelet_flags(command: Command) -> Command {
+    command.args(FLAGS.iter().map(argument))
+}
+
+fn argument(flag: &'static Flag) -> Arg {
+    let deprecated =
+        if flag.deprecated && flag.group != "Accepted without effect" { " (deprecated)" } else { "" };
+    let argument = Arg::new(flag.name)
+        .long(flag.name)
+        .action(ArgAction::Append)
+        .value_name(flag.kind.placeholder())
+        .help(format!("{}{deprecated}", flag.help))
+        .help_heading(flag.group)
+        // `--oom-score-adj -999`, and nothing is an option's value unless pflag would take it for one.
+        .allow_hyphen_values(true);
+    let argument = match flag.short {
+        Some(short) => argument.short(short),
+        None => argument,
+    };
+    match flag.kind.may_stand_alone() {
+        true => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        false => argument.num_args(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a command line comes to, in words.
+    fn read(arguments: &[&str]) -> String {
+        match parse(std::iter::once("crablet").chain(arguments.iter().copied()).map(OsString::from)) {
+            Wanted::Run(flags) => words("run", &flags),
+            Wanted::Config { flags, strict } => {
+                words(if strict { "strict config" } else { "config" }, &flags)
+            }
+            Wanted::Log(change) => format!("log {} {:?}", change.root_dir.display(), change.settings),
+            Wanted::Text { text, code } => format!("{code} {text}"),
+        }
+    }
+
+    fn words(what: &str, flags: &GivenFlags) -> String {
+        let flags = flags.0.iter().map(|(flag, text)| format!(" {}={text}", flag.name));
+        format!("{what}{}", flags.collect::<String>())
+    }
+
+    #[test]
+    fn the_syntax_is_pflags() {
+        for (arguments, expected) in [
+            (&[][..], "run"),
+            (&["--max-pods=5", "--max-pods", "6"], "run max-pods=5 max-pods=6"),
+            (&["--max_pods=5", "--feature_gates", "A_B=true"], "run max-pods=5 feature-gates=A_B=true"),
+            (&["--fail-swap-on", "--register-node=false"], "run fail-swap-on=true register-node=false"),
+            (&["-v", "4", "--v=5", "-v=6", "-v7"], "run v=4 v=5 v=6 v=7"),
+            (&["--oom-score-adj", "-999"], "run oom-score-adj=-999"),
+            (&["--node-labels", "a=b,c=d", "--node-labels=e=f"], "run node-labels=a=b,c=d node-labels=e=f"),
+            (&["--cluster-domain="], "run cluster-domain="),
+            (&["--hostname-override", "--v"], "run hostname-override=--v"),
+            (&["config", "--strict", "--max-pods=5"], "strict config max-pods=5"),
+            (&["log", "--v=4"], "log /var/lib/kubelet [(\"v\", \"4\")]"),
+            (&["--version"], "0 Kubernetes v1.36.4\n"),
+            (&["--version=true"], "0 Kubernetes v1.36.4\n"),
+        ] {
+            assert_eq!(read(arguments), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_flag_once_in_its_group() {
+        let help = read(&["--help"]);
+        for flag in FLAGS {
+            let named = help.split_whitespace().filter(|word| *word == format!("--{}", flag.name)).count();
+            assert!(named >= 1, "--{}", flag.name);
+            assert!(help.contains(&format!("{}:\n", flag.group)), "{}", flag.group);
+        }
+        assert!(help.contains("Exit codes:"), "{help}");
+    }
+}

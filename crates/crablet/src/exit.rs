@@ -1,0 +1,90 @@
+//! How the process ends.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crablet_logging::ErrorChain;
+
+/// A failure that ends the process, with the code that says which kind it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The flags or the configuration are not valid.
+    #[error("{0}")]
+    Configuration(String),
+    /// Another agent holds the root directory.
+    #[error(
+        "another agent is running with the root directory {root_dir}; stop it, or choose another with --root-dir"
+    )]
+    RootDirectoryHeld {
+        /// The directory.
+        root_dir: String,
+        /// Who holds it.
+        #[source]
+        source: crablet_host::lock::LockError,
+    },
+    /// The machine has cgroup v1, and the configuration does not want that.
+    #[error(
+        "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be \
+         removed in a future release; set failCgroupV1 (--fail-cgroupv1) to false to run here all the same"
+    )]
+    CgroupV1,
+    /// The machine swaps, and the configuration does not want that.
+    #[error(
+        "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false; in use: {}",
+        .0.join(", ")
+    )]
+    SwapOn(Vec<String>),
+    /// `crablet config --strict` found something doubtful.
+    #[error("{} doubtful {} found", .0, if *.0 == 1 { "thing was" } else { "things were" })]
+    Doubtful(usize),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+/// What each exit code means, for the help.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0  stopped as asked
+  1  failed for a reason that is none of the following
+  2  the flags or the configuration are not valid
+  3  another agent is running with the same root directory
+  4  the machine has cgroup v1, and failCgroupV1 is true
+  5  the machine has swap on, and failSwapOn is true";
+
+impl Failure {
+    /// Tells the user, and gives the code to exit with.
+    pub(crate) fn report(&self) -> ExitCode {
+        let text = match self {
+            Failure::Configuration(problems) => {
+                problems.lines().map(|problem| format!("crablet: {problem}\n")).collect::<String>()
+            }
+            Failure::Other(error) => format!("crablet: {}\n", ErrorChain(error.as_ref())),
+            other => format!("crablet: {}\n", ErrorChain(other)),
+        };
+        // Nothing is left to do if even this cannot be said.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        ExitCode::from(self.code())
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Other(_) | Failure::Doubtful(_) => 1,
+            Failure::Configuration(_) => 2,
+            Failure::RootDirectoryHeld { .. } => 3,
+            Failure::CgroupV1 => 4,
+            Failure::SwapOn(_) => 5,
+        }
+    }
+}
+
+/// Prints a text, to standard output when all is well, and ends.
+pub(crate) fn with_text(text: &str, code: u8) -> ExitCode {
+    let written = match code {
+        0 => std::io::stdout().write_all(text.as_bytes()),
+        _ => std::io::stderr().write_all(text.as_bytes()),
+    };
+    // A reader that went away (`crablet --help | head`) is not a failure of ours.
+    let _ = written;
+    ExitCode::from(code)
+}

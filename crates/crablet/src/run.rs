@@ -1,0 +1,285 @@
+//! The agent, from its first check to its last goodbye.
+//!
+//! Everything that can refuse to start does so before anything is bound or written: the configuration, the machine,
+//! the lock. Then the ports are bound, the runtime is awaited, and the agent runs until it is told to stop. Stopping
+//! never touches a pod.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use crablet_agent::runtime_socket;
+use crablet_config::{Effective, Gate, KubeletConfiguration, LogFormat};
+use crablet_host::lock::{Lock, LockError};
+use crablet_host::{cgroup, swap};
+use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
+use crablet_metrics::{BuildInfo, Registry};
+use crablet_server::{Health, admin_router, bind_admin_socket, healthz_router, read_only_router, serve};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::command_line::GivenFlags;
+use crate::exit::Failure;
+use crate::service_manager;
+use crate::version;
+
+/// Threads that run tasks, at the most: an agent waits more than it computes.
+const MOST_WORKERS: usize = 4;
+
+/// The socket on which the agent with a root directory can be asked things, by its own user alone.
+pub(crate) fn admin_socket(root_dir: &Path) -> PathBuf {
+    root_dir.join("crablet.sock")
+}
+
+/// Runs the agent until it is told to stop.
+pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
+    let effective =
+        crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.to_string()))?;
+    let logging = start_logging(&effective.configuration)?;
+    greet(&effective);
+    check_machine(&effective.configuration)?;
+    let _lock = hold_root_directory(&effective.flags.root_dir)?;
+    runtime()?.block_on(agent(effective, logging)).map_err(Failure::Other)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.min(MOST_WORKERS))
+        .thread_name("crablet")
+        .enable_all()
+        .build()
+        .context("cannot start threads")
+}
+
+fn start_logging(configuration: &KubeletConfiguration) -> anyhow::Result<Handle> {
+    let logging = &configuration.logging;
+    let format = match logging.format {
+        LogFormat::Json => Format::Json,
+        LogFormat::Text | LogFormat::Other(_) => Format::Text,
+    };
+    let vmodule =
+        VModule::new(logging.vmodule.iter().map(|item| (item.file_pattern.as_ref(), item.verbosity)))?;
+    Ok(crablet_logging::init(Settings {
+        format,
+        verbosity: logging.verbosity,
+        vmodule,
+        ..Settings::default()
+    })?)
+}
+
+fn greet(effective: &Effective) {
+    info!(version = version::CRABLET, kubernetes = version::KUBERNETES, "Starting crablet");
+    for warning in &effective.warnings {
+        warn!(warning, "Doubtful configuration");
+    }
+    if !effective.not_acted_on.is_empty() {
+        let fields = effective.not_acted_on.join(", ");
+        warn!(fields, "These settings are accepted, but this version does not act on them yet");
+    }
+}
+
+fn check_machine(configuration: &KubeletConfiguration) -> Result<(), Failure> {
+    let mount_point = Path::new(cgroup::MOUNT_POINT);
+    let version =
+        cgroup::version(mount_point).context("cannot tell which version of cgroups the machine has")?;
+    if version == cgroup::Version::V1 {
+        if configuration.fail_cgroup_v1 {
+            return Err(Failure::CgroupV1);
+        }
+        if configuration.single_process_oom_kill == Some(false) {
+            let message = "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using \
+                           cgroup v1";
+            return Err(Failure::Configuration(message.into()));
+        }
+    }
+    if configuration.fail_swap_on {
+        let areas =
+            swap::areas(Path::new(swap::PROC_SWAPS)).context("cannot tell whether the machine swaps")?;
+        if !areas.is_empty() {
+            return Err(Failure::SwapOn(areas));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the root directory and takes it for ourselves. The lock goes when the process does, however it does.
+fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let path = Path::new(root_dir);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .with_context(|| format!("cannot make the root directory {root_dir}"))?;
+    Lock::try_acquire(&path.join("crablet.lock")).map_err(|error| match error {
+        LockError::Held { .. } => Failure::RootDirectoryHeld { root_dir: root_dir.into(), source: error },
+        LockError::Failed { .. } => Failure::Other(error.into()),
+    })
+}
+
+/// Everything that needs a running runtime.
+async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    tasks.spawn(watch_for_signals(stop.clone())?);
+
+    let life = async {
+        let lock_file = hold_lock_file(&effective.flags, &stop, &tasks).await?;
+        let health = health(&logging);
+        start_servers(&effective, &logging, &health, &stop, &tasks).await?;
+        await_runtime(&effective.configuration).await;
+        service_manager::ready();
+        info!("Crablet is running");
+        if effective.gates.enabled(Gate::SystemdWatchdog) {
+            service_manager::watchdog(move || health.check()).await;
+        }
+        std::future::pending::<()>().await;
+        drop(lock_file);
+        anyhow::Ok(())
+    };
+    let result = tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        result = life => result,
+    };
+
+    service_manager::stopping();
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    if result.is_ok() {
+        info!("Crablet has stopped; pods keep running");
+    }
+    result
+}
+
+/// Stops the agent on SIGTERM or SIGINT.
+fn watch_for_signals(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => info!("Stopping on SIGTERM"),
+            _ = interrupt.recv() => info!("Stopping on SIGINT"),
+            () = stop.cancelled() => {}
+        }
+        stop.cancel();
+    })
+}
+
+/// The lock of `--lock-file`, where one is wanted; with `--exit-on-lock-contention` somebody else's wish for it
+/// stops the agent.
+async fn hold_lock_file(
+    flags: &crablet_config::KubeletFlags,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> anyhow::Result<()> {
+    if flags.lock_file.is_empty() {
+        return Ok(());
+    }
+    let path = Path::new(flags.lock_file.as_ref());
+    let lock = Lock::acquire(path, |holder| {
+        info!(path = %path.display(), holder, "Waiting for the file lock");
+        service_manager::waiting("waiting for the file lock");
+    })
+    .await?;
+    let exit_on_contention = flags.exit_on_lock_contention;
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            contended = lock.contended(), if exit_on_contention => match contended {
+                Ok(()) => {
+                    info!("Stopping: somebody else wants the file lock");
+                    stop.cancel();
+                }
+                Err(error) => {
+                    error!(err = %ErrorChain(&error), "Stopping: cannot watch the file lock");
+                    stop.cancel();
+                }
+            },
+            () = stop.cancelled() => {}
+        }
+        drop(lock);
+    });
+    Ok(())
+}
+
+fn health(logging: &Handle) -> Health {
+    let logging = logging.clone();
+    Health::new().with_check("log", move || logging.check())
+}
+
+async fn start_servers(
+    effective: &Effective,
+    logging: &Handle,
+    health: &Health,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> anyhow::Result<()> {
+    let configuration = &effective.configuration;
+    let start = |router, listener| tasks.spawn(serve(listener, router, stop.clone().cancelled_owned()));
+
+    let socket = admin_socket(Path::new(effective.flags.root_dir.as_ref()));
+    let listener = bind_admin_socket(&socket).await?;
+    let router = admin_router(health.clone(), logging.clone(), &effective.to_json());
+    tasks.spawn(serve(listener, router, stop.clone().cancelled_owned()));
+
+    if let Some(listener) =
+        bind(configuration.healthz_bind_address, configuration.healthz_port, "health checks").await?
+    {
+        start(healthz_router(health.clone()), listener);
+    }
+    if let Some(listener) =
+        bind(configuration.address, configuration.read_only_port, "the read-only API").await?
+    {
+        start(read_only_router(health.clone(), metrics(effective)?), listener);
+    }
+    Ok(())
+}
+
+/// Binds a port, unless it is 0, which means none.
+async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::Result<Option<TcpListener>> {
+    let port = u16::try_from(port).context("validation lets only ports pass")?;
+    if port == 0 {
+        return Ok(None);
+    }
+    let address = SocketAddr::new(address, port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address} for {purpose}"))?;
+    info!(%address, purpose, "Listening");
+    Ok(Some(listener))
+}
+
+fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
+    let registry = Registry::new();
+    crablet_metrics::register_process_metrics(&registry);
+    let platform = format!("linux/{}", std::env::consts::ARCH);
+    let build = BuildInfo {
+        compiler: "rustc",
+        git_version: version::KUBERNETES,
+        major: version::KUBERNETES_MAJOR,
+        minor: version::KUBERNETES_MINOR,
+        platform: &platform,
+        ..BuildInfo::default()
+    };
+    crablet_metrics::register_build_info(&registry, &build)?;
+    let features = Gate::all().map(|gate| (gate.name(), gate.stage().name(), effective.gates.enabled(gate)));
+    crablet_metrics::register_features(&registry, features)?;
+    Ok(registry)
+}
+
+async fn await_runtime(configuration: &KubeletConfiguration) {
+    let socket = runtime_socket::path(&configuration.container_runtime_endpoint);
+    let waiting = |reason: &runtime_socket::Reason| {
+        service_manager::waiting(&format!(
+            "waiting for the container runtime at {}: {reason}",
+            socket.display()
+        ));
+    };
+    runtime_socket::wait(&socket, waiting).await;
+}

@@ -1,0 +1,20 @@
+//! Which version this is.
+
+/// The version of Kubernetes that this agent stands in for: what the API server and kubeadm are told.
+pub(crate) const KUBERNETES: &str = "v1.36.4";
+/// Its major part.
+pub(crate) const KUBERNETES_MAJOR: &str = "1";
+/// Its minor part.
+pub(crate) const KUBERNETES_MINOR: &str = "36";
+/// Our own version.
+pub(crate) const CRABLET: &str = env!("CARGO_PKG_VERSION");
+
+/// What `--version` prints; `form` is its value. kubeadm reads the plain one.
+pub(crate) fn text(form: &str) -> String {
+    match form {
+        "raw" => {
+            format!("crablet {CRABLET}\nKubernetes {KUBERNETES}\nplatform linux/{}\n", std::env::consts::ARCH)
+        }
+        _ => format!("Kubernetes {KUBERNETES}\n"),
+    }
+}

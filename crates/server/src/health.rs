@@ -1,0 +1,222 @@
+//! Health checks, answered as upstream's `healthz` package answers them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::any;
+use percent_encoding::percent_decode_str;
+use tracing::info;
+
+use crate::respond::{not_found, text};
+
+type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Named checks of the agent's health. The first, `ping`, always passes.
+#[derive(Clone)]
+pub struct Health {
+    checks: Vec<(Arc<str>, Check)>,
+}
+
+impl Health {
+    /// Health with the check `ping` alone.
+    pub fn new() -> Health {
+        Health { checks: Vec::new() }.with_check("ping", || Ok(()))
+    }
+
+    /// Adds a check. It runs each time that someone asks, so it must not wait for anything; when it fails, it
+    /// says why.
+    pub fn with_check(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Health {
+        self.checks.push((name.into(), Arc::new(check)));
+        self
+    }
+
+    /// The answer for all checks together.
+    fn answer_all(&self, query: &Query) -> (StatusCode, String) {
+        let mut unknown = query.excluded.clone();
+        let mut report = String::new();
+        let mut reasons = Vec::new();
+        for (name, check) in &self.checks {
+            if query.excluded.contains(&**name) {
+                unknown.remove(&**name);
+                push_line(&mut report, format_args!("[+]{name} excluded: ok"));
+            } else if let Err(reason) = check() {
+                // Anyone may ask, so the reason is for the log alone.
+                push_line(&mut report, format_args!("[-]{name} failed: reason withheld"));
+                reasons.push(format!("{name}: {reason}"));
+            } else {
+                push_line(&mut report, format_args!("[+]{name} ok"));
+            }
+        }
+        if !unknown.is_empty() {
+            let names: Vec<_> = unknown.iter().map(|name| format!("{name:?}")).collect();
+            let names = names.join(",");
+            push_line(
+                &mut report,
+                format_args!("warn: some health checks cannot be excluded: no matches for {names}"),
+            );
+        }
+        if !reasons.is_empty() {
+            info!(reasons = reasons.join("; "), "Health check failed");
+            push_line(&mut report, format_args!("healthz check failed"));
+            return (StatusCode::INTERNAL_SERVER_ERROR, report);
+        }
+        if !query.verbose {
+            return (StatusCode::OK, "ok".to_owned());
+        }
+        push_line(&mut report, format_args!("healthz check passed"));
+        (StatusCode::OK, report)
+    }
+
+    /// The answer for one check, if there is one of that name.
+    fn answer_one(&self, name: &str) -> Option<(StatusCode, String)> {
+        let (_, check) = self.checks.iter().find(|(known, _)| **known == *name)?;
+        Some(match check() {
+            Ok(()) => (StatusCode::OK, "ok".to_owned()),
+            Err(reason) => (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
+        })
+    }
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health::new()
+    }
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_set().entries(self.checks.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// `/healthz` and `/healthz/<check>`, for the health port.
+pub fn healthz_router(health: Health) -> Router {
+    health_routes(health).fallback(not_found)
+}
+
+pub(crate) fn health_routes(health: Health) -> Router {
+    Router::new()
+        .route("/healthz", any(all_checks))
+        .route("/healthz/{check}", any(one_check))
+        .with_state(Arc::new(health))
+}
+
+async fn all_checks(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> Response {
+    let (status, body) = health.answer_all(&Query::parse(query.as_deref().unwrap_or_default()));
+    text(status, body)
+}
+
+async fn one_check(State(health): State<Arc<Health>>, Path(name): Path<String>) -> Response {
+    match health.answer_one(&name) {
+        Some((status, body)) => text(status, body),
+        None => not_found().await,
+    }
+}
+
+#[derive(Default)]
+struct Query {
+    verbose: bool,
+    excluded: BTreeSet<String>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Query {
+        let mut query = Query::default();
+        for pair in text.split('&') {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("verbose", _) => query.verbose = true,
+                ("exclude", name) => {
+                    query.excluded.insert(percent_decode_str(name).decode_utf8_lossy().into_owned());
+                }
+                _ => {}
+            }
+        }
+        query
+    }
+}
+
+fn push_line(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a string fails only if a Display does, and those of strings do not.
+    let _ = out.write_fmt(arguments);
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Server;
+
+    fn health(sync_loop: Result<(), &'static str>) -> Health {
+        Health::new()
+            .with_check("log", || Ok(()))
+            .with_check("syncloop", move || sync_loop.map_err(str::to_owned))
+    }
+
+    async fn get(health: Health, target: &str) -> (u16, String) {
+        let server = Server::start(healthz_router(health)).await;
+        let answer = server.get(target).await;
+        (answer.status, answer.body)
+    }
+
+    #[tokio::test]
+    async fn all_checks_passing_is_ok() {
+        let server = Server::start(healthz_router(health(Ok(())))).await;
+        let answer = server.get("/healthz").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+        assert!(answer.head.contains("content-type: text/plain; charset=utf-8\r\n"), "{}", answer.head);
+        assert!(answer.head.contains("x-content-type-options: nosniff\r\n"), "{}", answer.head);
+    }
+
+    #[tokio::test]
+    async fn a_failing_check_lists_all_and_withholds_the_reason() {
+        let (status, body) = get(health(Err("stuck on the secret pod")), "/healthz").await;
+        assert_eq!(status, 500);
+        assert_eq!(
+            body,
+            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn verbose_lists_the_checks() {
+        let listed = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n".to_owned();
+        assert_eq!(get(health(Ok(())), "/healthz?verbose").await, (200, listed.clone()));
+        assert_eq!(get(health(Ok(())), "/healthz?x=1&verbose=false").await, (200, listed));
+    }
+
+    #[tokio::test]
+    async fn a_check_can_be_excluded() {
+        let failing = health(Err("stuck"));
+        assert_eq!(get(failing.clone(), "/healthz?exclude=syncloop").await, (200, "ok".to_owned()));
+        assert_eq!(
+            get(failing, "/healthz?verbose&exclude=sync%6coop&exclude=zeta&exclude=nosuch").await.1,
+            "[+]ping ok\n[+]log ok\n[+]syncloop excluded: ok\n\
+             warn: some health checks cannot be excluded: no matches for \"nosuch\",\"zeta\"\nhealthz check passed\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn each_check_has_a_path_that_tells_the_reason() {
+        assert_eq!(get(health(Ok(())), "/healthz/syncloop").await, (200, "ok".to_owned()));
+        assert_eq!(
+            get(health(Err("stuck")), "/healthz/syncloop").await,
+            (500, "internal server error: stuck\n".to_owned())
+        );
+        for target in ["/healthz/nosuch", "/healthz/", "/", "/metrics", "/livez"] {
+            assert_eq!(
+                get(health(Ok(())), target).await,
+                (404, "404 page not found\n".to_owned()),
+                "{target}"
+            );
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Plain text answers, with the headers that upstream gives them.
+
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse, Response};
+
+pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body.into()).into_response()
+}
+
+/// The answer for a path that there is not.
+pub(crate) async fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
