@@ -45,6 +45,8 @@ pub enum Kind {
     Int,
     /// Text.
     Text,
+    /// A file or a directory.
+    Path,
     /// An IP address.
     Ip,
     /// A duration in Go's syntax.
@@ -129,6 +131,7 @@ impl Kind {
             Kind::Bool | Kind::Switch => "BOOL",
             Kind::Int => "N",
             Kind::Text => "TEXT",
+            Kind::Path => "PATH",
             Kind::Ip => "IP",
             Kind::Duration => "DURATION",
             Kind::Quantity => "QUANTITY",

@@ -266,7 +266,7 @@ fn every_flag_takes_its_recorded_default_and_changes_nothing_by_it() {
         let columns: Vec<&str> = line.split('\t').collect();
         let (name, default) = (columns[0].trim_start_matches('-'), columns[3].trim_matches(['[', ']']));
         let flag = Flag::find(name).unwrap();
-        if differ.contains(&name) || (default.is_empty() && flag.kind != Kind::Text) {
+        if differ.contains(&name) || (default.is_empty() && !matches!(flag.kind, Kind::Text | Kind::Path)) {
             continue;
         }
         if default.is_empty() && ["root-dir"].contains(&name) {

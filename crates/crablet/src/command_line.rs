@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_config::{FLAGS, Flag, GivenFlag};
 
@@ -58,13 +59,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Wanted {
     let name = program_name(arguments.first());
     match command(name).try_get_matches_from(arguments) {
         Ok(matches) => wanted(name, &matches),
-        Err(error) => {
-            let text = error.render().to_string();
-            match error.use_stderr() {
-                false => Wanted::Text { text, code: 0 },
-                true => Wanted::Text { text: refusal(&text), code: 2 },
-            }
-        }
+        Err(error) => match error.use_stderr() {
+            false => Wanted::Text { text: error.render().to_string(), code: 0 },
+            true => Wanted::Text { text: refusal(&error), code: 2 },
+        },
     }
 }
 
@@ -91,13 +89,43 @@ fn dashes_for_underscores(arguments: Vec<OsString>) -> Vec<OsString> {
     arguments.into_iter().map(normalize).collect()
 }
 
-/// The first paragraph of clap's error, as one of ours, with where to read on.
-fn refusal(text: &str) -> String {
-    let message = text.trim_start_matches("error: ");
-    let message = message.split("\n\nUsage:").next().unwrap_or(message).trim_end();
-    let message = message.split("\n\nFor more information").next().unwrap_or(message).trim_end();
-    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    format!("crablet: {}\n", lines.join("; "))
+/// Why a command line is refused, and what would be accepted.
+fn refusal(error: &clap::Error) -> String {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    // clap names a flag with its value, as `--max-pods <N>`.
+    let flag = context(ContextKind::InvalidArg)
+        .map(|flag| flag.split([' ', '[']).next().unwrap_or_default().to_owned());
+    let message = match (error.kind(), flag) {
+        (ErrorKind::UnknownArgument, Some(flag)) if flag.starts_with('-') => {
+            match context(ContextKind::SuggestedArg) {
+                Some(similar) => format!("{flag}: unknown flag; did you mean {similar}?"),
+                None => format!("{flag}: unknown flag"),
+            }
+        }
+        (ErrorKind::UnknownArgument, Some(argument)) => format!("unexpected argument {argument:?}"),
+        (ErrorKind::ArgumentConflict, _) => {
+            let argument = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            format!("unexpected argument {argument:?}; a flag takes its value after an equals sign")
+        }
+        (ErrorKind::InvalidSubcommand, _) => {
+            let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            match context(ContextKind::SuggestedSubcommand) {
+                Some(similar) => format!("unknown command {command:?}; did you mean {similar:?}?"),
+                None => format!("unknown command {command:?}"),
+            }
+        }
+        (ErrorKind::InvalidValue, Some(flag)) => format!("{flag}: a value is required"),
+        _ => {
+            let text = error.render().to_string();
+            let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default().to_owned();
+            text.replace('\n', " ")
+        }
+    };
+    format!("crablet: {message} (see --help)\n")
 }
 
 fn wanted(name: &str, matches: &ArgMatches) -> Wanted {

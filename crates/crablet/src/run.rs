@@ -128,7 +128,7 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
     tasks.spawn(watch_for_signals(stop.clone())?);
 
     let life = async {
-        let lock_file = hold_lock_file(&effective.flags, &stop, &tasks).await?;
+        hold_lock_file(&effective.flags, &stop, &tasks).await?;
         let health = health(&logging);
         start_servers(&effective, &logging, &health, &stop, &tasks).await?;
         await_runtime(&effective.configuration).await;
@@ -138,7 +138,6 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
             service_manager::watchdog(move || health.check()).await;
         }
         std::future::pending::<()>().await;
-        drop(lock_file);
         anyhow::Ok(())
     };
     let result = tokio::select! {
@@ -258,7 +257,7 @@ async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::Result<Optio
 fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
     let registry = Registry::new();
     crablet_metrics::register_process_metrics(&registry);
-    let platform = format!("linux/{}", std::env::consts::ARCH);
+    let platform = version::platform();
     let build = BuildInfo {
         compiler: "rustc",
         git_version: version::KUBERNETES,

@@ -9,12 +9,20 @@ pub(crate) const KUBERNETES_MINOR: &str = "36";
 /// Our own version.
 pub(crate) const CRABLET: &str = env!("CARGO_PKG_VERSION");
 
+/// System and architecture, in Go's words as Kubernetes spells them everywhere.
+pub(crate) fn platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("linux/{architecture}")
+}
+
 /// What `--version` prints; `form` is its value. kubeadm reads the plain one.
 pub(crate) fn text(form: &str) -> String {
     match form {
-        "raw" => {
-            format!("crablet {CRABLET}\nKubernetes {KUBERNETES}\nplatform linux/{}\n", std::env::consts::ARCH)
-        }
+        "raw" => format!("crablet {CRABLET}\nKubernetes {KUBERNETES}\nplatform {}\n", platform()),
         _ => format!("Kubernetes {KUBERNETES}\n"),
     }
 }

@@ -39,6 +39,16 @@ impl Health {
         self
     }
 
+    /// Runs every check, and says which failed and why.
+    pub fn check(&self) -> Result<(), String> {
+        let failed =
+            self.checks.iter().filter_map(|(name, check)| Some(format!("{name}: {}", check().err()?)));
+        match failed.collect::<Vec<_>>() {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(failed.join(", ")),
+        }
+    }
+
     /// The answer for all checks together.
     fn answer_all(&self, query: &Query) -> (StatusCode, String) {
         let mut unknown = query.excluded.clone();

@@ -6,11 +6,11 @@ use super::{Flag, Kind, Target};
 /// Every flag.
 pub const FLAGS: &[Flag] = &[
     // The configuration.
-    flag("The configuration", "config", Text, OWN, CURRENT, "Read the configuration from this file"),
+    flag("The configuration", "config", Path, OWN, CURRENT, "Read the configuration from this file"),
     flag(
         "The configuration",
         "config-dir",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Lay every *.conf file of this directory and those below it over the configuration, in order of their names",
@@ -18,7 +18,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The configuration",
         "root-dir",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Keep pods' volumes and the agent's own files in this directory",
@@ -47,7 +47,7 @@ pub const FLAGS: &[Flag] = &[
         DEPRECATED,
         "Refuse to start on a machine with swap",
     ),
-    flag("The configuration", "lock-file", Text, OWN, CURRENT, "Hold a lock on this file while running"),
+    flag("The configuration", "lock-file", Path, OWN, CURRENT, "Hold a lock on this file while running"),
     flag(
         "The configuration",
         "exit-on-lock-contention",
@@ -110,7 +110,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node and its cluster",
         "kubeconfig",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Join the cluster that this kubeconfig file names; without it the agent runs on its own",
@@ -118,7 +118,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node and its cluster",
         "bootstrap-kubeconfig",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Get a client certificate with this kubeconfig while the one of --kubeconfig does not exist",
@@ -126,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node and its cluster",
         "cert-dir",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Keep the node's certificates in this directory",
@@ -272,7 +272,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "Pods",
         "pod-manifest-path",
-        Text,
+        Path,
         field(&["staticPodPath"]),
         DEPRECATED,
         "Run the pods of the manifests in this directory, or of this file",
@@ -345,7 +345,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "Pods",
         "resolv-conf",
-        Text,
+        Path,
         field(&["resolvConf"]),
         DEPRECATED,
         "The resolver configuration that pods inherit",
@@ -401,7 +401,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "Pods",
         "volume-plugin-dir",
-        Text,
+        Path,
         field(&["volumePluginDir"]),
         DEPRECATED,
         "Where to look for FlexVolume plugins",
@@ -454,7 +454,7 @@ pub const FLAGS: &[Flag] = &[
         DEPRECATED,
         "How many exited containers to keep in all, negative for no limit",
     ),
-    flag("Pods", "experimental-mounter-path", Text, OWN, DEPRECATED, "A mount program of one's own"),
+    flag("Pods", "experimental-mounter-path", Path, OWN, DEPRECATED, "A mount program of one's own"),
     // The container runtime and images.
     flag(
         "The container runtime and images",
@@ -539,7 +539,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The container runtime and images",
         "image-credential-provider-config",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "The configuration of credential provider plugins, a file or a directory",
@@ -547,7 +547,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The container runtime and images",
         "image-credential-provider-bin-dir",
-        Text,
+        Path,
         OWN,
         CURRENT,
         "Where the credential provider plugins are",
@@ -849,7 +849,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node's API",
         "tls-cert-file",
-        Text,
+        Path,
         field(&["tlsCertFile"]),
         DEPRECATED,
         "The certificate to serve with; without one it is made",
@@ -857,7 +857,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node's API",
         "tls-private-key-file",
-        Text,
+        Path,
         field(&["tlsPrivateKeyFile"]),
         DEPRECATED,
         "The key of that certificate",
@@ -889,7 +889,7 @@ pub const FLAGS: &[Flag] = &[
     flag(
         "The node's API",
         "client-ca-file",
-        Text,
+        Path,
         field(&["authentication", "x509", "clientCAFile"]),
         DEPRECATED,
         "Accept client certificates that this authority signed",

@@ -31,7 +31,7 @@ fn value(
         Kind::Bool => Value::Bool(boolean(last)?),
         Kind::Switch => return Ok(boolean(last)?.then_some(Value::Bool(true))),
         Kind::Int => Value::Int(integer(last)?),
-        Kind::Text | Kind::Version => text(last),
+        Kind::Text | Kind::Path | Kind::Version => text(last),
         Kind::Ip => match last.trim().parse::<IpAddr>() {
             Ok(address) => text(&address.to_string()),
             Err(_) => return Err(format!("failed to parse IP: {last:?}")),
