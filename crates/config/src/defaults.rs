@@ -23,16 +23,19 @@ pub struct Deviation {
     pub path: &'static str,
     /// What the Go kubelet has there, in words.
     pub upstream: &'static str,
+    /// Whether that is so only where there is no `--config` file.
+    pub only_without_file: bool,
 }
 
-/// Where our defaults differ from the Go kubelet's: the image pulls always, the rest where there is no file.
+/// Where our defaults differ from the Go kubelet's: image pulls are parallel, and the secure defaults that it has
+/// with a file apply without one too.
 pub const DEVIATIONS: &[Deviation] = &[
-    Deviation { path: "serializeImagePulls", upstream: "true" },
-    Deviation { path: "maxParallelImagePulls", upstream: "not set" },
-    Deviation { path: "authentication.anonymous.enabled", upstream: "true without a file" },
-    Deviation { path: "authentication.webhook.enabled", upstream: "false without a file" },
-    Deviation { path: "authorization.mode", upstream: "AlwaysAllow without a file" },
-    Deviation { path: "readOnlyPort", upstream: "10255 without a file" },
+    Deviation { path: "serializeImagePulls", upstream: "true", only_without_file: false },
+    Deviation { path: "maxParallelImagePulls", upstream: "not set", only_without_file: false },
+    Deviation { path: "authentication.anonymous.enabled", upstream: "true", only_without_file: true },
+    Deviation { path: "authentication.webhook.enabled", upstream: "false", only_without_file: true },
+    Deviation { path: "authorization.mode", upstream: "AlwaysAllow", only_without_file: true },
+    Deviation { path: "readOnlyPort", upstream: "10255", only_without_file: true },
 ];
 
 /// Takes out of a file's tree what Kubernetes takes for nothing: a zero number, an empty text or a zero duration

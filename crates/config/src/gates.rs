@@ -64,7 +64,7 @@ impl FeatureGates {
             errors.extend(table::SPECS.iter().filter(|spec| gates.enabled(spec.gate)).filter_map(|spec| {
                 let missing: Vec<Gate> =
                     spec.needs.iter().copied().filter(|gate| !gates.enabled(*gate)).collect();
-                (!missing.is_empty()).then(|| GateError::Needs(spec.gate, missing))
+                if missing.is_empty() { None } else { Some(GateError::Needs(spec.gate, missing)) }
             }));
         }
         (gates, errors)

@@ -3,7 +3,7 @@
 use crablet_api::document::{Limits, Node, Path, Place, parse, write_yaml};
 
 use crate::acted_on;
-use crate::defaults::{DEFAULT_SOURCE, DEVIATIONS};
+use crate::defaults::{DEFAULT_SOURCE, DEVIATIONS, Deviation};
 use crate::load::Effective;
 
 impl Effective {
@@ -21,7 +21,7 @@ impl Effective {
     fn to_node(&self) -> Node {
         // JSON is YAML: one reader makes trees of everything.
         let json = self.to_json().to_string();
-        let limits = Limits { bytes: usize::MAX, ..Limits::MANIFEST };
+        let limits = Limits { bytes: usize::MAX, nodes: usize::MAX, ..Limits::MANIFEST };
         parse("configuration", &json, limits).expect("what serde_json writes is a document").0
     }
 
@@ -38,7 +38,9 @@ impl Effective {
                 })
             }
             Some(_) | None => {
-                let deviation = DEVIATIONS.iter().find(|deviation| deviation.path == text)?;
+                let with_file = !self.flags.config.is_empty();
+                let applies = |deviation: &&Deviation| !(deviation.only_without_file && with_file);
+                let deviation = DEVIATIONS.iter().filter(applies).find(|deviation| deviation.path == text)?;
                 Some(format!("crablet's default; upstream's is {}", deviation.upstream))
             }
         }

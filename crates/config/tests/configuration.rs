@@ -1,5 +1,7 @@
 //! What valid files and flags come to. The invalid ones are tried on the program itself, in its crate.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

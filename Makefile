@@ -1,0 +1,33 @@
+# What a person does with this tree. `make` alone says what there is.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench fuzz
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Install what is missing, build, and run the agent on a private containerd
+	@scripts/need-root run
+	@scripts/setup run
+	@cargo build --package crablet --package crablet-testkit
+	@scripts/run
+
+test: ## Install what is missing, and run every check and test
+	@scripts/need-root test
+	@scripts/setup test
+	@$(MAKE) --no-print-directory lint
+	cargo nextest run --workspace
+	cargo test --workspace --doc --quiet
+
+lint: ## Check the formatting and the lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+
+bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if one is missed
+	@scripts/need-root bench
+	@scripts/setup run
+	cargo build --release --package crablet --package crablet-bench
+	cargo run --release --quiet --package crablet-bench
+
+fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
+	@scripts/fuzz

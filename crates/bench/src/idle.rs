@@ -1,0 +1,98 @@
+//! What the agent costs when nothing happens.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use crablet_testkit::{Daemon, eventually};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::time::sleep;
+
+use crate::promises::Figure;
+
+/// How often the agent is started and watched.
+const RUNS: usize = 3;
+/// How long it is watched: long enough for anything that wakes every ten seconds to show.
+const WATCHED: Duration = Duration::from_secs(30);
+
+pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = ["idle-rss", "idle-wakes", "idle-cpu"].map(|id| Figure { id, runs: Vec::new() });
+    for _ in 0..RUNS {
+        let seen = watch(crablet).await?;
+        for (figure, value) in figures.iter_mut().zip([seen.rss_mib, seen.wakes_a_second, seen.millicores]) {
+            figure.runs.push(value);
+        }
+    }
+    Ok(figures.into())
+}
+
+struct Seen {
+    rss_mib: f64,
+    wakes_a_second: f64,
+    millicores: f64,
+}
+
+/// Starts an agent on a runtime that only listens, lets it settle, and watches it.
+async fn watch(crablet: &Path) -> anyhow::Result<Seen> {
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name);
+    let _runtime = UnixListener::bind(path("runtime.sock"))?;
+    let port = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
+    let arguments = [
+        format!("--root-dir={}", path("root").display()),
+        format!("--container-runtime-endpoint=unix://{}", path("runtime.sock").display()),
+        format!("--healthz-port={port}"),
+        "--fail-cgroupv1=false".into(),
+        "--fail-swap-on=false".into(),
+    ];
+    let mut agent = Daemon::spawn(crablet, arguments, [] as [(&str, &str); 0], &path("log")).await?;
+    eventually("the agent to answer health checks", Duration::from_secs(30), || async {
+        TcpStream::connect(("127.0.0.1", port)).await.map(|_| ())
+    })
+    .await?;
+
+    let process = agent.pid();
+    let before = Counters::read(process)?;
+    // This is the measurement itself: the time in which nothing should happen.
+    sleep(WATCHED).await;
+    let after = Counters::read(process)?;
+    agent.terminate();
+    agent.wait().await?;
+    let seconds = WATCHED.as_secs_f64();
+    Ok(Seen {
+        rss_mib: after.rss_kib / 1024.0,
+        wakes_a_second: (after.wakes - before.wakes) / seconds,
+        millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
+    })
+}
+
+/// What the kernel counts of a process.
+struct Counters {
+    rss_kib: f64,
+    wakes: f64,
+    /// Hundredths of a second, on every Linux that we know.
+    cpu_ticks: f64,
+}
+
+impl Counters {
+    fn read(process: i32) -> anyhow::Result<Counters> {
+        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let mut wakes = 0.0;
+        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+            wakes += field(&fs::read_to_string(thread?.path().join("status"))?, "voluntary_ctxt_switches:")?;
+        }
+        let after_name = stat.rsplit_once(')').context("no name in the process's stat")?.1;
+        let ticks: Vec<f64> =
+            after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
+        Ok(Counters { rss_kib: field(&status, "VmRSS:")?, wakes, cpu_ticks: ticks.iter().sum() })
+    }
+}
+
+fn field(status: &str, name: &str) -> anyhow::Result<f64> {
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    let number = line.split_whitespace().next().with_context(|| format!("{name} is empty"))?;
+    Ok(number.parse()?)
+}

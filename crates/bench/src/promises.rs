@@ -1,0 +1,125 @@
+//! What is promised, and what measures it.
+
+use std::path::Path;
+
+use crate::idle;
+
+/// A promise about a figure.
+pub(crate) struct Promise {
+    /// What figures refer to it by.
+    pub(crate) id: &'static str,
+    /// What is promised.
+    pub(crate) text: &'static str,
+    /// The most that is allowed.
+    pub(crate) limit: f64,
+    /// The unit of the figure.
+    pub(crate) unit: &'static str,
+    /// Whether something measures it yet.
+    pub(crate) measured: bool,
+}
+
+/// A figure that was measured: the median of several runs, and how far apart they were.
+pub(crate) struct Figure {
+    /// The promise it is about.
+    pub(crate) id: &'static str,
+    /// What each run gave.
+    pub(crate) runs: Vec<f64>,
+}
+
+/// Something that gives figures.
+#[derive(Clone, Copy)]
+pub(crate) enum Measure {
+    /// The agent, up and doing nothing.
+    Idle,
+}
+
+const fn measured(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
+    Promise { id, text, limit, unit, measured: true }
+}
+
+const fn not_yet(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
+    Promise { id, text, limit, unit, measured: false }
+}
+
+/// Every figure that is promised.
+pub(crate) const PROMISES: &[Promise] = &[
+    measured("idle-rss", "resident memory of the agent without pods", 25.0, "MiB"),
+    measured("idle-wakes", "wake-ups of the agent without pods, over all its threads", 0.5, "a second"),
+    measured("idle-cpu", "CPU of the agent without pods", 1.0, "millicores"),
+    not_yet(
+        "pod-heap",
+        "live heap of a pod (2 containers, 8 variables each, 3 volumes, probes, status)",
+        10.0,
+        "kB",
+    ),
+    not_yet("pod-decode", "decoding that pod from JSON", 60.0, "µs"),
+    not_yet("pods-rss", "growth of resident memory by 500 such pods", 6.0, "MB"),
+    not_yet("exit-seen", "an exit is seen and agreed by CRI, containerd 1.6, p99 of 200", 50.0, "ms"),
+    not_yet("relist-diff", "diff of a relist of 10,000 containers", 10.0, "ms"),
+    not_yet("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
+    not_yet("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
+    not_yet("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
+    not_yet("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
+    not_yet("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
+    not_yet("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
+    not_yet("translate", "translating one pod to CRI", 50.0, "µs"),
+    not_yet("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
+    not_yet("readiness", "a readiness result is in /pods", 10.0, "ms"),
+];
+
+impl Measure {
+    /// Everything there is to measure.
+    pub(crate) const ALL: &[Measure] = &[Measure::Idle];
+
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            Measure::Idle => "the idle agent",
+        }
+    }
+
+    pub(crate) async fn run(self, crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+        match self {
+            Measure::Idle => idle::measure(crablet).await,
+        }
+    }
+}
+
+impl Promise {
+    pub(crate) fn limit_in_words(&self) -> String {
+        format!("at most {} {}", self.limit, self.unit)
+    }
+}
+
+impl Figure {
+    pub(crate) fn median(&self) -> f64 {
+        let mut runs = self.runs.clone();
+        runs.sort_by(f64::total_cmp);
+        runs.get(runs.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Not a number keeps no promise.
+    pub(crate) fn keeps(&self, promise: &Promise) -> bool {
+        self.median() <= promise.limit
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let least = self.runs.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.runs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let unit = PROMISES.iter().find(|promise| promise.id == self.id).map_or("", |promise| promise.unit);
+        format!("{:.2} {unit} ({least:.2} to {most:.2} in {} runs)", self.median(), self.runs.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_decides_and_no_runs_keep_no_promise() {
+        let promise = measured("idle-rss", "x", 2.0, "MiB");
+        let figure = |runs: &[f64]| Figure { id: "idle-rss", runs: runs.to_vec() };
+        assert!(figure(&[1.0, 2.0, 9.0]).keeps(&promise));
+        assert!(!figure(&[1.0, 2.1, 9.0]).keeps(&promise));
+        assert!(!figure(&[]).keeps(&promise));
+    }
+}

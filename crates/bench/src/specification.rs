@@ -1,0 +1,53 @@
+//! The table of figures in `SPECIFICATION.md`.
+
+use anyhow::Context;
+
+use crate::promises::{Figure, PROMISES, Promise};
+
+const BEGIN: &str = "<!-- figures: written by `make bench` -->\n";
+const END: &str = "<!-- end of figures -->\n";
+const HEAD: &str = "| promise | promised | measured | checked by |\n| --- | --- | --- | --- |\n";
+
+/// The text with the table made anew from these figures.
+pub(crate) fn with_figures(text: &str, figures: &[Figure]) -> anyhow::Result<String> {
+    let (before, rest) = text.split_once(BEGIN).context("the specification has no place for figures")?;
+    let (_, after) = rest.split_once(END).context("the place for figures in the specification has no end")?;
+    let rows: String = PROMISES.iter().map(|promise| row(promise, figures)).collect();
+    Ok(format!("{before}{BEGIN}\n{HEAD}{rows}\n{END}{after}"))
+}
+
+fn row(promise: &Promise, figures: &[Figure]) -> String {
+    let figure = figures.iter().find(|figure| figure.id == promise.id).map_or("–".into(), Figure::in_words);
+    let checked_by = if promise.measured { "`make bench`" } else { "not yet checked" };
+    format!("| {} | {} | {figure} | {checked_by} |\n", promise.text, promise.limit_in_words())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_specification_lists_every_promise_and_a_figure_for_each_that_is_measured() {
+        let text = include_str!("../../../SPECIFICATION.md");
+        for promise in PROMISES {
+            let line = format!("| {} | {} | ", promise.text, promise.limit_in_words());
+            let row = text.lines().find(|row| row.starts_with(&line));
+            let row = row.unwrap_or_else(|| {
+                panic!("SPECIFICATION.md has no row for {:?}: run make bench", promise.text)
+            });
+            assert_eq!(row.contains("not yet checked"), !promise.measured, "{row}");
+            assert_eq!(row.contains("| – |"), !promise.measured, "{row}");
+        }
+    }
+
+    #[test]
+    fn figures_replace_the_table_and_nothing_else() {
+        let text = format!("before\n{BEGIN}old\n{END}after\n");
+        let figures = [Figure { id: "idle-rss", runs: vec![8.0, 9.0, 7.0] }];
+        let written = with_figures(&text, &figures).unwrap();
+        assert!(written.starts_with("before\n") && written.ends_with("after\n"), "{written}");
+        assert!(written.contains("| 8.00 MiB (7.00 to 9.00 in 3 runs) | `make bench` |"), "{written}");
+        assert!(!written.contains("old"), "{written}");
+        assert_eq!(with_figures(&written, &figures).unwrap(), written);
+    }
+}
