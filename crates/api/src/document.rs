@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use decode::{DROPPED, decode_strictly};
 pub use decode::{DecodeError, decode};
 pub use write::write_yaml;
 pub use yaml::{ParseError, parse};
@@ -68,9 +69,9 @@ pub struct Problem {
 /// How large a text may be: whatever is over the limit is an error, found before the memory is spent.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of text.
+    /// Bytes of text, and of what it holds, counting each again that an alias repeats or an anchor keeps.
     pub bytes: usize,
-    /// Values, counting each again that an alias repeats.
+    /// Values, counted likewise.
     pub nodes: usize,
     /// Levels of nesting.
     pub depth: usize,

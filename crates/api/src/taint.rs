@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::meta::Time;
 use crate::names::{label_value_errors, qualified_name_errors};
 
 /// A mark on a node that keeps pods off it.
@@ -19,9 +20,9 @@ pub struct Taint {
     /// What happens to pods that do not tolerate the taint.
     #[serde(default)]
     pub effect: TaintEffect,
-    /// When the taint was added, as RFC 3339 text.
+    /// When the taint was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_added: Option<String>,
+    pub time_added: Option<Time>,
 }
 
 crate::text_enum! {

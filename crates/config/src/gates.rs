@@ -145,11 +145,15 @@ pub enum GateError {
 }
 
 impl GateError {
-    /// The name of the gate that it is about.
-    pub fn gate_name(&self) -> &str {
+    /// The names of the gates that it is about: one of them was set, and so made the mistake.
+    pub fn gate_names(&self) -> Vec<&str> {
         match self {
-            GateError::Unknown(name) => name,
-            GateError::Locked(gate, _) | GateError::Needs(gate, _) => gate.name(),
+            GateError::Unknown(name) => vec![name],
+            GateError::Locked(gate, _) => vec![gate.name()],
+            GateError::Needs(gate, missing) => {
+                let groups = [Gate::AllAlpha, Gate::AllBeta];
+                [gate].into_iter().chain(missing).chain(&groups).map(|gate| gate.name()).collect()
+            }
         }
     }
 }

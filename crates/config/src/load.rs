@@ -4,13 +4,13 @@
 //! then it is decoded, completed with defaults, and checked. Everything that is wrong is reported at once, with the
 //! place it was written at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crablet_api::document::{self, Limits, Node, ParseError, Place, Problem, Value};
+use crablet_api::document::{self, DecodeError, Limits, Node, ParseError, Place, Problem, Value};
 
 use crate::acted_on;
 use crate::defaults;
@@ -124,7 +124,7 @@ impl Loader {
             match flags::node(flag, texts, None) {
                 Ok(Some(node)) => tree.set(&[flag.name], node),
                 Ok(None) => {}
-                Err(problem) => self.problems.push(problem.to_string()),
+                Err(problem) => self.problems.push(line(&problem)),
             }
         }
         tree
@@ -147,7 +147,7 @@ impl Loader {
                     tree.set(path, node);
                 }
                 Ok(None) => {}
-                Err(problem) => self.problems.push(problem.to_string()),
+                Err(problem) => self.problems.push(line(&problem)),
             }
         }
     }
@@ -175,10 +175,9 @@ impl Loader {
     /// Reads one file, and checks that it is a kubelet's configuration and that every field can hold its value.
     fn file(&mut self, path: &Path) -> Option<Node> {
         let name = path.display().to_string();
-        let parsed =
-            read(path, Limits::MANIFEST.bytes).map_err(|reason| format!("{name}: {reason}")).and_then(
-                |text| document::parse(&name, &text, Limits::MANIFEST).map_err(|error| parse_problem(&error)),
-            );
+        let parsed = read(path, Limits::MANIFEST.bytes)
+            .map_err(|reason| format!("{name}{reason}"))
+            .and_then(|text| document::parse(&name, &text, Limits::MANIFEST).map_err(parse_problem));
         match parsed {
             Ok((node, doubts)) => {
                 self.warnings.extend(doubts.iter().map(Problem::to_string));
@@ -229,19 +228,30 @@ impl Loader {
         found
     }
 
-    fn decode<'de, T: serde::Deserialize<'de>>(&mut self, tree: &'de Node) -> Option<T> {
+    /// Decodes a tree, or says of every value that does not fit its field.
+    fn decode<T: serde::de::DeserializeOwned>(&mut self, tree: &Node) -> Option<T> {
         match document::decode(tree) {
             Ok((value, unknown)) => {
-                for problem in unknown {
-                    let warning = problem.to_string();
-                    if !self.warnings.contains(&warning) {
-                        self.warnings.push(warning);
-                    }
-                }
+                let said: BTreeSet<String> = self.warnings.iter().cloned().collect();
+                let warnings = unknown.iter().map(Problem::to_string);
+                self.warnings.extend(warnings.filter(|warning| !said.contains(warning)));
                 Some(value)
             }
-            Err(error) => {
-                self.problems.push(error.to_string());
+            Err(first) => {
+                let mut rest = tree.clone();
+                let mut next = Some(first);
+                let mut found = 0;
+                // The decoder stops at the first mistake: it is taken out, and the rest decoded for the next.
+                while let Some(DecodeError(problem)) = next {
+                    if found == MOST_MISTAKES {
+                        self.problems.push(format!("{}: has more mistakes than these", problem.place.source));
+                        break;
+                    }
+                    found += 1;
+                    self.problems.push(line(&problem));
+                    let taken_out = blank(&mut rest, &document::Path::Root, &problem.path);
+                    next = taken_out.then(|| document::decode::<T>(&rest).err()).flatten();
+                }
                 None
             }
         }
@@ -252,7 +262,8 @@ impl Loader {
             tree.at(&["featureGates", name]).map(|node| format!("{}: featureGates.{name}: ", node.place))
         };
         for error in errors {
-            self.problems.push(place(error.gate_name()).unwrap_or_default() + &error.to_string());
+            let place = error.gate_names().into_iter().find_map(place);
+            self.problems.push(place.unwrap_or_default() + &error.to_string());
         }
         for name in configuration.feature_gates.keys() {
             let stage = match crate::Gate::from_name(name).map(crate::Gate::stage) {
@@ -267,11 +278,16 @@ impl Loader {
     }
 
     fn invalid(&mut self, invalid: Vec<Invalid>, tree: &Node) {
-        self.problems.extend(invalid.into_iter().map(|invalid| match tree.at(invalid.path) {
-            Some(node) if node.place.source.as_ref() != defaults::DEFAULT_SOURCE => {
-                format!("{}: {}", node.place, invalid.message)
+        self.problems.extend(invalid.into_iter().map(|invalid| {
+            let place = [Some(invalid.path), invalid.or]
+                .into_iter()
+                .flatten()
+                .filter_map(|path| Some(&tree.at(path)?.place))
+                .find(|place| place.source.as_ref() != defaults::DEFAULT_SOURCE);
+            match place {
+                Some(place) => format!("{place}: {}", invalid.message),
+                None => invalid.message,
             }
-            Some(_) | None => invalid.message,
         }));
     }
 
@@ -297,8 +313,59 @@ fn empty(source: &str) -> Node {
     Node { value: Value::Map(BTreeMap::new()), place: Place { source: Arc::from(source), line: 0 } }
 }
 
-fn parse_problem(error: &ParseError) -> String {
-    error.to_string()
+fn parse_problem(error: ParseError) -> String {
+    match error {
+        ParseError::Empty(_) => format!("{error}; expected a mapping with apiVersion and kind"),
+        other => other.to_string(),
+    }
+}
+
+/// How many mistakes of one tree are listed: each is found by decoding the rest once more.
+const MOST_MISTAKES: usize = 100;
+
+/// What is accepted where the API's types refuse a text in upstream's words, which do not say it.
+const ACCEPTED: &[(&str, &str)] = &[
+    ("time: ", "a duration such as \"10s\" or \"1h30m\""),
+    ("quantities must match ", "a quantity such as \"500m\" or \"10Mi\""),
+    ("unable to parse ", "a quantity such as \"500m\" or \"10Mi\""),
+    ("strconv.Atoi: ", "a list of CPUs such as \"0-3,8\""),
+    ("invalid CIDR address: ", "a range such as \"10.0.0.0/16\""),
+    ("invalid IP address syntax", "an address such as \"10.0.0.1\" or \"fd00::1\""),
+    ("failed to parse IP: ", "an address such as \"10.0.0.1\" or \"fd00::1\""),
+    ("invalid taint spec: ", "key=value:effect or key:effect"),
+    ("invalid taint effect: ", "NoSchedule, PreferNoSchedule or NoExecute"),
+];
+
+/// Makes nothing of the field that a path names, or of the innermost one around it, and says whether there was one.
+fn blank(node: &mut Node, path: &document::Path<'_>, target: &str) -> bool {
+    let leads_there = |path: &document::Path<'_>| {
+        target
+            .strip_prefix(&path.to_string())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    match &mut node.value {
+        Value::Map(fields) => fields.iter_mut().any(|(name, field)| {
+            let path = document::Path::Field(path, name);
+            let found = field.value != Value::Null && leads_there(&path);
+            if found && !blank(field, &path, target) {
+                field.value = Value::Null;
+            }
+            found
+        }),
+        Value::List(items) => items.iter_mut().enumerate().any(|(index, item)| {
+            let path = document::Path::Index(path, index);
+            leads_there(&path) && blank(item, &path, target)
+        }),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => false,
+    }
+}
+
+/// The problem as a line, with what is accepted instead.
+fn line(problem: &Problem) -> String {
+    match ACCEPTED.iter().find(|(words, _)| problem.message.starts_with(words)) {
+        Some((_, accepted)) => format!("{problem}; expected {accepted}"),
+        None => problem.to_string(),
+    }
 }
 
 /// The fields that hold paths, which count from the directory of the file they stand in.
@@ -332,7 +399,9 @@ const DEEPEST_DIRECTORY: usize = 32;
 fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
     let at = |error| (path.to_owned(), error);
     if depth > DEEPEST_DIRECTORY {
-        return Err(at(io::Error::other("the directories are nested too deeply")));
+        return Err(at(io::Error::other(format!(
+            "the directories are nested more than {DEEPEST_DIRECTORY} levels deep"
+        ))));
     }
     let mut entries: Vec<_> = std::fs::read_dir(path).and_then(Iterator::collect).map_err(at)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -348,24 +417,20 @@ fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), (Path
     Ok(())
 }
 
-/// Reads a whole text file, no more than it may have.
+/// Reads a whole text file, no more than it may have. An error is what follows the file's name.
 fn read(path: &Path, limit: usize) -> Result<String, String> {
-    let file = open(path).map_err(|error| format!("cannot be read: {}", reason(&error)))?;
+    let unreadable = |error| format!(": cannot be read: {}", reason(&error));
+    let file = open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     let more_than_allowed = limit as u64 + 1;
-    file.take(more_than_allowed)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot be read: {}", reason(&error)))?;
+    file.take(more_than_allowed).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > limit {
-        return Err(format!("is larger than {limit} bytes, the most that is accepted"));
-    }
-    if bytes.is_empty() {
-        return Err("is empty".into());
+        return Err(format!(": is larger than {limit} bytes, the most that is accepted"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let line =
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        format!("is not UTF-8 text (line {line})")
+        format!(":{line}: is not UTF-8 text")
     })
 }
 
@@ -386,7 +451,12 @@ fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
-        io::ErrorKind::NotADirectory => "it is not a directory".into(),
-        _ => error.to_string(),
+        io::ErrorKind::NotADirectory => "not a directory".into(),
+        _ => match error.to_string() {
+            text if error.raw_os_error().is_some() => {
+                text.split(" (os error ").next().unwrap_or_default().to_lowercase()
+            }
+            text => text,
+        },
     }
 }

@@ -1,6 +1,8 @@
 //! The configuration in force, for a person: YAML that can be used as a file, with remarks on where values are from.
 
-use crablet_api::document::{Limits, Node, Path, Place, parse, write_yaml};
+use std::sync::Arc;
+
+use crablet_api::document::{Node, Path, Place, Value, write_yaml};
 
 use crate::acted_on;
 use crate::defaults::{DEFAULT_SOURCE, DEVIATIONS, Deviation};
@@ -19,10 +21,7 @@ impl Effective {
     }
 
     fn to_node(&self) -> Node {
-        // JSON is YAML: one reader makes trees of everything.
-        let json = self.to_json().to_string();
-        let limits = Limits { bytes: usize::MAX, nodes: usize::MAX, ..Limits::MANIFEST };
-        parse("configuration", &json, limits).expect("what serde_json writes is a document").0
+        tree(self.to_json(), &Place { source: Arc::from("configuration"), line: 0 })
     }
 
     fn remark(&self, path: &Path<'_>) -> Option<String> {
@@ -53,17 +52,38 @@ impl Effective {
                 Path::Root => Some(root),
                 Path::Field(parent, name) => find(root, parent)?.get(name),
                 Path::Index(parent, index) => match &find(root, parent)?.value {
-                    crablet_api::document::Value::List(items) => items.get(*index),
+                    Value::List(items) => items.get(*index),
                     _ => None,
                 },
             }
         }
         let node = find(&self.tree, path)?;
         match &node.value {
-            crablet_api::document::Value::Map(fields) if !fields.is_empty() => None,
+            Value::Map(fields) if !fields.is_empty() => None,
             _ => Some(node.place.clone()),
         }
     }
+}
+
+/// JSON as a tree. Reading it as YAML would not do: YAML has no long keys and no unescaped control characters.
+fn tree(json: serde_json::Value, place: &Place) -> Node {
+    let value = match json {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(value),
+        serde_json::Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+            (Some(number), _) => Value::Int(number),
+            (None, Some(number)) => Value::Float(number),
+            (None, None) => Value::Text(number.to_string().into()),
+        },
+        serde_json::Value::String(text) => Value::Text(text.into()),
+        serde_json::Value::Array(items) => {
+            Value::List(items.into_iter().map(|item| tree(item, place)).collect())
+        }
+        serde_json::Value::Object(fields) => {
+            Value::Map(fields.into_iter().map(|(name, field)| (name.into(), tree(field, place))).collect())
+        }
+    };
+    Node { value, place: place.clone() }
 }
 
 /// An element's remark need not repeat what the list's own says.

@@ -28,14 +28,14 @@ pub struct ThresholdError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PercentageError {
     /// It does not end with the sign.
-    #[error("percentage expected, got '{0}'")]
+    #[error("percentage such as \"50%\" expected, got '{0}'")]
     NoSign(Box<str>),
     /// It is not a number.
-    #[error("invalid number in percentage '{0}'")]
+    #[error("invalid number in percentage '{0}'; a whole number such as \"50%\" is accepted")]
     NoNumber(Box<str>),
     /// It is out of range.
-    #[error("percentage must be between 0 and 100")]
-    OutOfRange,
+    #[error("percentage '{0}' must be between 0 and 100")]
+    OutOfRange(Box<str>),
 }
 
 impl FromStr for Threshold {
@@ -62,6 +62,6 @@ impl FromStr for Percentage {
             .ok()
             .filter(|share| *share <= 100)
             .map(Percentage)
-            .ok_or(PercentageError::OutOfRange)
+            .ok_or_else(|| PercentageError::OutOfRange(text.into()))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crablet_api::{GoDuration, Parsed, Quantity, label_value_errors, qualified_name_errors};
+use crablet_api::{GoDuration, Parsed, Quantity, TaintEffect, label_value_errors, qualified_name_errors};
 
 use crate::flags::KubeletFlags;
 use crate::gates::{FeatureGates, Gate};
@@ -17,6 +17,8 @@ use crate::thresholds::Threshold;
 pub struct Invalid {
     /// The field it is about: where it was set is where the mistake is.
     pub path: &'static [&'static str],
+    /// The other field it is about, in case nobody set the first.
+    pub or: Option<&'static [&'static str]>,
     /// What is wrong.
     pub message: String,
 }
@@ -44,7 +46,7 @@ pub(crate) fn flags(flags: &KubeletFlags) -> Vec<Invalid> {
     if flags.exit_on_lock_contention && flags.lock_file.is_empty() {
         check.fail(
             &["exit-on-lock-contention"],
-            "cannot exit on lock file contention: no lock file specified".into(),
+            "cannot exit on lock file contention: no lock file specified; set --lock-file".into(),
         );
     }
     if flags.root_dir.is_empty() {
@@ -60,11 +62,20 @@ struct Check {
 
 impl Check {
     fn fail(&mut self, path: &'static [&'static str], message: String) {
-        self.invalid.push(Invalid { path, message });
+        self.invalid.push(Invalid { path, or: None, message });
     }
 
     fn invalid(&mut self, path: &'static [&'static str], message: String) {
         self.fail(path, format!("invalid configuration: {message}"));
+    }
+
+    /// About two fields that do not go together, of which one may be a default.
+    fn invalid_pair(&mut self, path: &'static [&'static str], or: &'static [&'static str], message: String) {
+        self.invalid.push(Invalid {
+            path,
+            or: Some(or),
+            message: format!("invalid configuration: {message}"),
+        });
     }
 
     fn in_range(&mut self, path: &'static [&'static str], flag: &str, value: i32, range: (i32, i32)) {
@@ -95,10 +106,9 @@ impl Check {
             }
         }
         if c.node_lease_duration_seconds <= 0 {
-            self.invalid(
-                &["nodeLeaseDurationSeconds"],
-                "nodeLeaseDurationSeconds must be greater than 0".into(),
-            );
+            let message =
+                format!("nodeLeaseDurationSeconds {} must be greater than 0", c.node_lease_duration_seconds);
+            self.invalid(&["nodeLeaseDurationSeconds"], message);
         }
         if c.node_status_max_images < -1 {
             let message = format!(
@@ -126,7 +136,7 @@ impl Check {
                 "imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than \
                  imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
             );
-            self.invalid(&["imageGCLowThresholdPercent"], message);
+            self.invalid_pair(&["imageGCLowThresholdPercent"], &["imageGCHighThresholdPercent"], message);
         }
         let (minimum, maximum) = (c.image_minimum_gc_age, c.image_maximum_gc_age);
         if !maximum.is_zero() && !gates.enabled(Gate::ImageMaximumGCAge) {
@@ -150,7 +160,7 @@ impl Check {
                 self.invalid(&["maxParallelImagePulls"], message);
             }
             if c.serialize_image_pulls && pulls > 1 {
-                let message = "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls \
+                let message = "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls \
                                (--serialize-image-pulls) is set to false";
                 self.invalid(&["maxParallelImagePulls"], message.into());
             }
@@ -185,7 +195,7 @@ impl Check {
         if allowlist.is_empty() {
         } else if *policy != Some(ImagePullCredentialsVerificationPolicy::NeverVerifyAllowlistedImages) {
             let message = "can't set `preloadedImagesVerificationAllowlist` if \
-                           `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\"";
+                           `imagePullCredentialsVerificationPolicy` is not \"NeverVerifyAllowlistedImages\"";
             self.invalid(ALLOWLIST, message.into());
         } else if let Some(reason) = allowlist.iter().find_map(|pattern| image_pattern_problem(pattern)) {
             let message =
@@ -330,31 +340,32 @@ impl Check {
                            (--system-reserved-cgroup) or kubeReservedCgroup (--kube-reserved-cgroup)";
             self.invalid(&["reservedSystemCPUs"], message.into());
         }
-        self.resource_list(&["kubeReserved"], "kube-reserved", &c.kube_reserved);
-        self.resource_list(&["systemReserved"], "system-reserved", &c.system_reserved);
+        self.reserved_resources(&["kubeReserved"], "kube-reserved", &c.kube_reserved);
+        self.reserved_resources(&["systemReserved"], "system-reserved", &c.system_reserved);
         for resource in c.qos_reserved.keys().filter(|resource| resource.as_ref() != "memory") {
-            let message =
-                format!("--qos-reserved value failed to parse: cannot reserve {resource:?} resource");
+            let message = format!(
+                "qosReserved (--qos-reserved): cannot reserve {resource:?} resource, only \"memory\""
+            );
             self.fail(&["qosReserved"], message);
         }
         self.reserved_memory(&c.reserved_memory);
     }
 
-    fn resource_list(
+    fn reserved_resources(
         &mut self,
         path: &'static [&'static str],
         flag: &str,
         resources: &BTreeMap<Box<str>, Parsed<Quantity>>,
     ) {
         for (resource, quantity) in resources {
-            let reason = match resource.as_ref() {
-                "cpu" | "memory" | "ephemeral-storage" | "pid" if quantity.value.sign() < 0 => {
+            let reason = match RESERVABLE.contains(&resource.as_ref()) {
+                true if quantity.value.sign() < 0 => {
                     format!("resource quantity for {resource:?} cannot be negative: {quantity}")
                 }
-                "cpu" | "memory" | "ephemeral-storage" | "pid" => continue,
-                _ => format!("cannot reserve {resource:?} resource"),
+                true => continue,
+                false => format!("cannot reserve {resource:?} resource, only {}", one_of(RESERVABLE)),
             };
-            self.fail(path, format!("--{flag} value failed to parse: {reason}"));
+            self.fail(path, format!("{} (--{flag}): {reason}", path[0]));
         }
     }
 
@@ -405,19 +416,21 @@ impl Check {
                     }
                     Threshold::Percentage(_) | Threshold::Quantity(_) => continue,
                 };
-                self.fail(path, message);
+                self.fail(path, format!("{}: {message}", path[0]));
             }
         }
         self.signals(&["evictionSoftGracePeriod"], c.eviction_soft_grace_period.keys());
         for period in c.eviction_soft_grace_period.values().filter(|period| period.value.is_negative()) {
-            let message =
-                format!("invalid eviction grace period specified: {period}, must be a positive value");
+            let message = format!("evictionSoftGracePeriod: grace period {period} must be a positive value");
             self.fail(&["evictionSoftGracePeriod"], message);
         }
         for signal in
             c.eviction_soft.keys().filter(|signal| !c.eviction_soft_grace_period.contains_key(signal))
         {
-            let message = format!("grace period must be specified for the soft eviction threshold {signal}");
+            let message = format!(
+                "evictionSoft: grace period must be specified for the soft eviction threshold {signal}; set it in \
+                 evictionSoftGracePeriod (--eviction-soft-grace-period)"
+            );
             self.fail(&["evictionSoft"], message);
         }
         self.signals(&["evictionMinimumReclaim"], c.eviction_minimum_reclaim.keys());
@@ -427,11 +440,11 @@ impl Check {
                     format!("eviction percentage minimum reclaim {signal} must be positive: {reclaim}")
                 }
                 Threshold::Quantity(quantity) if quantity.sign() < 0 => {
-                    format!("negative eviction minimum reclaim specified for {signal}")
+                    format!("eviction minimum reclaim {signal} must not be negative: {reclaim}")
                 }
                 Threshold::Percentage(_) | Threshold::Quantity(_) => continue,
             };
-            self.fail(&["evictionMinimumReclaim"], message);
+            self.fail(&["evictionMinimumReclaim"], format!("evictionMinimumReclaim: {message}"));
         }
     }
 
@@ -442,8 +455,11 @@ impl Check {
     ) {
         for signal in signals {
             if let EvictionSignal::Other(other) = signal {
-                let valid = EvictionSignal::WORDS.join(", ");
-                self.fail(path, format!("unsupported eviction signal {other}; one of {valid} is accepted"));
+                let valid = one_of(EvictionSignal::WORDS);
+                self.fail(
+                    path,
+                    format!("{}: unsupported eviction signal {other:?}; {valid} is accepted", path[0]),
+                );
             }
         }
     }
@@ -470,7 +486,7 @@ impl Check {
         } else if either {
             let message = "specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate \
                            GracefulNodeShutdown";
-            self.invalid(TOTAL, message.into());
+            self.invalid_pair(TOTAL, CRITICAL, message.into());
         }
         if c.shutdown_grace_period_by_pod_priority.is_empty() {
         } else if !gates.enabled(Gate::GracefulNodeShutdownBasedOnPodPriority) {
@@ -485,7 +501,7 @@ impl Check {
 
     fn pods(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {
         if c.run_once {
-            let message = "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set";
+            let message = "runOnce (--runonce) true, Runonce mode has been deprecated and should not be set";
             self.invalid(&["runOnce"], message.into());
         }
         if let HairpinMode::Other(other) = &c.hairpin_mode {
@@ -504,7 +520,11 @@ impl Check {
         }
         for taint in &c.register_with_taints {
             if let Err(reason) = taint.validate() {
-                self.fail(&["registerWithTaints"], format!("invalid taint: {taint}: {reason}"));
+                let message = format!(
+                    "registerWithTaints (--register-with-taints): invalid taint: {taint}: {reason}; the effects are {}",
+                    one_of(TaintEffect::WORDS)
+                );
+                self.fail(&["registerWithTaints"], message);
             }
             if taint.time_added.is_some() {
                 self.invalid(&["registerWithTaints"], "taint.TimeAdded is not nil".into());
@@ -522,11 +542,11 @@ impl Check {
             if let Some(problem) = problem {
                 self.invalid(
                     &["userNamespaces", "idsPerPod"],
-                    format!("userNamespaces.idsPerPod must not be {problem}"),
+                    format!("userNamespaces.idsPerPod {ids} must not be {problem}"),
                 );
             } else if ids % 65536 != 0 {
-                let message = "userNamespaces.idsPerPod must be a multiple of 65536";
-                self.invalid(&["userNamespaces", "idsPerPod"], message.into());
+                let message = format!("userNamespaces.idsPerPod {ids} must be a multiple of 65536");
+                self.invalid(&["userNamespaces", "idsPerPod"], message);
             }
         }
     }
@@ -582,11 +602,11 @@ impl Check {
         let Some(period) = c.crash_loop_back_off.max_container_restart_period else { return };
         if !gates.enabled(Gate::KubeletCrashLoopBackOffMax) {
             let message = "FeatureGate KubeletCrashLoopBackOffMax not enabled, \
-                           CrashLoopBackOff.MaxContainerRestartPeriod must not be set";
+                           crashLoopBackOff.maxContainerRestartPeriod must not be set";
             self.invalid(PATH, message.into());
         } else if period < GoDuration::from_secs(1) || period > GoDuration::from_secs(300) {
             let message = format!(
-                "CrashLoopBackOff.MaxContainerRestartPeriod (got: {} seconds) must be set between 1s and 300s",
+                "crashLoopBackOff.maxContainerRestartPeriod (got: {} seconds) must be set between 1s and 300s",
                 period.as_nanos() as f64 / 1e9
             );
             self.invalid(PATH, message);
@@ -595,28 +615,37 @@ impl Check {
 
     fn container_logs(&mut self, c: &KubeletConfiguration) {
         if c.container_log_max_workers < 1 {
-            let message = "containerLogMaxWorkers must be greater than or equal to 1";
-            self.invalid(&["containerLogMaxWorkers"], message.into());
+            let message = format!(
+                "containerLogMaxWorkers {} must be greater than or equal to 1",
+                c.container_log_max_workers
+            );
+            self.invalid(&["containerLogMaxWorkers"], message);
         }
         if c.container_log_monitor_interval < GoDuration::from_secs(3) {
-            let message =
-                "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s";
-            self.invalid(&["containerLogMonitorInterval"], message.into());
+            let message = format!(
+                "containerLogMonitorInterval {} must be a positive time duration greater than or equal to 3s",
+                c.container_log_monitor_interval
+            );
+            self.invalid(&["containerLogMonitorInterval"], message);
         }
         if c.container_log_max_files <= 1 {
-            self.invalid(&["containerLogMaxFiles"], "containerLogMaxFiles must be greater than 1".into());
+            let message =
+                format!("containerLogMaxFiles {} must be greater than 1", c.container_log_max_files);
+            self.invalid(&["containerLogMaxFiles"], message);
         }
         let directory = c.pod_logs_dir.as_ref();
         if !directory.starts_with('/') {
-            let message = format!("pod logs path {directory:?} must be absolute path");
+            let message = format!("podLogsDir {directory:?} must be an absolute path");
             self.invalid(&["podLogsDir"], message);
         }
         if !is_clean(directory) {
-            let message = format!("pod logs path {directory:?} must be normalized");
+            let message = format!(
+                "podLogsDir {directory:?} must be without \".\", \"..\", \"//\" and a slash at its end"
+            );
             self.invalid(&["podLogsDir"], message);
         }
         if !directory.is_ascii() {
-            let message = format!("pod logs path {directory:?} mut contains ASCII characters only");
+            let message = format!("podLogsDir {directory:?} must contain ASCII characters only");
             self.invalid(&["podLogsDir"], message);
         }
     }
@@ -635,7 +664,7 @@ impl Check {
         }
         if !(0..=65535).contains(&c.healthz_port) {
             let message = format!(
-                "healthzPort (--healthz-port) {} must be between 1 and 65535, inclusive",
+                "healthzPort (--healthz-port) {} must be between 0 and 65535, inclusive",
                 c.healthz_port
             );
             self.invalid(&["healthzPort"], message);
@@ -646,21 +675,23 @@ impl Check {
         }
         if let AuthorizationMode::Other(other) = &c.authorization.mode {
             let message = format!(
-                "unknown authorization mode {other}; {} is accepted",
+                "authorization.mode (--authorization-mode): unknown authorization mode {other:?}; {} is accepted",
                 one_of(AuthorizationMode::WORDS)
             );
             self.fail(&["authorization", "mode"], message);
         }
-        if !["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"]
-            .contains(&c.tls_min_version.as_ref())
-        {
-            let message = format!("unknown tls version {:?}", c.tls_min_version);
+        if !c.tls_min_version.is_empty() && !TLS_VERSIONS.contains(&c.tls_min_version.as_ref()) {
+            let message = format!(
+                "tlsMinVersion (--tls-min-version): unknown tls version {:?}; {} is accepted",
+                c.tls_min_version,
+                one_of(TLS_VERSIONS)
+            );
             self.fail(&["tlsMinVersion"], message);
         }
         if c.tls_cert_file.is_empty() != c.tls_private_key_file.is_empty() {
             let message = "tlsCertFile (--tls-cert-file) and tlsPrivateKeyFile (--tls-private-key-file) go together: \
                            only one is set";
-            self.invalid(&["tlsCertFile"], message.into());
+            self.invalid_pair(&["tlsCertFile"], &["tlsPrivateKeyFile"], message.into());
         }
         if c.enable_system_log_query && !gates.enabled(Gate::NodeLogQuery) {
             let message = "NodeLogQuery feature gate is required for enableSystemLogQuery";
@@ -691,9 +722,12 @@ impl Check {
             }
         }
         if !["", "1.35"].contains(&c.show_hidden_metrics_for_version.as_ref()) {
-            let message = "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. Only the \
-                           previous minor version is allowed";
-            self.fail(&["showHiddenMetricsForVersion"], message.into());
+            let message = format!(
+                "showHiddenMetricsForVersion {:?} must be omitted or have the value \"1.35\". Only the previous minor \
+                 version is allowed",
+                c.show_hidden_metrics_for_version
+            );
+            self.fail(&["showHiddenMetricsForVersion"], message);
         }
     }
 
@@ -706,7 +740,10 @@ impl Check {
             self.fail(&["logging", "flushFrequency"], message);
         }
         if let LogFormat::Other(other) = &logging.format {
-            let message = format!("logging.format: Invalid value: {other:?}: Unsupported log format");
+            let message = format!(
+                "logging.format: Invalid value: {other:?}: Unsupported log format; {} is accepted",
+                one_of(LogFormat::WORDS)
+            );
             self.fail(&["logging", "format"], message);
         }
         if logging.verbosity > i32::MAX.unsigned_abs() {
@@ -722,6 +759,14 @@ impl Check {
             if item.file_pattern.is_empty() {
                 let message =
                     format!("logging.vmodule[{index}]: Required value: File pattern must not be empty");
+                self.fail(&["logging", "vmodule"], message);
+            }
+            if item.verbosity > i32::MAX.unsigned_abs() {
+                let message = format!(
+                    "logging.vmodule[{index}].verbosity: Invalid value: {}: Must be <= {}",
+                    item.verbosity,
+                    i32::MAX
+                );
                 self.fail(&["logging", "vmodule"], message);
             }
             if item.file_pattern.contains(['=', ',']) {
@@ -808,6 +853,12 @@ impl Check {
         }
     }
 }
+
+/// Resources that can be kept back from pods.
+const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
+
+/// The words for versions of TLS.
+const TLS_VERSIONS: &[&str] = &["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 
 /// Labels under Kubernetes' own names that a node may give itself.
 const KUBELET_LABELS: &[&str] = &[

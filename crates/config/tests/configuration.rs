@@ -285,3 +285,33 @@ fn secrets_in_headers_do_not_show_in_debug_output() {
     let effective = with_file(&data("maximal.yaml"));
     assert!(!format!("{:?}", effective.configuration).contains("Bearer"), "{:?}", effective.configuration);
 }
+
+#[test]
+fn names_that_json_takes_and_yaml_does_not_are_printed_and_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubelet.yaml");
+    let long = "k".repeat(1100);
+    let text = format!("{HEAD}providerID: \"a\\x7f\\u2028\"\nstaticPodURLHeader:\n  ? {long}\n  : [a]\n");
+    fs::write(&file, text).unwrap();
+    let effective = with_file(&file);
+    fs::write(&file, effective.to_yaml()).unwrap();
+    assert_eq!(with_file(&file).configuration, effective.configuration);
+}
+
+#[test]
+fn a_file_with_many_mistakes_or_unknown_fields_does_not_take_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubelet.yaml");
+    let fields = |count, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+
+    // Looking at each warning for each other one, or decoding once for each mistake, would take minutes.
+    fs::write(&file, format!("{HEAD}{}", fields(100_000, &|n| format!("unknown{n}: 1\n")))).unwrap();
+    assert_eq!(with_file(&file).warnings.len(), 100_000);
+
+    let mistakes = fields(20_000, &|n| format!("  resource{n}: x\n"));
+    fs::write(&file, format!("{HEAD}systemReserved:\n{mistakes}")).unwrap();
+    let flag = Flag::find("config").unwrap();
+    let problems = load(&[(flag, file.to_str().unwrap())]).unwrap_err().problems;
+    assert_eq!(problems.len(), 101);
+    assert_eq!(problems[100], format!("{}: has more mistakes than these", file.display()));
+}

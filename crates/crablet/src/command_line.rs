@@ -24,13 +24,10 @@ pub(crate) enum Wanted {
     },
     /// A change of a running agent's log.
     Log(LogChange),
-    /// A text to print, and the code to end with.
-    Text {
-        /// The text.
-        text: String,
-        /// The code.
-        code: u8,
-    },
+    /// A text to print.
+    Text(String),
+    /// Nothing that makes sense: this is why.
+    Refused(String),
 }
 
 /// Flags as they were given.
@@ -58,10 +55,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Wanted {
     let arguments = dashes_for_underscores(arguments.into_iter().collect());
     let name = program_name(arguments.first());
     match command(name).try_get_matches_from(arguments) {
-        Ok(matches) => wanted(name, &matches),
+        Ok(matches) => wanted(&matches),
         Err(error) => match error.use_stderr() {
-            false => Wanted::Text { text: error.render().to_string(), code: 0 },
-            true => Wanted::Text { text: refusal(&error), code: 2 },
+            false => Wanted::Text(error.render().to_string()),
+            true => Wanted::Refused(format!("{} (see --help)", refusal(&error))),
         },
     }
 }
@@ -99,17 +96,16 @@ fn refusal(error: &clap::Error) -> String {
     // clap names a flag with its value, as `--max-pods <N>`.
     let flag = context(ContextKind::InvalidArg)
         .map(|flag| flag.split([' ', '[']).next().unwrap_or_default().to_owned());
-    let message = match (error.kind(), flag) {
+    match (error.kind(), flag) {
         (ErrorKind::UnknownArgument, Some(flag)) if flag.starts_with('-') => {
             match context(ContextKind::SuggestedArg) {
                 Some(similar) => format!("{flag}: unknown flag; did you mean {similar}?"),
                 None => format!("{flag}: unknown flag"),
             }
         }
-        (ErrorKind::UnknownArgument, Some(argument)) => format!("unexpected argument {argument:?}"),
+        (ErrorKind::UnknownArgument, Some(argument)) => unexpected(&argument),
         (ErrorKind::ArgumentConflict, _) => {
-            let argument = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("unexpected argument {argument:?}; a flag takes its value after an equals sign")
+            unexpected(&context(ContextKind::InvalidSubcommand).unwrap_or_default())
         }
         (ErrorKind::InvalidSubcommand, _) => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
@@ -124,30 +120,35 @@ fn refusal(error: &clap::Error) -> String {
             let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default().to_owned();
             text.replace('\n', " ")
         }
-    };
-    format!("crablet: {message} (see --help)\n")
+    }
 }
 
-fn wanted(name: &str, matches: &ArgMatches) -> Wanted {
+fn unexpected(argument: &str) -> String {
+    match argument {
+        "true" | "false" => format!(
+            "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
+        ),
+        "config" | "log" | "version" => {
+            format!("unexpected argument {argument:?}; a command stands before its flags")
+        }
+        _ => format!("unexpected argument {argument:?}"),
+    }
+}
+
+fn wanted(matches: &ArgMatches) -> Wanted {
     match matches.subcommand() {
-        None => match given(matches) {
-            flags if matches.contains_id("version") => {
-                let form = flags
-                    .0
-                    .iter()
-                    .rev()
-                    .find(|(flag, _)| flag.name == "version")
-                    .map(|(_, form)| form.as_str());
-                Wanted::Text { text: version::text(form.unwrap_or_default()), code: 0 }
-            }
-            flags => Wanted::Run(flags),
+        None => match matches.get_many::<String>("version").and_then(Iterator::last).map(String::as_str) {
+            Some("raw") => Wanted::Text(version::raw()),
+            Some("1" | "t" | "T" | "TRUE" | "true" | "True") => Wanted::Text(version::plain()),
+            // As the Go kubelet does with `--version=false`; a value that makes no sense is refused with the others.
+            Some(_) | None => Wanted::Run(given(matches)),
         },
         Some(("config", matches)) => {
             Wanted::Config { flags: given(matches), strict: matches.get_flag("strict") }
         }
         Some(("log", matches)) => Wanted::Log(log_change(matches)),
-        Some(("version", _)) => Wanted::Text { text: version::text("raw"), code: 0 },
-        Some((other, _)) => Wanted::Text { text: format!("{name}: unknown command {other}\n"), code: 2 },
+        Some(("version", _)) => Wanted::Text(version::raw()),
+        Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
 }
 
@@ -251,7 +252,8 @@ mod tests {
                 words(if strict { "strict config" } else { "config" }, &flags)
             }
             Wanted::Log(change) => format!("log {} {:?}", change.root_dir.display(), change.settings),
-            Wanted::Text { text, code } => format!("{code} {text}"),
+            Wanted::Text(text) => text,
+            Wanted::Refused(reason) => format!("refused: {reason}"),
         }
     }
 
@@ -274,8 +276,9 @@ mod tests {
             (&["--hostname-override", "--v"], "run hostname-override=--v"),
             (&["config", "--strict", "--max-pods=5"], "strict config max-pods=5"),
             (&["log", "--v=4"], "log /var/lib/kubelet [(\"v\", \"4\")]"),
-            (&["--version"], "0 Kubernetes v1.36.4\n"),
-            (&["--version=true"], "0 Kubernetes v1.36.4\n"),
+            (&["--version"], "Kubernetes v1.36.4\n"),
+            (&["--version=true"], "Kubernetes v1.36.4\n"),
+            (&["--version=false"], "run version=false"),
         ] {
             assert_eq!(read(arguments), expected, "{arguments:?}");
         }
@@ -285,8 +288,11 @@ mod tests {
     fn the_help_names_every_flag_once_in_its_group() {
         let help = read(&["--help"]);
         for flag in FLAGS {
-            let named = help.split_whitespace().filter(|word| *word == format!("--{}", flag.name)).count();
-            assert!(named >= 1, "--{}", flag.name);
+            let name = format!("--{}", flag.name);
+            let is_its_line = |line: &&str| {
+                line.trim_start().trim_start_matches("-v, ").split([' ', '[']).next() == Some(&name)
+            };
+            assert_eq!(help.lines().filter(is_its_line).count(), 1, "{name}");
             assert!(help.contains(&format!("{}:\n", flag.group)), "{}", flag.group);
         }
         assert!(help.contains("Exit codes:"), "{help}");

@@ -1,21 +1,16 @@
 //! `crablet config`: the configuration in force, printed.
 
-use std::io::Write;
-
 use crate::command_line::GivenFlags;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 
-/// Prints the configuration, and what is doubtful about it to standard error.
+/// Prints the configuration, and what is doubtful about it to standard error. A strict reader gets nothing doubtful
+/// on standard output.
 pub(crate) fn run(flags: &GivenFlags, strict: bool) -> Result<(), Failure> {
     let effective =
-        crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.to_string()))?;
-    for warning in &effective.warnings {
-        eprintln!("warning: {warning}");
-    }
-    // A reader that went away (`crablet config | head`) is not a failure of ours.
-    let _ = std::io::stdout().write_all(effective.to_yaml().as_bytes());
+        crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
+    exit::say(effective.warnings.iter().map(|warning| format!("warning: {warning}")));
     match effective.warnings.len() {
         doubts if strict && doubts > 0 => Err(Failure::Doubtful(doubts)),
-        _ => Ok(()),
+        _ => exit::print(&effective.to_yaml()),
     }
 }

@@ -1,16 +1,17 @@
 //! How the process ends.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use crablet_logging::ErrorChain;
 
 /// A failure that ends the process, with the code that says which kind it is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The flags or the configuration are not valid.
-    #[error("{0}")]
-    Configuration(String),
+    #[error("{}", .0.join("; "))]
+    Configuration(Vec<String>),
     /// Another agent holds the root directory.
     #[error(
         "another agent is running with the root directory {root_dir}; stop it, or choose another with --root-dir"
@@ -55,15 +56,13 @@ Exit codes:
 impl Failure {
     /// Tells the user, and gives the code to exit with.
     pub(crate) fn report(&self) -> ExitCode {
-        let text = match self {
+        match self {
             Failure::Configuration(problems) => {
-                problems.lines().map(|problem| format!("crablet: {problem}\n")).collect::<String>()
+                say(problems.iter().map(|problem| format!("crablet: {problem}")));
             }
-            Failure::Other(error) => format!("crablet: {}\n", ErrorChain(error.as_ref())),
-            other => format!("crablet: {}\n", ErrorChain(other)),
-        };
-        // Nothing is left to do if even this cannot be said.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+            Failure::Other(error) => say([format!("crablet: {}", ErrorChain(error.as_ref()))]),
+            other => say([format!("crablet: {}", ErrorChain(other))]),
+        }
         ExitCode::from(self.code())
     }
 
@@ -78,13 +77,29 @@ impl Failure {
     }
 }
 
-/// Prints a text, to standard output when all is well, and ends.
-pub(crate) fn with_text(text: &str, code: u8) -> ExitCode {
-    let written = match code {
-        0 => std::io::stdout().write_all(text.as_bytes()),
-        _ => std::io::stderr().write_all(text.as_bytes()),
-    };
-    // A reader that went away (`crablet --help | head`) is not a failure of ours.
-    let _ = written;
-    ExitCode::from(code)
+/// Says each line on standard error. What a line quotes from a file cannot pose as another line, or as an order to
+/// the terminal.
+pub(crate) fn say(lines: impl IntoIterator<Item = String>) {
+    let mut text = String::new();
+    for line in lines {
+        for character in line.chars() {
+            match character.is_control() {
+                true => text.extend(character.escape_default()),
+                false => text.push(character),
+            }
+        }
+        text.push('\n');
+    }
+    // Nothing is left to do if even this cannot be said.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints what was asked for on standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        // A reader that went away (`crablet config | head`) is not a failure of ours.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.context("cannot write to standard output")?),
+    }
 }

@@ -4,17 +4,17 @@ use anyhow::{Context, bail};
 use crablet_server::{Method, request};
 
 use crate::command_line::LogChange;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::run::admin_socket;
 
 /// Makes the changes, then shows how the agent logs.
 pub(crate) fn run(change: &LogChange) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(ask(change)).map_err(Failure::Other)
+    exit::print(&runtime.block_on(ask(change))?)
 }
 
-async fn ask(change: &LogChange) -> anyhow::Result<()> {
+async fn ask(change: &LogChange) -> anyhow::Result<String> {
     let socket = admin_socket(&change.root_dir);
     for (flag, value) in &change.settings {
         let (status, answer) = request(&socket, Method::PUT, &format!("/debug/flags/{flag}"), value).await?;
@@ -23,6 +23,5 @@ async fn ask(change: &LogChange) -> anyhow::Result<()> {
         }
     }
     let (_, answer) = request(&socket, Method::GET, "/debug/flags", "").await?;
-    print!("{answer}");
-    Ok(())
+    Ok(answer)
 }

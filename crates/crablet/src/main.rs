@@ -17,13 +17,15 @@ mod version;
 use std::process::ExitCode;
 
 use command_line::Wanted;
+use exit::Failure;
 
 fn main() -> ExitCode {
     let result = match command_line::parse(std::env::args_os()) {
         Wanted::Run(flags) => run::run(&flags),
         Wanted::Config { flags, strict } => config_command::run(&flags, strict),
         Wanted::Log(change) => log_command::run(&change),
-        Wanted::Text { text, code } => return exit::with_text(&text, code),
+        Wanted::Text(text) => exit::print(&text),
+        Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -37,7 +37,7 @@ pub(crate) fn admin_socket(root_dir: &Path) -> PathBuf {
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
     let effective =
-        crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.to_string()))?;
+        crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
     check_machine(&effective.configuration)?;
@@ -93,7 +93,7 @@ fn check_machine(configuration: &KubeletConfiguration) -> Result<(), Failure> {
         if configuration.single_process_oom_kill == Some(false) {
             let message = "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using \
                            cgroup v1";
-            return Err(Failure::Configuration(message.into()));
+            return Err(Failure::Configuration(vec![message.into()]));
         }
     }
     if configuration.fail_swap_on {

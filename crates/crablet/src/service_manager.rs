@@ -27,11 +27,11 @@ pub(crate) fn stopping() {
 
 /// Tells again and again that we are alive, where we are asked to, as long as `healthy` finds us so.
 pub(crate) async fn watchdog(healthy: impl Fn() -> Result<(), String>) {
-    let Some(limit) = sd_notify::watchdog_enabled() else {
+    // Twice within the limit, as systemd recommends. No limit at all is no watchdog.
+    let period = sd_notify::watchdog_enabled().map(|limit| limit / 2).filter(|period| !period.is_zero());
+    let Some(period) = period else {
         return std::future::pending().await;
     };
-    // Twice within the limit, as systemd recommends.
-    let period = limit / 2;
     let mut ticks = interval_at(Instant::now(), period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -19,10 +19,12 @@ pub(crate) fn platform() -> String {
     format!("linux/{architecture}")
 }
 
-/// What `--version` prints; `form` is its value. kubeadm reads the plain one.
-pub(crate) fn text(form: &str) -> String {
-    match form {
-        "raw" => format!("crablet {CRABLET}\nKubernetes {KUBERNETES}\nplatform {}\n", platform()),
-        _ => format!("Kubernetes {KUBERNETES}\n"),
-    }
+/// What `--version` prints; kubeadm reads it.
+pub(crate) fn plain() -> String {
+    format!("Kubernetes {KUBERNETES}\n")
+}
+
+/// What `--version=raw` prints.
+pub(crate) fn raw() -> String {
+    format!("crablet {CRABLET}\nKubernetes {KUBERNETES}\nplatform {}\n", platform())
 }

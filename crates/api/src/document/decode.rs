@@ -10,6 +10,9 @@ use serde::de::{
 
 use super::{Node, Path, Place, Problem, Value};
 
+/// The name of the newtype that stands for a value which is known but not kept, and so not reported either.
+pub(crate) const DROPPED: &str = "\u{0}dropped";
+
 /// A value that does not fit its field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -17,8 +20,23 @@ pub struct DecodeError(pub Problem);
 
 /// Decodes a tree. The second part of the answer names the fields that the type does not know; they are ignored.
 pub fn decode<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<(T, Vec<Problem>), DecodeError> {
+    let (value, unknown) = decode_strictly(node)?;
+    Ok((value, unknown.into_iter().map(|unknown| unknown.problem).collect()))
+}
+
+/// A field that the type does not know.
+pub(crate) struct Unknown {
+    pub(crate) problem: Problem,
+    /// The fields that it knows in that place.
+    pub(crate) known: &'static [&'static str],
+}
+
+/// Decodes a tree, and tells of each unknown field which ones are known in its place.
+pub(crate) fn decode_strictly<'de, T: Deserialize<'de>>(
+    node: &'de Node,
+) -> Result<(T, Vec<Unknown>), DecodeError> {
     let unknown = RefCell::new(Vec::new());
-    let decoder = Decoder { node, path: &Path::Root, unknown: &unknown };
+    let decoder = Decoder { node, path: &Path::Root, unknown: &unknown, known: &[] };
     match T::deserialize(decoder) {
         Ok(value) => Ok((value, unknown.into_inner())),
         Err(error) => Err(DecodeError(error.into_problem(node))),
@@ -29,7 +47,9 @@ pub fn decode<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<(T, Vec<Probl
 struct Decoder<'de, 'p> {
     node: &'de Node,
     path: &'p Path<'p>,
-    unknown: &'p RefCell<Vec<Problem>>,
+    unknown: &'p RefCell<Vec<Unknown>>,
+    /// The fields that are known in the mapping around this value, where it is a struct.
+    known: &'static [&'static str],
 }
 
 /// An error on its way out: the innermost decoder that sees it says where it happened.
@@ -54,7 +74,8 @@ impl<'de> Decoder<'de, '_> {
         })
     }
 
-    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    /// `known` are the fields of the struct that this is read into, if it is one.
+    fn visit<V: Visitor<'de>>(self, visitor: V, known: &'static [&'static str]) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -67,7 +88,7 @@ impl<'de> Decoder<'de, '_> {
             Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items { parent: self, items: items.iter().enumerate() }),
             Value::Map(fields) => {
-                visitor.visit_map(Fields { parent: self, fields: fields.iter(), next: None })
+                visitor.visit_map(Fields { parent: self, fields: fields.iter(), next: None, known })
             }
         }
     }
@@ -77,7 +98,7 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.locate(self.visit(visitor))
+        self.locate(self.visit(visitor, &[]))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -89,10 +110,13 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.locate(visitor.visit_newtype_struct(self))
+        match name {
+            DROPPED => visitor.visit_unit(),
+            _ => self.locate(visitor.visit_newtype_struct(self)),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -108,21 +132,22 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::List(_) => self.locate(Err(de::Error::invalid_type(Unexpected::Seq, &visitor))),
-            _ => self.deserialize_any(visitor),
+            _ => self.locate(self.visit(visitor, known)),
         }
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.unknown.borrow_mut().push(Problem {
+        let problem = Problem {
             place: self.node.place.clone(),
             path: self.path.to_string(),
             message: "unknown field".into(),
-        });
+        };
+        self.unknown.borrow_mut().push(Unknown { problem, known: self.known });
         visitor.visit_unit()
     }
 
@@ -143,7 +168,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         let Some((index, node)) = self.items.next() else { return Ok(None) };
         let path = Path::Index(self.parent.path, index);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: &[] };
         decoder.locate(seed.deserialize(decoder)).map(Some)
     }
 }
@@ -152,6 +177,7 @@ struct Fields<'de, 'p> {
     parent: Decoder<'de, 'p>,
     fields: std::collections::btree_map::Iter<'de, Box<str>, Node>,
     next: Option<(&'de str, &'de Node)>,
+    known: &'static [&'static str],
 }
 
 impl<'de> MapAccess<'de> for Fields<'de, '_> {
@@ -164,7 +190,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
         };
         self.next = Some((name, node));
         let path = Path::Field(self.parent.path, name);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: self.known };
         decoder.locate(seed.deserialize(de::value::BorrowedStrDeserializer::new(name))).map(Some)
     }
 
@@ -173,7 +199,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
             return Err(de::Error::custom("a value before its key"));
         };
         let path = Path::Field(self.parent.path, name);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown };
+        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: self.known };
         decoder.locate(seed.deserialize(decoder))
     }
 }
@@ -238,6 +264,7 @@ impl de::Error for Error {
         let found = match found {
             Unexpected::Bool(_) => "a boolean",
             Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
+            Unexpected::Float(number) if number.abs() >= i64::MAX as f64 => "a number of more than 64 bits",
             Unexpected::Float(_) => "a number with a fraction",
             Unexpected::Char(_) | Unexpected::Str(_) => "text",
             Unexpected::Unit | Unexpected::Option => "nothing",

@@ -16,6 +16,9 @@ pub fn write_yaml(node: &Node, comment: &dyn Fn(&Path<'_>) -> Option<String>) ->
     writer.text
 }
 
+/// YAML takes a key without a question mark only within 1024 characters.
+const LONGEST_SIMPLE_KEY: usize = 1000;
+
 struct Writer<'c> {
     text: String,
     comment: &'c dyn Fn(&Path<'_>) -> Option<String>,
@@ -30,7 +33,15 @@ impl Writer<'_> {
             }
             first_in_item = false;
             let path = Path::Field(&path, name);
-            self.text.push_str(&quoted_if_needed(name));
+            let key = quoted_if_needed(name);
+            if key.len() > LONGEST_SIMPLE_KEY {
+                self.text.push_str("? ");
+                self.text.push_str(&key);
+                self.text.push('\n');
+                self.indent(indent);
+            } else {
+                self.text.push_str(&key);
+            }
             self.text.push(':');
             self.value(field, path, indent, indent + 2);
         }
@@ -98,7 +109,8 @@ fn quoted_if_needed(text: &str) -> String {
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
         && !text.contains(" #")
-        && text != "<<"
+        // The end of a document, at the start of a line.
+        && !text.starts_with("...")
         && text.chars().all(|c| c == ' ' || (!c.is_whitespace() && !c.is_control() && !is_awkward(c)));
     match plain {
         true => text.to_owned(),
@@ -195,6 +207,24 @@ mod tests {
             let read = read.map(|(node, problems)| (without_places(node), problems));
             prop_assert_eq!(read, Ok((tree, vec![])), "{}", text);
         }
+    }
+
+    #[test]
+    fn what_yaml_would_take_for_something_else_is_written_another_way() {
+        let long = "k".repeat(1100);
+        for (key, written) in [
+            ("...", "\"...\": []\n"),
+            ("... a", "\"... a\": []\n"),
+            ("<<", "\"<<\": []\n"),
+            (&long, &format!("? {long}\n: []\n")),
+        ] {
+            let tree = node(Value::Map([(key.into(), node(Value::List(Vec::new())))].into()));
+            assert_eq!(write_yaml(&tree, &|_| None), written);
+            let read = parse("f", written, Limits::MANIFEST).map(|(tree, _)| without_places(tree));
+            assert_eq!(read, Ok(tree), "{written}");
+        }
+        let root = node(Value::Text("...".into()));
+        assert_eq!(write_yaml(&root, &|_| None), "\"...\"\n");
     }
 
     #[test]

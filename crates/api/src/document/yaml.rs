@@ -40,6 +40,14 @@ pub enum ParseError {
         /// The limit.
         limit: usize,
     },
+    /// Its aliases make more text than accepted.
+    #[error("{place}: expands to more than {limit} bytes of text (aliases count each time)")]
+    TooMuchText {
+        /// Where the limit was passed.
+        place: Place,
+        /// The limit.
+        limit: usize,
+    },
     /// It has no content.
     #[error("{0}: is empty")]
     Empty(Arc<str>),
@@ -60,7 +68,8 @@ pub fn parse(source: &str, text: &str, limits: Limits) -> Result<(Node, Vec<Prob
         events: Parser::new_from_str_with_options(text, options),
         source,
         limits,
-        nodes: 0,
+        size: Size { nodes: 0, bytes: 0 },
+        depth: 0,
         anchors: BTreeMap::new(),
         problems: Vec::new(),
     };
@@ -72,10 +81,20 @@ struct Builder<'input> {
     events: Parser<'input, StrInput<'input>>,
     source: Arc<str>,
     limits: Limits,
-    nodes: usize,
-    /// Anchored nodes, with how many values each holds.
-    anchors: BTreeMap<usize, (Node, usize)>,
+    size: Size,
+    /// How many lists and mappings are open.
+    depth: usize,
+    /// Anchored nodes, with their sizes.
+    anchors: BTreeMap<usize, (Node, Size)>,
     problems: Vec<Problem>,
+}
+
+/// What of a text takes memory.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: usize,
+    /// In texts, keys and problems.
+    bytes: usize,
 }
 
 impl<'input> Builder<'input> {
@@ -114,20 +133,38 @@ impl<'input> Builder<'input> {
 
     fn node(&mut self, event: Event<'input>, span: Span, path: Path<'_>) -> Result<Node, ParseError> {
         let place = self.place(span);
-        let first = self.nodes;
-        self.count(1, &place)?;
+        let before = self.size;
         let (value, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (self.scalar(&text, style, tag, &place)?, anchor),
-            Event::SequenceStart(_, anchor, _) => (Value::List(self.list(path)?), anchor),
-            Event::MappingStart(_, anchor, _) => (Value::Map(self.map(path)?), anchor),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(Size { nodes: 1, bytes: text.len() }, &place)?;
+                (self.scalar(&text, style, tag, &place)?, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open(&place)?;
+                (Value::List(self.list(path)?), anchor)
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.open(&place)?;
+                (Value::Map(self.map(path)?), anchor)
+            }
             Event::Alias(anchor) => return self.alias(anchor, place),
             other => return Err(self.syntax(place, format!("unexpected {other:?}"))),
         };
+        if matches!(value, Value::List(_) | Value::Map(_)) {
+            self.depth -= 1;
+        }
         let node = Node { value, place };
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), self.nodes - first));
+            let Size { nodes, bytes } = self.size;
+            self.keep(anchor, &node, Size { nodes: nodes - before.nodes, bytes: bytes - before.bytes })?;
         }
         Ok(node)
+    }
+
+    fn open(&mut self, place: &Place) -> Result<(), ParseError> {
+        self.count(Size { nodes: 1, bytes: 0 }, place)?;
+        self.depth += 1;
+        self.check_depth(0, place)
     }
 
     fn list(&mut self, path: Path<'_>) -> Result<Vec<Node>, ParseError> {
@@ -165,7 +202,10 @@ impl<'input> Builder<'input> {
             if let Some(earlier) = fields.insert(key.clone(), node) {
                 let message =
                     format!("is set twice (first on line {}); the last one counts", earlier.place.line);
-                self.problems.push(Problem { place, path: Path::Field(&path, &key).to_string(), message });
+                let path = Path::Field(&path, &key).to_string();
+                // Many short fields below long names would otherwise make far more text than there was.
+                self.count(Size { nodes: 0, bytes: path.len() }, &place)?;
+                self.problems.push(Problem { place, path, message });
             }
         }
         for node in merged {
@@ -203,8 +243,9 @@ impl<'input> Builder<'input> {
                     Value::Int(number) => number.to_string().into(),
                     _ => text.into(),
                 };
+                self.count(Size { nodes: 0, bytes: key.len() }, &place)?;
                 if anchor != 0 {
-                    self.anchors.insert(anchor, (Node { value, place }, 1));
+                    self.keep(anchor, &Node { value, place }, Size { nodes: 1, bytes: key.len() })?;
                 }
                 return Ok(key);
             }
@@ -246,19 +287,41 @@ impl<'input> Builder<'input> {
         }
     }
 
+    /// Copies a node for the aliases that may name it. The copy counts too: anchors inside anchors make many.
+    fn keep(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), ParseError> {
+        self.count(size, &node.place)?;
+        self.anchors.insert(anchor, (node.clone(), size));
+        Ok(())
+    }
+
     fn alias(&mut self, anchor: usize, place: Place) -> Result<Node, ParseError> {
         let Some((_, size)) = self.anchors.get(&anchor) else {
             return Err(self.syntax(place, "an alias may not stand inside the value it names".into()));
         };
         // Counted before it is copied: this is what stops a "billion laughs" text.
         self.count(*size, &place)?;
-        Ok(self.anchors[&anchor].0.clone())
+        let node = self.anchors[&anchor].0.clone();
+        self.check_depth(levels(&node), &place)?;
+        Ok(node)
     }
 
-    fn count(&mut self, more: usize, place: &Place) -> Result<(), ParseError> {
-        self.nodes += more;
-        match self.nodes > self.limits.nodes {
-            true => Err(ParseError::TooManyValues { place: place.clone(), limit: self.limits.nodes }),
+    fn count(&mut self, more: Size, place: &Place) -> Result<(), ParseError> {
+        self.size.nodes += more.nodes;
+        self.size.bytes += more.bytes;
+        if self.size.nodes > self.limits.nodes {
+            return Err(ParseError::TooManyValues { place: place.clone(), limit: self.limits.nodes });
+        }
+        match self.size.bytes > self.limits.bytes {
+            true => Err(ParseError::TooMuchText { place: place.clone(), limit: self.limits.bytes }),
+            false => Ok(()),
+        }
+    }
+
+    /// The parser counts the levels of each style by itself, and does not see what an alias stands for.
+    fn check_depth(&self, more: usize, place: &Place) -> Result<(), ParseError> {
+        let limit = self.limits.depth;
+        match self.depth + more > limit {
+            true => Err(self.syntax(place.clone(), format!("is nested deeper than {limit} levels"))),
             false => Ok(()),
         }
     }
@@ -275,9 +338,11 @@ impl<'input> Builder<'input> {
         let line = u32::try_from(error.marker().line()).unwrap_or(u32::MAX);
         // The parser's own text ends with a position; ours begins with one.
         let text = error.to_string();
-        let message =
-            text.split(" at char ").next().unwrap_or(&text).split(" at byte ").next().unwrap_or(&text);
-        ParseError::Syntax { place: Place { source: self.source.clone(), line }, message: message.to_owned() }
+        let message = match text.split(" at char ").next().unwrap_or(&text) {
+            "recursion limit exceeded" => format!("is nested deeper than {} levels", self.limits.depth),
+            text => text.split(" at byte ").next().unwrap_or(text).to_owned(),
+        };
+        ParseError::Syntax { place: Place { source: self.source.clone(), line }, message }
     }
 
     fn syntax(&self, place: Place, message: String) -> ParseError {
@@ -286,6 +351,15 @@ impl<'input> Builder<'input> {
 
     fn place(&self, span: Span) -> Place {
         Place { source: self.source.clone(), line: u32::try_from(span.start.line()).unwrap_or(u32::MAX) }
+    }
+}
+
+/// How many levels of lists and mappings there are.
+fn levels(node: &Node) -> usize {
+    match &node.value {
+        Value::List(items) => 1 + items.iter().map(levels).max().unwrap_or(0),
+        Value::Map(fields) => 1 + fields.values().map(levels).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => 0,
     }
 }
 
@@ -337,6 +411,15 @@ mod tests {
                 .map(|c| format!("{c}: &{c} [{}]\n", format!("*{},", (c as u8 - 1) as char).repeat(9)))
                 .collect::<String>();
         let large = "a".repeat(4 * 1024 * 1024);
+        let mixed: String = (0..60).map(|level| format!("{}a:\n", " ".repeat(level))).collect::<String>()
+            + &" ".repeat(60)
+            + &"[".repeat(60)
+            + &"]".repeat(60);
+        let chain = "a0: &a0 [x]\n".to_owned()
+            + &(1..150).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect::<String>();
+        let long_laugh = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(100));
+        let nested_anchors = format!("{}{}{}", "&a [".repeat(90), "x,".repeat(5000), "]".repeat(90));
+        let twice = format!("? {}\n: {{{}}}\n", "k".repeat(100_000), "a: 1,".repeat(100));
         for (text, expected) in [
             ("", "f: is empty"),
             ("# only a comment\n", "f: is empty"),
@@ -351,6 +434,11 @@ mod tests {
             (&deep, "f:1: is not valid YAML: "),
             (&deep_block, "f:101: is not valid YAML: "),
             (&bomb, "f:6: expands to more than 200000 values (aliases count each time)"),
+            (&mixed, "f:61: is not valid YAML: is nested deeper than 100 levels"),
+            (&chain, "f:100: is not valid YAML: is nested deeper than 100 levels"),
+            (&long_laugh, "f:2: expands to more than 3145728 bytes of text (aliases count each time)"),
+            (&nested_anchors, "f:1: expands to more than 200000 values (aliases count each time)"),
+            (&twice, "f:2: expands to more than 3145728 bytes of text (aliases count each time)"),
             (&large, "f: has 4194304 bytes; at most 3145728 are accepted"),
         ] {
             let error = read(text).unwrap_err();

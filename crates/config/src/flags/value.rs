@@ -31,7 +31,11 @@ fn value(
         Kind::Bool => Value::Bool(boolean(last)?),
         Kind::Switch => return Ok(boolean(last)?.then_some(Value::Bool(true))),
         Kind::Int => Value::Int(integer(last)?),
-        Kind::Text | Kind::Path | Kind::Version => text(last),
+        Kind::Text | Kind::Path => text(last),
+        Kind::Version => match (last, boolean(last)) {
+            ("raw", _) | (_, Ok(_)) => text(last),
+            (_, Err(_)) => return Err(format!("expected true, false or raw, found {last:?}")),
+        },
         Kind::Ip => match last.trim().parse::<IpAddr>() {
             Ok(address) => text(&address.to_string()),
             Err(_) => return Err(format!("failed to parse IP: {last:?}")),
@@ -57,7 +61,7 @@ fn value(
         Kind::BoolMap => {
             let mut fields = BTreeMap::new();
             for part in parts(texts) {
-                let (key, value) = part.split_once('=').ok_or("malformed pair, expect string=bool")?;
+                let (key, value) = pair(part, '=').ok_or_else(|| malformed(part, "string=bool"))?;
                 let on = boolean(value.trim())
                     .map_err(|error| format!("invalid value of {}: {error}", key.trim()))?;
                 fields.insert(key.trim().into(), here(Value::Bool(on)));
@@ -67,7 +71,8 @@ fn value(
         Kind::Headers => {
             let mut fields: BTreeMap<Box<str>, Vec<Node>> = BTreeMap::new();
             for part in parts(texts) {
-                let (key, value) = part.split_once(':').ok_or("malformed pair, expect string:string")?;
+                // Not quoted: it may be a secret.
+                let (key, value) = pair(part, ':').ok_or("malformed pair, expect string:string")?;
                 fields.entry(key.trim().into()).or_default().push(here(text(value.trim())));
             }
             Value::Map(fields.into_iter().map(|(key, values)| (key, here(Value::List(values)))).collect())
@@ -120,13 +125,21 @@ fn map<'a>(
     here: &dyn Fn(Value) -> Node,
 ) -> Result<Value, String> {
     let mut fields = BTreeMap::new();
-    for pair in pairs {
-        let (key, value) = pair
-            .split_once(separator)
-            .ok_or_else(|| format!("malformed pair, expect string{separator}string"))?;
+    for part in pairs {
+        let (key, value) =
+            pair(part, separator).ok_or_else(|| malformed(part, &format!("string{separator}string")))?;
         fields.insert(key.trim().into(), here(Value::Text(value.trim().into())));
     }
     Ok(Value::Map(fields))
+}
+
+/// A key, which is not empty, and its value.
+fn pair(part: &str, separator: char) -> Option<(&str, &str)> {
+    part.split_once(separator).filter(|(key, _)| !key.trim().is_empty())
+}
+
+fn malformed(part: &str, expected: &str) -> String {
+    format!("malformed pair {part:?}, expect {expected}")
 }
 
 fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Node) -> Result<Node, String> {
@@ -142,9 +155,13 @@ fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Node) -> Result<Node, Str
             format!("the reserved limit has incorrect value, expected type=quantity, got {limit}")
         })?;
         if name != "memory" && !name.starts_with("hugepages-") {
-            return Err(format!("memory type conversion error, unknown type: {name:?}"));
+            return Err(format!(
+                "memory type conversion error, unknown type: {name:?}; expected memory or hugepages-<size>"
+            ));
         }
-        quantity.parse::<Quantity>().map_err(|_| format!("failed to parse the quantity: {quantity}"))?;
+        quantity.parse::<Quantity>().map_err(|_| {
+            format!("failed to parse the quantity: {quantity}; expected one such as \"10Mi\"")
+        })?;
         fields.insert(name.into(), here(Value::Text(quantity.into())));
     }
     Ok(here(Value::Map(BTreeMap::from([
@@ -168,15 +185,18 @@ fn integer(text: &str) -> Result<i128, String> {
         Some(rest) => (-1, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
-    let parsed = match digits.as_bytes() {
-        [b'0', b'x' | b'X', ..] => i64::from_str_radix(&digits[2..], 16),
-        [b'0', b'o' | b'O', ..] => i64::from_str_radix(&digits[2..], 8),
-        [b'0', b'b' | b'B', ..] => i64::from_str_radix(&digits[2..], 2),
-        [b'0', _, ..] => i64::from_str_radix(&digits[1..], 8),
-        _ => digits.parse(),
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &digits[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, digits),
     };
-    match parsed {
-        Ok(number) if !digits.starts_with(['+', '-']) => Ok(i128::from(number) * sign),
-        Ok(_) | Err(_) => Err(format!("expected a whole number, found {text:?}")),
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+        return Err(format!("expected a whole number, found {text:?}"));
+    }
+    match u64::from_str_radix(digits, radix).map(|number| i128::from(number) * sign) {
+        Ok(number) if i64::try_from(number).is_ok() => Ok(number),
+        Ok(_) | Err(_) => Err(format!("expected a whole number of at most 64 bits, found {text}")),
     }
 }
