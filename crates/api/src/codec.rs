@@ -17,6 +17,18 @@ pub enum JsonError {
         /// The longest that is accepted.
         limit: usize,
     },
+    /// The text is nested deeper than accepted, be it in a field that nobody knows.
+    #[error("is nested deeper than {limit} levels")]
+    TooDeep {
+        /// The most levels that are accepted.
+        limit: usize,
+    },
+    /// The text has more values than accepted.
+    #[error("has more than {limit} values")]
+    TooManyValues {
+        /// The most values that are accepted.
+        limit: usize,
+    },
     /// The text is not JSON, or does not fit the type.
     #[error("line {line}, column {column}: {message}")]
     Content {
@@ -30,16 +42,48 @@ pub enum JsonError {
 }
 
 /// Reads an object that a machine wrote. Fields that the type does not know are skipped: a newer API server must
-/// not make a node deaf. A text of more than `limit` bytes is refused, and so is one nested deeper than 127 levels.
-pub fn from_json<T: DeserializeOwned>(json: &[u8], limit: usize) -> Result<T, JsonError> {
-    if json.len() > limit {
-        return Err(JsonError::TooLarge { bytes: json.len(), limit });
+/// not make a node deaf.
+pub fn from_json<T: DeserializeOwned>(json: &[u8], limits: Limits) -> Result<T, JsonError> {
+    if json.len() > limits.bytes {
+        return Err(JsonError::TooLarge { bytes: json.len(), limit: limits.bytes });
     }
+    check_shape(json, limits)?;
     serde_json::from_slice(json).map_err(|error| JsonError::Content {
         line: error.line(),
         column: error.column(),
         message: without_values(&error),
     })
+}
+
+/// A short text can become a large object, or exhaust the stack. This looks at brackets and commas alone, and takes
+/// a small part of the time that decoding takes.
+fn check_shape(json: &[u8], limits: Limits) -> Result<(), JsonError> {
+    let mut depth = 0_usize;
+    let mut values = 1_usize;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => {
+                while bytes.find(|byte| matches!(byte, b'"' | b'\\')) == Some(&b'\\') {
+                    bytes.next();
+                }
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                values += 1;
+                if depth > limits.depth {
+                    return Err(JsonError::TooDeep { limit: limits.depth });
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
+            _ => {}
+        }
+    }
+    match values > limits.nodes {
+        true => Err(JsonError::TooManyValues { limit: limits.nodes }),
+        false => Ok(()),
+    }
 }
 
 /// The JSON of an object, as an API server takes it.
@@ -154,7 +198,7 @@ mod tests {
         let json = br#"{"kind":"Pod","apiVersion":"v1","fromTheFuture":{"a":[1]},
             "metadata":{"name":"a","labels":null,"managedFields":[{"manager":"m","fieldsV1":{"f:a":{}}}]},
             "spec":{"restartPolicy":"Sometimes","containers":[{"name":"c","newField":1}],"volumes":[{"name":"v","newKind":{}}]}}"#;
-        let pod: Pod = from_json(json, 1000).unwrap();
+        let pod: Pod = from_json(json, Limits::API).unwrap();
         assert_eq!(pod.spec.restart_policy.unwrap().as_str(), "Sometimes");
         assert_eq!(pod.spec.volumes[0].source, crate::OneOf::Nothing);
     }
@@ -181,11 +225,26 @@ mod tests {
             ),
             (r#"{"kind":"Pod"}"#, "line 1, column 13: expected Secret, found \"Pod\""),
         ] {
-            let error = from_json::<Secret>(json.as_bytes(), 1000).unwrap_err().to_string();
+            let error = from_json::<Secret>(json.as_bytes(), Limits::API).unwrap_err().to_string();
             assert_eq!(error, expected, "{json}");
         }
-        let error = from_json::<Secret>(br#"{"kind":"Secret"}"#, 16).unwrap_err();
-        assert_eq!(error.to_string(), "has 17 bytes; at most 16 are accepted");
+    }
+
+    #[test]
+    fn limits_are_kept_before_memory_is_spent() {
+        let limits = Limits { bytes: 50, nodes: 6, depth: 3 };
+        for (json, expected) in [
+            (r#"{"metadata":{"labels":{"a":"[[[[,,,\\\"["}}}"#, None),
+            (
+                r#"{"metadata":{"labels":{"a":"0123456789012"}}}"#,
+                Some("has 45 bytes; at most 40 are accepted"),
+            ),
+            (r#"{"x":[[[1]]]}"#, Some("is nested deeper than 3 levels")),
+            (r#"{"x":[1,2,3,4,5,6]}"#, Some("has more than 6 values")),
+        ] {
+            let error = from_json::<Secret>(json.as_bytes(), limits).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected, "{json}");
+        }
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub enum Path<'a> {
 impl Limits {
     /// Enough for any configuration file or pod manifest that a person writes.
     pub const MANIFEST: Limits = Limits { bytes: 3 * 1024 * 1024, nodes: 200_000, depth: 100 };
+
+    /// Enough for any answer of an API server that is not a list: what it stores is smaller by far.
+    pub const API: Limits = Limits { bytes: 16 * 1024 * 1024, nodes: 1_000_000, depth: 100 };
 }
 
 impl Node {

@@ -8,6 +8,7 @@ pub mod node;
 pub mod patch;
 pub mod selector;
 pub mod testing;
+pub mod validate;
 
 mod bytes;
 mod cidr;

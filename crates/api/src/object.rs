@@ -70,6 +70,12 @@ impl Absent for Box<str> {
     }
 }
 
+impl Absent for String {
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+}
+
 impl<T> Absent for Box<[T]> {
     fn is_absent(&self) -> bool {
         self.is_empty()
@@ -307,7 +313,10 @@ impl Visitor<'_> for ExactText {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         match text.is_empty() || text == self.0 {
             true => Ok(()),
-            false => Err(E::custom(format_args!("expected {}, found {text:?}", self.0))),
+            false => {
+                let found: String = text.chars().take(100).collect();
+                Err(E::custom(format_args!("expected {}, found {found:?}", self.0)))
+            }
         }
     }
 

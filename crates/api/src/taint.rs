@@ -2,27 +2,18 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 use crate::meta::Time;
 use crate::names::{label_value_errors, qualified_name_errors};
+use crate::object::object;
 
-/// A mark on a node that keeps pods off it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Taint {
-    /// The name of the taint.
-    #[serde(default)]
-    pub key: String,
-    /// What pods may compare with.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub value: String,
-    /// What happens to pods that do not tolerate the taint.
-    #[serde(default)]
-    pub effect: TaintEffect,
-    /// When the taint was added.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_added: Option<Time>,
+object! {
+    /// A mark on a node that keeps pods off it.
+    pub struct Taint {
+        key: String = "key" always,
+        value: String = "value",
+        effect: TaintEffect = "effect" always,
+        time_added: Option<Time> = "timeAdded",
+    }
 }
 
 crate::text_enum! {

@@ -13,6 +13,7 @@
 
 mod acted_on;
 mod defaults;
+mod files;
 mod flags;
 mod gates;
 mod kubelet_configuration;

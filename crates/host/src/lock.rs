@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
@@ -41,55 +41,95 @@ impl Lock {
     /// Takes the lock if nobody has it, and writes our process id into the file for whoever comes next.
     pub fn try_acquire(path: &Path) -> Result<Lock, LockError> {
         let failed = |source: io::Error| LockError::Failed { path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(path).map_err(failed)?;
+        let mut file = open(path).map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
+            Ok(()) => Lock::signed(path, file),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                let read = (&mut file).take(32).read_to_string(&mut holder);
-                let holder = if read.is_ok() { holder.trim().to_owned() } else { String::new() };
-                return Err(LockError::Held { path: path.to_owned(), holder });
+                Err(LockError::Held { path: path.to_owned(), holder: holder(&mut file) })
             }
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => Err(failed(error.into())),
         }
+    }
+
+    /// Takes the lock, waiting until whoever has it lets go.
+    pub async fn acquire(path: &Path, waiting: impl FnOnce(&str)) -> Result<Lock, LockError> {
+        let failed = |source: io::Error| LockError::Failed { path: path.to_owned(), source };
+        let mut waiting = Some(waiting);
+        loop {
+            let mut file = open(path).map_err(failed)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    if let Some(waiting) = waiting.take() {
+                        waiting(&holder(&mut file));
+                    }
+                    file = locked(file).await.map_err(failed)?;
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+            // Meanwhile it may have been replaced by another, which is the one that counts.
+            if is_at(path, &file) {
+                return Lock::signed(path, file);
+            }
+        }
+    }
+
+    /// The lock on a file that is locked, with our process id in it.
+    fn signed(path: &Path, mut file: File) -> Result<Lock, LockError> {
         let write = |file: &mut File| {
             file.set_len(0)?;
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
-        write(&mut file).map_err(failed)?;
-        Ok(Lock { path: path.to_owned(), _file: file })
-    }
-
-    /// Takes the lock, waiting until whoever has it lets go.
-    pub async fn acquire(path: &Path, waiting: impl FnOnce(&str)) -> Result<Lock, LockError> {
-        let mut waiting = Some(waiting);
-        loop {
-            // Watched before it is tried, so that a release in between is not missed.
-            let released = Watch::start(path, WatchMask::CLOSE | WatchMask::DELETE_SELF);
-            match (Lock::try_acquire(path), released) {
-                (Err(LockError::Held { holder, .. }), Ok(released)) => {
-                    if let Some(waiting) = waiting.take() {
-                        waiting(&holder);
-                    }
-                    released
-                        .event()
-                        .await
-                        .map_err(|source| LockError::Failed { path: path.to_owned(), source })?;
-                }
-                (Err(LockError::Held { .. }), Err(source)) => {
-                    return Err(LockError::Failed { path: path.to_owned(), source });
-                }
-                (result, _) => return result,
-            }
+        match write(&mut file) {
+            Ok(()) => Ok(Lock { path: path.to_owned(), _file: file }),
+            Err(source) => Err(LockError::Failed { path: path.to_owned(), source }),
         }
     }
 
     /// Completes when somebody else opens the file or takes it away: they want the lock.
     pub async fn contended(&self) -> io::Result<()> {
         Watch::start(&self.path, WatchMask::OPEN | WatchMask::DELETE_SELF)?.event().await
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// What the holder wrote.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.take(32).read_to_string(&mut text) {
+        Ok(_) => text.trim().to_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn is_at(path: &Path, file: &File) -> bool {
+    match (std::fs::metadata(path), file.metadata()) {
+        (Ok(there), Ok(ours)) => (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+/// Waits for the lock in a thread of its own: nothing but a call that blocks is told of its release for sure. When
+/// nobody waits for the thread any more, it lets go of the lock as soon as it has it, or ends with the process.
+async fn locked(file: File) -> io::Result<File> {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let wait = move || {
+        let locked = loop {
+            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+                Err(rustix::io::Errno::INTR) => {}
+                locked => break locked,
+            }
+        };
+        let _ = done.send(locked.map(|()| file));
+    };
+    std::thread::Builder::new().name("file-lock".into()).spawn(wait)?;
+    match result.await {
+        Ok(locked) => Ok(locked?),
+        Err(_) => Err(io::Error::other("the thread that waits for it died")),
     }
 }
 
@@ -154,6 +194,44 @@ mod tests {
             Lock::acquire(&path, |holder| told.send(holder.to_owned()).unwrap()).await
         });
         assert_eq!(holder.await.unwrap(), std::process::id().to_string());
+        drop(lock);
+        tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lock_file_that_was_replaced_meanwhile_is_taken_where_it_is_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let lock = Lock::try_acquire(&path).unwrap();
+        let (told, is_waiting) = tokio::sync::oneshot::channel();
+        let waiter = {
+            let path = path.clone();
+            tokio::spawn(async move { Lock::acquire(&path, |_| told.send(()).unwrap()).await })
+        };
+        is_waiting.await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        drop(lock);
+        let _lock = tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
+        assert!(matches!(Lock::try_acquire(&path), Err(LockError::Held { .. })));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_leaves_the_file_alone_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let lock = Lock::try_acquire(&path).unwrap();
+        let (told, is_waiting) = tokio::sync::oneshot::channel();
+        let waiter = {
+            let path = path.clone();
+            tokio::spawn(async move { Lock::acquire(&path, |_| told.send(()).unwrap()).await })
+        };
+        is_waiting.await.unwrap();
+        let mut touched = Box::pin(Watch::start(&path, WatchMask::OPEN | WatchMask::CLOSE).unwrap().event());
+        // It stands still: not one round through the tasks that are ready brings an event.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert!(futures_pending(&mut touched).await);
+        }
         drop(lock);
         tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
     }

@@ -94,6 +94,20 @@ impl<'de> Decoder<'de, '_> {
     }
 }
 
+/// `5.0` and `1e3` are whole numbers to Kubernetes, which reads YAML by way of JSON.
+macro_rules! whole_numbers {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self.node.value {
+                Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e18 => {
+                    self.locate(visitor.visit_i64(number as i64))
+                }
+                _ => self.deserialize_any(visitor),
+            }
+        })*
+    };
+}
+
 impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     type Error = Error;
 
@@ -151,8 +165,13 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
         visitor.visit_unit()
     }
 
+    whole_numbers! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
+    }
+
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        bool i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
         tuple tuple_struct map identifier
     }
 }
@@ -341,7 +360,8 @@ mod tests {
     #[test]
     fn a_document_becomes_a_type_and_nulls_are_as_if_absent() {
         let (sample, unknown) =
-            read("count: 3\nratio: 1\nenabled: yes\nname: null\nlist: [{port: 1}]\nmap: {a: on}\n").unwrap();
+            read("count: 3.0\nratio: 1\nenabled: yes\nname: null\nlist: [{port: 1}]\nmap: {a: on}\n")
+                .unwrap();
         let expected = Sample {
             count: 3,
             ratio: Some(1.0),

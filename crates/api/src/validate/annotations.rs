@@ -140,10 +140,8 @@ fn check_seccomp_matches(errors: &mut Errors, path: &Path<'_>, annotation: &str,
     } else if profile.r#type == SeccompProfileType::Localhost
         && annotation.strip_prefix(LOCALHOST) != profile.localhost_profile.as_deref()
     {
-        errors.forbidden(
-            &path.child("localhostProfile"),
-            "seccomp profile in annotation and field must match",
-        );
+        errors
+            .forbidden(&path.child("localhostProfile"), "seccomp profile in annotation and field must match");
     }
 }
 

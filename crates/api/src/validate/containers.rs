@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::core::{
-    Container, ContainerPort, ContainerRestartPolicy, EphemeralContainer, PodOS, PodSpec, Protocol, PullPolicy,
-    ResourceResizeRestartPolicy, RestartPolicy, TerminationMessagePolicy,
+    Container, ContainerPort, ContainerRestartPolicy, EphemeralContainer, PodOS, PodSpec, Protocol,
+    PullPolicy, ResourceResizeRestartPolicy, RestartPolicy, TerminationMessagePolicy,
 };
 use crate::names::dns1123_label_errors;
 
@@ -41,8 +41,7 @@ pub(super) fn all_containers(spec: &PodSpec) -> impl Iterator<Item = (&'static s
     let init = spec.init_containers.iter().enumerate().map(|(index, it)| ("initContainers", index, it));
     let regular = spec.containers.iter().enumerate().map(|(index, it)| ("containers", index, it));
     let ephemeral = spec.ephemeral_containers.iter().enumerate();
-    init.chain(regular)
-        .chain(ephemeral.map(|(index, it)| ("ephemeralContainers", index, &it.container)))
+    init.chain(regular).chain(ephemeral.map(|(index, it)| ("ephemeralContainers", index, &it.container)))
 }
 
 pub(super) fn check_containers(errors: &mut Errors, path: &Path<'_>, surroundings: &Surroundings<'_>) {

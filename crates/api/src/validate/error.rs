@@ -301,7 +301,10 @@ mod tests {
     fn text_is_quoted_as_go_does() {
         for (text, literal) in [
             ("plain", r#""plain""#),
-            ("caf\u{e9} \u{65e5}\u{672c} \u{1f600} e\u{301}", "\"caf\u{e9} \u{65e5}\u{672c} \u{1f600} e\u{301}\""),
+            (
+                "caf\u{e9} \u{65e5}\u{672c} \u{1f600} e\u{301}",
+                "\"caf\u{e9} \u{65e5}\u{672c} \u{1f600} e\u{301}\"",
+            ),
             ("\u{0}\u{1b}\u{7f}", r#""\x00\x1b\x7f""#),
             ("\u{a0}\u{200b}\u{e0001}", r#""\u00a0\u200b\U000e0001""#),
         ] {

@@ -73,7 +73,8 @@ fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(&'a Node, &'p str)> {
             }
             let path = path.strip_prefix('.').unwrap_or(path);
             // A key may hold dots itself; the longest that fits is meant.
-            let fitting = fields.iter().filter_map(|(name, node)| Some((name, node, rest_after(path, name)?)));
+            let fitting =
+                fields.iter().filter_map(|(name, node)| Some((name, node, rest_after(path, name)?)));
             fitting.max_by_key(|(name, _, _)| name.len()).map(|(_, node, rest)| (node, rest))
         }
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => None,

@@ -90,7 +90,12 @@ fn check_hook(
     check_handlers(errors, path, handlers.collect(), grace_period);
 }
 
-fn check_stop_signal(errors: &mut Errors, path: &Path<'_>, signal: &Signal, operating_system: Option<&PodOS>) {
+fn check_stop_signal(
+    errors: &mut Errors,
+    path: &Path<'_>,
+    signal: &Signal,
+    operating_system: Option<&PodOS>,
+) {
     let mut supported = match operating_system.map(|os| &os.name) {
         None => {
             return errors.forbidden(path, "may not be set for containers with empty `spec.os.name`");
@@ -183,8 +188,7 @@ fn check_sleep(errors: &mut Errors, path: &Path<'_>, sleep: &SleepAction, grace_
     if let Some(limit) = grace_period
         && !(0..=limit).contains(&sleep.seconds)
     {
-        let detail =
-            format!("must be non-negative and less than terminationGracePeriodSeconds ({limit})");
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({limit})");
         errors.invalid(path, sleep.seconds, detail);
     }
 }

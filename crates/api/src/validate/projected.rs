@@ -228,6 +228,13 @@ fn trust_bundle_name_errors(name: &str) -> Vec<String> {
         Some(("", _)) => {
             vec!["ClusterTrustBundle without signer name must not have \":\" in its name".to_owned()]
         }
+        Some((signer, _)) if signer.contains('/') => {
+            let (with_slashes, with_colons) = (signer.replace(':', "/"), signer.replace('/', ":"));
+            let problem = format!(
+                "ClusterTrustBundle for signerName {with_slashes} must be named with prefix {with_colons}:"
+            );
+            vec![problem]
+        }
         Some((_, own)) => dns1123_subdomain_errors(own),
         None => dns1123_subdomain_errors(name),
     }
@@ -244,8 +251,11 @@ fn check_signer_name(errors: &mut Errors, path: &Path<'_>, signer: &str) {
         return errors.invalid(path, signer, detail);
     };
     let check_parts = |errors: &mut Errors, text: &str, problems_of: fn(&str) -> Vec<String>| {
-        let bad = text.split('.').map(|part| (part, problems_of(part))).find(|(_, problems)| !problems.is_empty());
-        for (part, problem) in bad.iter().flat_map(|(part, problems)| problems.iter().map(move |it| (part, it))) {
+        let bad =
+            text.split('.').map(|part| (part, problems_of(part))).find(|(_, problems)| !problems.is_empty());
+        for (part, problem) in
+            bad.iter().flat_map(|(part, problems)| problems.iter().map(move |it| (part, it)))
+        {
             errors.invalid(path, text, format!("validating label {}: {problem}", quoted(part)));
         }
     };

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Quantity;
-use crate::core::{Container, ContainerRestartPolicy, OSName, PodSpec, ResourceClaim, ResourceList, ResourceRequirements};
+use crate::core::{
+    Container, ContainerRestartPolicy, OSName, PodSpec, ResourceClaim, ResourceList, ResourceRequirements,
+};
 use crate::names::{dns1123_label_errors, qualified_name_errors};
 
 use super::error::{Errors, Word};
@@ -107,9 +109,9 @@ fn check_requirements(
         }
         check_huge_pages(errors, &path, name, request);
     }
-    let mut names = resources.limits.keys().chain(resources.requests.keys());
-    let has_compute = names.clone().any(|name| matches!(name, "cpu" | "memory"));
-    if !has_compute && names.any(|name| name.starts_with(HUGE_PAGES)) {
+    let names: Vec<&str> = resources.limits.keys().chain(resources.requests.keys()).collect();
+    let has_compute = names.iter().any(|name| matches!(*name, "cpu" | "memory"));
+    if !has_compute && names.iter().any(|name| name.starts_with(HUGE_PAGES)) {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
     check_claims(errors, &path.child("claims"), &resources.claims, pod_claims);
@@ -159,7 +161,8 @@ fn check_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) -> bool
 
 fn check_container_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) {
     check_resource_name(errors, path, name);
-    let for_containers = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES);
+    let for_containers =
+        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES);
     if !name.contains('/') {
         if !for_containers {
             errors.invalid(path, Word(name), "must be a standard resource for containers");
@@ -210,15 +213,21 @@ fn check_claims(errors: &mut Errors, path: &Path<'_>, claims: &[ResourceClaim], 
                 errors.duplicate(&path, key.as_str());
             } else if claim.request.is_empty() {
                 // The whole claim overlaps with each of its requests that was named before.
-                let requests = seen.iter().filter(|other| other.split_once('/').is_some_and(|it| it.0 == name));
+                let requests =
+                    seen.iter().filter(|other| other.split_once('/').is_some_and(|it| it.0 == name));
                 requests.for_each(|_| errors.duplicate(&path, name));
             }
             seen.insert(key);
         }
         if !pod_claims.contains(name) {
             let known: Vec<&str> = pod_claims.iter().copied().collect();
-            let known = if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
-            errors.not_found(&path, name, format!("must be one of the names in pod.spec.resourceClaims{known}"));
+            let known =
+                if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
+            errors.not_found(
+                &path,
+                name,
+                format!("must be one of the names in pod.spec.resourceClaims{known}"),
+            );
         }
     }
 }

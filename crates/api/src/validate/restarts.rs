@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::core::{
     Container, ContainerResizePolicy, ContainerRestartPolicy, ContainerRestartRule,
-    ContainerRestartRuleOnExitCodesOperator as Operator, ContainerRestartRuleAction as Action,
+    ContainerRestartRuleAction as Action, ContainerRestartRuleOnExitCodesOperator as Operator,
     ResourceResizeRestartPolicy,
 };
 
@@ -30,7 +30,9 @@ pub(super) fn check_container_restarts(
             errors.not_supported(&path.child("restartPolicy"), Word(policy), &supported);
         }
         Some(
-            ContainerRestartPolicy::Always | ContainerRestartPolicy::Never | ContainerRestartPolicy::OnFailure,
+            ContainerRestartPolicy::Always
+            | ContainerRestartPolicy::Never
+            | ContainerRestartPolicy::OnFailure,
         ) => {}
     }
     let path = path.child("restartPolicyRules");

@@ -104,7 +104,9 @@ fn check_iscsi_qualified_name(errors: &mut Errors, path: &Path<'_>, name: &str) 
         separated && rest.len() == length && rest.iter().all(char::is_ascii_alphanumeric)
     };
     let fits = match name.get(..3) {
-        Some("iqn") => name.match_indices("iqn.").any(|(start, prefix)| is_iqn(&name[start + prefix.len()..])),
+        Some("iqn") => {
+            name.match_indices("iqn.").any(|(start, prefix)| is_iqn(&name[start + prefix.len()..]))
+        }
         Some("eui") => identifier(16),
         Some("naa") => identifier(32),
         _ => return errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa"),

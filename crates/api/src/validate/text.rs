@@ -149,7 +149,9 @@ pub(super) fn decimal_integer_errors(text: &str) -> Vec<String> {
     }
     let digits = text.strip_prefix('-').unwrap_or(text);
     let canonical = text == "0"
-        || (!digits.is_empty() && !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()));
+        || (!digits.is_empty()
+            && !digits.starts_with('0')
+            && digits.bytes().all(|byte| byte.is_ascii_digit()));
     if canonical { vec![] } else { vec!["must be a valid decimal integer in canonical form".to_owned()] }
 }
 
@@ -252,7 +254,9 @@ mod tests {
         for good in ["10.0.0.1", "::", "::1", "2001:db8::ffff", "FE80:0:0:0:0:0:0:0abc", "1::1.2.3.4"] {
             assert_eq!(messages(good, true), [""; 0], "{good}");
         }
-        for text in ["", "1.2.3", "1.2.3.4.5", "256.1.1.1", "1.2.3.a", "fe80::1%eth0", "host", "1.2..3", ":::"] {
+        for text in
+            ["", "1.2.3", "1.2.3.4.5", "256.1.1.1", "1.2.3.a", "fe80::1%eth0", "host", "1.2..3", ":::"]
+        {
             assert_eq!(messages(text, false), [bad], "{text}");
             assert_eq!(messages(text, true), [bad], "{text}");
         }

@@ -186,13 +186,19 @@ fn check_source(errors: &mut Errors, path: &Path<'_>, source: &VolumeSource, rul
         VolumeSource::Fc(it) => storage::check_fibre_channel(errors, path, it),
         VolumeSource::FlexVolume(it) => storage::check_flex_volume(errors, path, it),
         VolumeSource::AzureFile(it) => {
-            storage::check_filled(errors, path, &[("secretName", &it.secret_name), ("shareName", &it.share_name)]);
+            storage::check_filled(
+                errors,
+                path,
+                &[("secretName", &it.secret_name), ("shareName", &it.share_name)],
+            );
         }
         VolumeSource::VsphereVolume(it) => {
             storage::check_filled(errors, path, &[("volumePath", &it.volume_path)]);
         }
         VolumeSource::PhotonPersistentDisk(it) => storage::check_filled(errors, path, &[("pdID", &it.pd_id)]),
-        VolumeSource::PortworxVolume(it) => storage::check_filled(errors, path, &[("volumeID", &it.volume_id)]),
+        VolumeSource::PortworxVolume(it) => {
+            storage::check_filled(errors, path, &[("volumeID", &it.volume_id)])
+        }
         VolumeSource::AzureDisk(it) => storage::check_azure_disk(errors, path, it),
         VolumeSource::StorageOs(it) => storage::check_storage_os(errors, path, it),
         VolumeSource::Projected(it) => check_projected(errors, path, it),

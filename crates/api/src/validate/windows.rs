@@ -64,8 +64,7 @@ fn user_name_errors(name: &str) -> Vec<String> {
     if user.is_empty() {
         problems.push("runAsUserName's User cannot be empty".to_owned());
     } else if user.len() > USER_LIMIT {
-        problems
-            .push(format!("runAsUserName's User length must not be longer than {USER_LIMIT} characters"));
+        problems.push(format!("runAsUserName's User length must not be longer than {USER_LIMIT} characters"));
     }
     if !user.is_empty() && user.chars().all(|character| matches!(character, '.' | ' ')) {
         problems.push("runAsUserName's User cannot contain only periods or spaces".to_owned());

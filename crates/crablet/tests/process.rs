@@ -1,0 +1,782 @@
+//! The life of the process: what it waits for, what it tells meanwhile, and how it ends.
+//!
+//! Each test has a directory of its own with a configuration, a root directory, and the socket of a runtime that the
+//! test plays. An agent is killed when its test ends, however it ends.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use crablet_testkit::{Containerd, Daemon, eventually};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixDatagram, UnixListener};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet");
+
+/// Long enough for a machine under load: what takes this long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is logged when the agent is up.
+const READY: &str = "Crablet is running";
+
+/// A directory with all that an agent needs.
+struct Node {
+    directory: TempDir,
+}
+
+impl Node {
+    /// With these lines in the configuration, besides what keeps a test to itself.
+    fn new(fields: &str) -> Node {
+        let node = Node { directory: tempfile::tempdir().unwrap() };
+        let mut text = format!("{HEAD}{fields}\n");
+        for (field, value) in [
+            ("failSwapOn", "false".to_owned()),
+            ("failCgroupV1", "false".to_owned()),
+            ("healthzPort", "0".to_owned()),
+            ("containerRuntimeEndpoint", format!("unix://{}", node.path("runtime.sock").display())),
+        ] {
+            if !fields.contains(field) {
+                text.push_str(&format!("{field}: {value}\n"));
+            }
+        }
+        fs::write(node.path("kubelet.yaml"), text).unwrap();
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A runtime that accepts connections, and does no more.
+    fn runtime(&self) -> UnixListener {
+        UnixListener::bind(self.path("runtime.sock")).unwrap()
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        vec![
+            format!("--config={}", self.path("kubelet.yaml").display()),
+            format!("--root-dir={}", self.path("root").display()),
+        ]
+    }
+
+    async fn start(&self) -> Agent {
+        self.start_with(&[], &[]).await
+    }
+
+    async fn start_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Agent {
+        let arguments = self.arguments().into_iter().chain(arguments.iter().map(ToString::to_string));
+        self.spawn(Path::new(PROGRAM), arguments, variables).await
+    }
+
+    async fn spawn(
+        &self,
+        program: &Path,
+        arguments: impl IntoIterator<Item = String>,
+        variables: &[(&str, &str)],
+    ) -> Agent {
+        let logs = fs::read_dir(self.directory.path()).unwrap().count();
+        let log = self.path(&format!("{logs}.log"));
+        let daemon = Daemon::spawn(program, arguments, variables.iter().copied(), &log).await.unwrap();
+        Agent { daemon, log }
+    }
+
+    /// Runs an agent that is expected to end by itself.
+    async fn run_with(&self, arguments: &[&str]) -> Output {
+        run(Path::new(PROGRAM), self.arguments().iter().map(String::as_str).chain(arguments.iter().copied()))
+            .await
+    }
+
+    /// `crablet log` with these flags.
+    async fn log_command(&self, flags: &[&str]) -> Output {
+        let root = format!("--root-dir={}", self.path("root").display());
+        run(Path::new(PROGRAM), ["log", &root].into_iter().chain(flags.iter().copied())).await
+    }
+
+    /// A text with this directory's path shortened.
+    fn shorten(&self, text: &[u8]) -> String {
+        String::from_utf8_lossy(text).replace(self.directory.path().to_str().unwrap(), "DIR")
+    }
+}
+
+/// A running agent.
+struct Agent {
+    daemon: Daemon,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn pid(&self) -> i32 {
+        self.daemon.pid()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// The first line of its log that holds all of these, as soon as there is one.
+    async fn logs(&self, parts: &[&str]) -> String {
+        eventually(&format!("the log says {parts:?}"), PATIENCE, || async {
+            let log = self.log();
+            let line = log.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+            line.map(str::to_owned).ok_or(log)
+        })
+        .await
+        .unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+
+    /// The code that it ends with.
+    async fn ends(&mut self) -> Option<i32> {
+        let status = timeout(PATIENCE, self.daemon.wait()).await.expect("it does not end").unwrap();
+        status.code()
+    }
+
+    async fn stops(&mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.ends().await, Some(0), "{}", self.log());
+    }
+
+    /// The ports that it listens on.
+    fn listening(&self) -> Vec<u16> {
+        let proc = PathBuf::from(format!("/proc/{}", self.pid()));
+        let descriptors = fs::read_dir(proc.join("fd")).unwrap();
+        let own: Vec<String> = descriptors
+            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()?.to_str().map(str::to_owned))
+            .collect();
+        let mut ports = Vec::new();
+        for table in ["net/tcp", "net/tcp6"] {
+            for line in fs::read_to_string(proc.join(table)).unwrap_or_default().lines().skip(1) {
+                let columns: Vec<&str> = line.split_whitespace().collect();
+                let is_listening = columns[3] == "0A";
+                if is_listening && own.contains(&format!("socket:[{}]", columns[9])) {
+                    let (_, port) = columns[1].rsplit_once(':').unwrap();
+                    ports.push(u16::from_str_radix(port, 16).unwrap());
+                }
+            }
+        }
+        ports
+    }
+}
+
+async fn run<'a>(program: &Path, arguments: impl Iterator<Item = &'a str>) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap()
+}
+
+/// Code, standard output and standard error.
+fn parts(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// The status and the body that a path is answered with.
+async fn get(address: SocketAddr, path: &str) -> Result<(u16, String), std::io::Error> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
+}
+
+/// A port that nobody had a moment ago.
+async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+/// An agent whose configuration names a port. Somebody else may take the port first: then another is tried.
+async fn start_on_a_port(fields: impl Fn(u16) -> String) -> (Node, Agent, SocketAddr) {
+    for _ in 0..10 {
+        let port = free_port().await;
+        let node = Node::new(&fields(port));
+        let agent = node.start().await;
+        let listens = eventually("the agent listens", PATIENCE, || async {
+            match agent.daemon.exit() {
+                None if agent.listening().contains(&port) => Ok(true),
+                None => Err(agent.log()),
+                Some(_) => Ok(false),
+            }
+        });
+        if listens.await.unwrap() {
+            return (node, agent, SocketAddr::from(([127, 0, 0, 1], port)));
+        }
+        assert!(agent.log().contains("Address already in use"), "{}", agent.log());
+    }
+    panic!("every port was taken");
+}
+
+#[tokio::test]
+async fn a_signal_stops_it_with_code_0_and_pods_keep_running() {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        for awaited in [READY, "Waiting for the container runtime"] {
+            let node = Node::new("");
+            let _runtime = (awaited == READY).then(|| node.runtime());
+            let mut agent = node.start().await;
+            agent.logs(&[awaited]).await;
+            agent.signal(signal);
+            assert_eq!(agent.ends().await, Some(0), "{}", agent.log());
+            let log = agent.log();
+            let mut last = log.lines().rev();
+            assert!(last.next().unwrap().ends_with("] \"Crablet has stopped; pods keep running\""), "{log}");
+            assert!(last.next().unwrap().ends_with(&format!("] \"Stopping on {name}\"")), "{log}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_waits_for_a_runtime_and_says_why_until_one_is_there() {
+    let node = Node::new("");
+    let agent = node.start().await;
+    let socket = format!("socket=\"{}\"", node.path("runtime.sock").display());
+    let waiting = "\"Waiting for the container runtime\"";
+    agent.logs(&[waiting, &socket, "reason=\"the socket does not exist\""]).await;
+
+    drop(node.runtime());
+    assert!(node.path("runtime.sock").exists(), "a runtime that died leaves its socket");
+    agent.logs(&[waiting, &socket, "reason=\"nobody listens on the socket\""]).await;
+    assert!(!agent.log().contains(READY), "{}", agent.log());
+
+    fs::remove_file(node.path("runtime.sock")).unwrap();
+    let _runtime = node.runtime();
+    agent.logs(&["\"Container runtime is there\"", &socket]).await;
+    agent.logs(&[READY]).await;
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_until_the_first_is_gone_however_it_went() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let mut first = node.start().await;
+    first.logs(&[READY]).await;
+
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+    let root = node.path("root");
+    let expected = format!(
+        "crablet: another agent is running with the root directory {root}; stop it, or choose another with \
+         --root-dir: {root}/crablet.lock is held by process {}",
+        first.pid(),
+        root = root.display()
+    );
+    assert_eq!(stderr.lines().last(), Some(expected.as_str()));
+
+    first.signal(Signal::KILL);
+    assert_eq!(first.ends().await, None, "killed");
+    assert!(root.join("crablet.sock").exists(), "a killed agent leaves its socket");
+    let mut second = node.start().await;
+    second.logs(&[READY]).await;
+    let (code, stdout, stderr) = parts(&node.log_command(&[]).await);
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (Some(0), "v=0\nvmodule=\nlogging-format=text\n", "")
+    );
+    second.stops().await;
+}
+
+#[tokio::test]
+async fn cgroup_v1_is_refused_unless_it_is_allowed() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let is_v2 = mounts.lines().any(|line| {
+        let mut columns = line.split(' ').skip(1);
+        columns.next() == Some("/sys/fs/cgroup") && columns.next() == Some("cgroup2")
+    });
+    let node = Node::new("failCgroupV1: true");
+    let _runtime = node.runtime();
+    if is_v2 {
+        node.start().await.logs(&[READY]).await;
+        return;
+    }
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(4), ""), "{stderr}");
+    let expected = "crablet: kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is \
+                    unsupported and will be removed in a future release; set failCgroupV1 (--fail-cgroupv1) to false \
+                    to run here all the same";
+    assert_eq!(stderr.lines().last(), Some(expected));
+    assert!(!node.path("root").exists(), "it was refused before anything was made");
+
+    let node = Node::new("singleProcessOOMKill: false");
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    let expected = "crablet: invalid configuration: singleProcessOOMKill must not be explicitly set to false when \
+                    using cgroup v1";
+    assert_eq!(stderr.lines().last(), Some(expected));
+    assert!(!node.path("root").exists());
+}
+
+#[tokio::test]
+async fn the_health_port_answers_health_checks_and_nothing_else() {
+    let (_node, agent, address) = start_on_a_port(|port| format!("healthzPort: {port}")).await;
+    for (path, expected) in [
+        ("/healthz", (200, "ok".to_owned())),
+        ("/healthz/ping", (200, "ok".to_owned())),
+        ("/healthz/log", (200, "ok".to_owned())),
+        ("/healthz/no-such-check", (404, "404 page not found\n".to_owned())),
+        ("/metrics", (404, "404 page not found\n".to_owned())),
+        ("/", (404, "404 page not found\n".to_owned())),
+    ] {
+        assert_eq!(get(address, path).await.unwrap(), expected, "{path}");
+    }
+    let listening = format!("address=\"{address}\" purpose=\"health checks\"");
+    agent.logs(&["\"Listening\"", &listening]).await;
+    assert_eq!(agent.listening(), [address.port()], "the read-only port is off unless it is asked for");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_ends_it_with_the_address() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    for (fields, purpose) in [
+        (format!("healthzPort: {}", address.port()), "health checks"),
+        (format!("address: 127.0.0.1\nreadOnlyPort: {}", address.port()), "the read-only API"),
+    ] {
+        let node = Node::new(&fields);
+        let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+        let expected = format!(
+            "crablet: cannot listen on {address} for {purpose}: Address already in use (os error 98)"
+        );
+        assert_eq!(stderr.lines().last(), Some(expected.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn port_0_is_no_port() {
+    let node = Node::new("healthzPort: 0\nreadOnlyPort: 0");
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    assert_eq!(agent.listening(), Vec::<u16>::new());
+    assert!(!agent.log().contains("Listening"), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn the_read_only_port_serves_health_and_metrics() {
+    let (_node, agent, address) =
+        start_on_a_port(|port| format!("address: 127.0.0.1\nreadOnlyPort: {port}")).await;
+    assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
+    assert_eq!(get(address, "/pods").await.unwrap().0, 404);
+    let (status, metrics) = get(address, "/metrics").await.unwrap();
+    assert_eq!(status, 200);
+    let value = |name: &str| {
+        let line = metrics.lines().find(|line| line.split([' ', '{']).next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not in:\n{metrics}")).to_owned()
+    };
+    let build = value("kubernetes_build_info");
+    for label in [r#"git_version="v1.36.4""#, r#"major="1""#, r#"minor="36""#] {
+        assert!(build.contains(label), "{build}");
+    }
+    assert!(build.ends_with(" 1"), "{build}");
+    let number = |name: &str| value(name).rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+    assert!(number("process_resident_memory_bytes") > 1e6, "{metrics}");
+    assert!(number("process_open_fds") >= 3.0, "{metrics}");
+    assert!(number("process_start_time_seconds") > 1e9, "{metrics}");
+    assert!(metrics.contains("\nkubernetes_feature_enabled{"), "{metrics}");
+    assert_eq!(agent.listening(), [address.port()]);
+}
+
+#[tokio::test]
+async fn how_it_logs_is_changed_while_it_runs() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+
+    let changed = |flag: &str, value: &str| format!("flag=\"{flag}\" value=\"{value}\"");
+    let (code, stdout, stderr) = parts(&node.log_command(&["--v=4"]).await);
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (Some(0), "v=4\nvmodule=\nlogging-format=text\n", "")
+    );
+    agent.logs(&["\"Logging was changed over the admin socket\"", &changed("v", "4")]).await;
+
+    let (code, stdout, _) = parts(&node.log_command(&["--vmodule=serve=6,admin*=2"]).await);
+    let shown = "v=4\nvmodule=serve=6,admin*=2\nlogging-format=text\n";
+    assert_eq!((code, stdout.as_str()), (Some(0), shown));
+    agent.logs(&[&changed("vmodule", "serve=6,admin*=2")]).await;
+
+    let (code, stdout, _) = parts(&node.log_command(&["--logging-format=json"]).await);
+    let shown = "v=4\nvmodule=serve=6,admin*=2\nlogging-format=json\n";
+    assert_eq!((code, stdout.as_str()), (Some(0), shown));
+    let (code, stdout, _) = parts(&node.log_command(&["--v=0", "--vmodule="]).await);
+    assert_eq!((code, stdout.as_str()), (Some(0), "v=0\nvmodule=\nlogging-format=json\n"));
+    agent.logs(&["\"flag\":\"vmodule\"", "\"value\":\"\""]).await;
+    let log = agent.log();
+    let json: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let flags: Vec<&str> = json.iter().filter_map(|line| line["flag"].as_str()).collect();
+    assert_eq!(flags, ["logging-format", "v", "vmodule"], "the first line after the change is JSON: {log}");
+}
+
+#[tokio::test]
+async fn a_verbosity_shows_and_hides_lines_of_the_running_agent() {
+    let (node, agent, address) = start_on_a_port(|port| format!("healthzPort: {port}")).await;
+    // A request that is none makes the server log a line for developers.
+    let ended_early = async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"this is not HTTP\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+    };
+    ended_early().await;
+    assert_eq!(node.log_command(&["--v=4"]).await.status.code(), Some(0));
+    ended_early().await;
+    agent.logs(&["\"Connection ended early\""]).await;
+    let log = agent.log();
+    let changed = log.find("Logging was changed").unwrap();
+    assert!(!log[..changed].contains("Connection ended early"), "not before it was asked for: {log}");
+
+    assert_eq!(node.log_command(&["--v=0"]).await.status.code(), Some(0));
+    let before = agent.log().matches("Connection ended early").count();
+    assert_eq!(node.log_command(&["--vmodule=serve=4"]).await.status.code(), Some(0));
+    ended_early().await;
+    eventually("the file's own verbosity shows the line", PATIENCE, || async {
+        let log = agent.log();
+        if log.matches("Connection ended early").count() > before { Ok(()) } else { Err(log) }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_change_of_the_log_is_refused_with_the_reason() {
+    let node = Node::new("");
+    let (code, stdout, stderr) = parts(&node.log_command(&["--v=4"]).await);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert_eq!(
+        node.shorten(stderr.as_bytes()),
+        "crablet: no agent is running with root directory DIR/root (nothing listens on DIR/root/crablet.sock)\n"
+    );
+
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    for (flag, expected) in [
+        ("--v=loud", "crablet: --v: verbosity \"loud\" is not a whole number from 0 to 2147483647\n"),
+        ("--v=-1", "crablet: --v: verbosity \"-1\" is not a whole number from 0 to 2147483647\n"),
+        (
+            "--vmodule=serve",
+            "crablet: --vmodule: vmodule item \"serve\": expected pattern=N, for example worker=4\n",
+        ),
+        (
+            "--logging-format=xml",
+            "crablet: --logging-format: log format \"xml\" is not known: expected text or json\n",
+        ),
+    ] {
+        let (code, stdout, stderr) = parts(&node.log_command(&[flag]).await);
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(1), "", expected), "{flag}");
+    }
+    let (_, stdout, _) = parts(&node.log_command(&[]).await);
+    assert_eq!(stdout, "v=0\nvmodule=\nlogging-format=text\n", "nothing was changed");
+}
+
+#[tokio::test]
+async fn what_it_makes_is_closed_to_others() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode("root"), 0o750);
+    assert_eq!(mode("root/crablet.sock"), 0o600);
+    assert_eq!(mode("root/crablet.lock"), 0o600);
+    let mut made: Vec<_> =
+        fs::read_dir(node.path("root")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    made.sort();
+    assert_eq!(made, ["crablet.lock", "crablet.sock"]);
+}
+
+/// The service manager's end of `NOTIFY_SOCKET`.
+struct Notifications {
+    socket: UnixDatagram,
+    path: String,
+}
+
+impl Notifications {
+    fn listen(node: &Node) -> Notifications {
+        let path = node.path("notify.sock");
+        Notifications { socket: UnixDatagram::bind(&path).unwrap(), path: path.to_str().unwrap().to_owned() }
+    }
+
+    async fn next(&self) -> String {
+        let mut buffer = vec![0; 4096];
+        let length =
+            timeout(PATIENCE, self.socket.recv(&mut buffer)).await.expect("nothing is told").unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap().trim_end().to_owned()
+    }
+
+    /// All that is told up to the first message with this line, and that message.
+    async fn until(&self, line: &str) -> Vec<String> {
+        let mut told = Vec::new();
+        loop {
+            let message = self.next().await;
+            let found = message.lines().any(|told| told == line);
+            told.push(message);
+            if found {
+                return told;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_service_manager_is_told_how_it_is() {
+    let node = Node::new("");
+    let notifications = Notifications::listen(&node);
+    let variables = [("NOTIFY_SOCKET", notifications.path.as_str()), ("WATCHDOG_USEC", "20000")];
+    let mut agent = node.start_with(&[], &variables).await;
+    let waiting = format!(
+        "STATUS=waiting for the container runtime at {}: the socket does not exist\nEXTEND_TIMEOUT_USEC=120000000",
+        node.path("runtime.sock").display()
+    );
+    assert_eq!(notifications.next().await, waiting);
+
+    let _runtime = node.runtime();
+    assert_eq!(notifications.next().await, "READY=1\nSTATUS=running");
+    for _ in 0..3 {
+        assert_eq!(notifications.next().await, "WATCHDOG=1");
+    }
+    agent.signal(Signal::TERM);
+    let told = notifications.until("STOPPING=1").await;
+    let (last, before) = told.split_last().unwrap();
+    assert_eq!(last, "STOPPING=1\nSTATUS=stopping; pods keep running");
+    assert!(before.iter().all(|message| message == "WATCHDOG=1"), "{before:?}");
+    assert_eq!(agent.ends().await, Some(0));
+}
+
+#[tokio::test]
+async fn the_watchdog_is_fed_by_the_process_that_it_is_meant_for_alone() {
+    // As systemd does: the process that is started learns its own number.
+    let script = "WATCHDOG_PID=$$ exec \"$0\" \"$@\"";
+    for (watchdog_pid, limit, is_fed) in [
+        (None, "1000", true),
+        (Some("own"), "1000", true),
+        (Some("1"), "1000", false),
+        (None, "0", false),
+        (None, "often", false),
+    ] {
+        let node = Node::new("");
+        let _runtime = node.runtime();
+        let notifications = Notifications::listen(&node);
+        let mut variables = vec![("NOTIFY_SOCKET", notifications.path.as_str()), ("WATCHDOG_USEC", limit)];
+        let mut agent = match watchdog_pid {
+            Some("own") => {
+                let arguments = ["-c".to_owned(), script.to_owned(), PROGRAM.to_owned()];
+                let arguments = arguments.into_iter().chain(node.arguments());
+                node.spawn(Path::new("/bin/sh"), arguments, &variables).await
+            }
+            other => {
+                variables.extend(other.map(|pid| ("WATCHDOG_PID", pid)));
+                node.start_with(&[], &variables).await
+            }
+        };
+        notifications.until("READY=1").await;
+        if is_fed {
+            assert_eq!(notifications.next().await, "WATCHDOG=1", "{watchdog_pid:?}");
+        } else {
+            // It has answered by then, and would have been told of many times.
+            assert_eq!(node.log_command(&[]).await.status.code(), Some(0), "{}", agent.log());
+        }
+        agent.signal(Signal::TERM);
+        let told = notifications.until("STOPPING=1").await;
+        let fed = told.iter().any(|message| message == "WATCHDOG=1");
+        assert!(is_fed || !fed, "{watchdog_pid:?} {limit}: {told:?}");
+        assert_eq!(agent.ends().await, Some(0), "{watchdog_pid:?} {limit}: {}", agent.log());
+    }
+}
+
+#[tokio::test]
+async fn a_service_manager_that_does_not_listen_does_not_matter() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let nowhere = node.path("nowhere.sock");
+    let mut agent = node.start_with(&[], &[("NOTIFY_SOCKET", nowhere.to_str().unwrap())]).await;
+    agent.logs(&["\"Cannot tell the service manager how we are\""]).await;
+    agent.logs(&[READY]).await;
+    agent.stops().await;
+}
+
+#[tokio::test]
+async fn under_the_name_kubelet_it_is_the_kubelet() {
+    let node = Node::new("");
+    let kubelet = node.path("kubelet");
+    symlink(PROGRAM, &kubelet).unwrap();
+    let (code, stdout, stderr) = parts(&run(&kubelet, ["--version"].into_iter()).await);
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(0), "Kubernetes v1.36.4\n", ""));
+    let (code, stdout, stderr) = parts(&run(&kubelet, ["--help"].into_iter()).await);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains("\nUsage: kubelet [OPTIONS]"), "{stdout}");
+    let (_, stdout, _) = parts(&run(Path::new(PROGRAM), ["--help"].into_iter()).await);
+    assert!(stdout.contains("\nUsage: crablet [OPTIONS]"), "{stdout}");
+
+    let _runtime = node.runtime();
+    let mut agent = node.spawn(&kubelet, node.arguments(), &[]).await;
+    agent.logs(&[READY]).await;
+    agent.stops().await;
+}
+
+#[tokio::test]
+async fn it_waits_for_the_lock_file_of_another_and_goes_on_when_it_is_released() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let path = node.path("agent.lock");
+    fs::write(&path, "4711\n").unwrap();
+    let other = fs::File::open(&path).unwrap();
+    rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+    let notifications = Notifications::listen(&node);
+
+    let flag = format!("--lock-file={}", path.display());
+    let variables = [("NOTIFY_SOCKET", notifications.path.as_str())];
+    let mut agent = node.start_with(&[&flag], &variables).await;
+    let holder = format!("path=\"{}\" holder=\"4711\"", path.display());
+    agent.logs(&["\"Waiting for the file lock\"", &holder]).await;
+    assert_eq!(notifications.next().await, "STATUS=waiting for the file lock\nEXTEND_TIMEOUT_USEC=120000000");
+    assert!(!agent.log().contains(READY), "{}", agent.log());
+    assert!(!node.path("root/crablet.sock").exists(), "nothing is served meanwhile");
+
+    drop(other);
+    agent.logs(&[READY]).await;
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", agent.pid()));
+    let other = fs::File::open(&path).unwrap();
+    let refused = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK));
+    agent.stops().await;
+}
+
+#[tokio::test]
+async fn a_signal_stops_it_while_it_waits_for_the_lock_file() {
+    let node = Node::new("");
+    let path = node.path("agent.lock");
+    let other = fs::File::create(&path).unwrap();
+    rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+    let mut agent = node.start_with(&[&format!("--lock-file={}", path.display())], &[]).await;
+    agent.logs(&["\"Waiting for the file lock\"", "holder=\"\""]).await;
+    agent.stops().await;
+}
+
+#[tokio::test]
+async fn it_makes_way_when_somebody_opens_the_lock_file_if_it_is_to() {
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let path = node.path("agent.lock");
+    let flag = format!("--lock-file={}", path.display());
+
+    let mut agent = node.start_with(&[&flag], &[]).await;
+    agent.logs(&[READY]).await;
+    drop(fs::File::open(&path).unwrap());
+    assert_eq!(node.log_command(&[]).await.status.code(), Some(0), "it was not asked to make way");
+    agent.stops().await;
+
+    let mut agent = node.start_with(&[&flag, "--exit-on-lock-contention"], &[]).await;
+    agent.logs(&[READY]).await;
+    // Once is enough, but not before it watches.
+    eventually("the agent has ended", PATIENCE, || async {
+        drop(fs::File::open(&path).unwrap());
+        agent.daemon.exit().map(|_| ()).ok_or_else(|| agent.log())
+    })
+    .await
+    .unwrap();
+    assert_eq!(agent.ends().await, Some(0));
+    agent.logs(&["\"Stopping: somebody else wants the file lock\""]).await;
+}
+
+#[tokio::test]
+async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
+    let node = Node::new("logging: {format: json}\niptablesDropBit: 3\nnoSuchField: 1");
+    let _runtime = node.runtime();
+    let mut agent = node.start().await;
+    agent.logs(&[READY]).await;
+    agent.stops().await;
+    let log = agent.log();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let messages: Vec<&str> = lines.iter().map(|line| line["msg"].as_str().unwrap()).collect();
+    assert_eq!(
+        messages,
+        [
+            "Starting crablet",
+            "Doubtful configuration",
+            "These settings are accepted, but this version does not act on them yet",
+            "Container runtime is there",
+            READY,
+            "Stopping on SIGTERM",
+            "Crablet has stopped; pods keep running",
+        ]
+    );
+    assert_eq!(lines[0]["kubernetes"], "v1.36.4");
+    let field = node.shorten(lines[1]["warning"].as_str().unwrap().as_bytes());
+    assert_eq!(field, "DIR/kubelet.yaml:5: noSuchField: unknown field");
+}
+
+#[tokio::test]
+async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
+    let node = Node::new("iptablesDropBit: 3\nlogging: {verbosity: 2, flushFrequency: 1s}");
+    let _runtime = node.runtime();
+    let agent =
+        node.start_with(&["--image-credential-provider-bin-dir=/b", "--cloud-provider=external"], &[]).await;
+    agent.logs(&[READY]).await;
+    let log = agent.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    let expected = "\"These settings are accepted, but this version does not act on them yet\" \
+                    fields=\"iptablesDropBit, logging.flushFrequency, --cloud-provider, --image-credential-provider-bin-dir\"";
+    assert!(warnings[0].ends_with(expected), "{log}");
+
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    assert!(!agent.log().lines().any(|line| line.starts_with('W')), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn a_root_directory_that_cannot_be_made_ends_it_with_the_reason() {
+    let node = Node::new("");
+    fs::write(node.path("root"), "").unwrap();
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    assert_eq!(
+        node.shorten(stderr.as_bytes()).lines().last(),
+        Some("crablet: cannot make the root directory DIR/root: File exists (os error 17)")
+    );
+}
+
+#[tokio::test]
+async fn on_containerd_it_comes_up_and_outlives_its_restart() {
+    let mut containerd = Containerd::start().await.unwrap();
+    let endpoint = containerd.endpoint();
+    let (node, mut agent, address) =
+        start_on_a_port(|port| format!("healthzPort: {port}\ncontainerRuntimeEndpoint: {endpoint}")).await;
+    let socket = format!("socket=\"{}\"", containerd.socket().display());
+    agent.logs(&["\"Container runtime is there\"", &socket]).await;
+    agent.logs(&[READY]).await;
+    assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
+
+    containerd.restart().await.unwrap();
+    assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
+    containerd.kill().await.unwrap();
+    assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
+    assert_eq!(node.log_command(&[]).await.status.code(), Some(0), "{}", agent.log());
+    containerd.start_again().await.unwrap();
+    agent.stops().await;
+    containerd.stop().await.unwrap();
+}
