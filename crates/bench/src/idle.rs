@@ -17,7 +17,8 @@ const RUNS: usize = 3;
 const WATCHED: Duration = Duration::from_secs(30);
 
 pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = ["idle-rss", "idle-wakes", "idle-cpu"].map(|id| Figure { id, runs: Vec::new() });
+    let mut figures =
+        ["idle-rss", "idle-wakes", "idle-cpu"].map(|id| Figure { id, runs: Vec::new(), beside: None });
     for _ in 0..RUNS {
         let seen = watch(crablet).await?;
         for (figure, value) in figures.iter_mut().zip([seen.rss_mib, seen.wakes_a_second, seen.millicores]) {

@@ -2,9 +2,11 @@
 //!
 //! - [`promises`]: what is promised, and what measures it.
 //! - [`idle`]: what the agent costs when nothing happens.
+//! - [`pods`]: what a decoded pod costs.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
 mod idle;
+mod pods;
 mod promises;
 mod specification;
 
@@ -25,7 +27,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     for measure in promises::Measure::ALL {
         println!("measuring {} ...", measure.description());
         let measured = measure
-            .run(&crablet)
+            .run(&workspace, &crablet)
             .await
             .with_context(|| format!("cannot measure {}", measure.description()))?;
         figures.extend(measured);

@@ -73,7 +73,7 @@ pub(super) fn check_annotations_match_fields(errors: &mut Errors, path: &Path<'_
             check_seccomp_matches(errors, &context.child("seccompProfile"), annotation, profile);
         }
     }
-    if !spec.os.as_ref().is_some_and(|os| os.name == OSName::Windows) {
+    if spec.os.as_ref().is_none_or(|os| os.name != OSName::Windows) {
         for (list, index, container) in all_containers(spec) {
             let path = path.child(list);
             check_app_armor_matches(errors, &path.index(index), pod, container);

@@ -264,12 +264,12 @@ fn check_hostname_override(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec)
 }
 
 fn check_names(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec) {
-    let names: [(&str, &str, fn(&str) -> Vec<String>); 2] = [
-        ("serviceAccountName", service_account(spec), dns1123_subdomain_errors),
-        ("nodeName", &spec.node_name, dns1123_subdomain_errors),
-    ];
-    for (field, name, problems_of) in names.into_iter().filter(|(_, name, _)| !name.is_empty()) {
-        errors.invalid_each(&path.child(field), name, problems_of(name));
+    for (field, name) in
+        [("serviceAccountName", service_account(spec)), ("nodeName", spec.node_name.as_ref())]
+    {
+        if !name.is_empty() {
+            errors.invalid_each(&path.child(field), name, dns1123_subdomain_errors(name));
+        }
     }
     if let Some(seconds) = spec.active_deadline_seconds
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
