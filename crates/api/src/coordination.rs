@@ -2,6 +2,7 @@
 
 use crate::meta::{MicroTime, ObjectMeta};
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// Who holds something, and since when: a node renews its own to say that it is alive.
@@ -14,13 +15,13 @@ object! {
 object! {
     /// Who holds a lease, and since when.
     pub struct LeaseSpec {
-        holder_identity: Option<Box<str>> = "holderIdentity",
+        holder_identity: Option<Text> = "holderIdentity",
         lease_duration_seconds: Option<i32> = "leaseDurationSeconds",
         acquire_time: Option<MicroTime> = "acquireTime",
         renew_time: Option<MicroTime> = "renewTime",
         lease_transitions: Option<i32> = "leaseTransitions",
         strategy: Option<CoordinatedLeaseStrategy> = "strategy",
-        preferred_holder: Option<Box<str>> = "preferredHolder",
+        preferred_holder: Option<Text> = "preferredHolder",
     }
 }
 

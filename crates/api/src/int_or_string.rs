@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::object::Absent;
+use crate::text::Text;
 
 /// A number or text, such as a port's number or its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub enum IntOrString {
     /// A number.
     Int(i32),
     /// Text.
-    String(Box<str>),
+    String(Text),
 }
 
 impl Default for IntOrString {

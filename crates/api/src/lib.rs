@@ -39,6 +39,10 @@ pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use taint::{Taint, TaintEffect, TaintError};
 
 mod parsed;
+mod text;
 mod text_enum;
+mod word;
 
 pub use parsed::Parsed;
+pub use text::Text;
+pub use word::OtherWord;

@@ -8,11 +8,12 @@ use serde::{
 };
 
 use crate::object::Absent;
+use crate::text::Text;
 
 /// A map from text to values, sorted by key as Kubernetes writes maps. It is small and rarely changed, so it is
 /// one sorted slice.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Map<V>(Box<[(Box<str>, V)]>);
+pub struct Map<V>(Box<[(Text, V)]>);
 
 impl<V> Map<V> {
     /// The value of a key.
@@ -61,7 +62,7 @@ impl<V> Map<V> {
     }
 
     /// Sets the value of a key; the answer is the value it had.
-    pub fn insert(&mut self, key: impl Into<Box<str>>, value: V) -> Option<V> {
+    pub fn insert(&mut self, key: impl Into<Text>, value: V) -> Option<V> {
         let key = key.into();
         match self.position(&key) {
             Ok(index) => Some(std::mem::replace(&mut self.0[index].1, value)),
@@ -96,7 +97,7 @@ impl<V> Map<V> {
     }
 
     /// Of the same key twice, the last counts.
-    fn from_entries(mut entries: Vec<(Box<str>, V)>) -> Map<V> {
+    fn from_entries(mut entries: Vec<(Text, V)>) -> Map<V> {
         if !entries.is_sorted_by(|(a, _), (b, _)| a < b) {
             entries.sort_by(|(a, _), (b, _)| a.cmp(b));
             entries.dedup_by(|later, earlier| {
@@ -129,15 +130,15 @@ impl<V: fmt::Debug> fmt::Debug for Map<V> {
     }
 }
 
-impl<K: Into<Box<str>>, V> FromIterator<(K, V)> for Map<V> {
+impl<K: Into<Text>, V> FromIterator<(K, V)> for Map<V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Map<V> {
         Map::from_entries(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 }
 
 impl<V> IntoIterator for Map<V> {
-    type Item = (Box<str>, V);
-    type IntoIter = std::vec::IntoIter<(Box<str>, V)>;
+    type Item = (Text, V);
+    type IntoIter = std::vec::IntoIter<(Text, V)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_vec().into_iter()
@@ -177,7 +178,7 @@ impl<'de, V: Deserialize<'de> + Default> Visitor<'de> for MapVisitor<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Map<V>, A::Error> {
         let mut entries = Vec::new();
-        while let Some((key, value)) = map.next_entry::<Box<str>, Option<V>>()? {
+        while let Some((key, value)) = map.next_entry::<Text, Option<V>>()? {
             entries.push((key, value.unwrap_or_default()));
         }
         Ok(Map::from_entries(entries))
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_null_value_is_an_empty_one() {
-        let map: Map<Box<str>> = serde_json::from_str(r#"{"a":null,"b":"x"}"#).unwrap();
+        let map: Map<Text> = serde_json::from_str(r#"{"a":null,"b":"x"}"#).unwrap();
         assert_eq!(serde_json::to_string(&map).unwrap(), r#"{"a":"","b":"x"}"#);
     }
 }

@@ -4,12 +4,13 @@ use crate::core::{ResourceList, Toleration};
 use crate::map::Map;
 use crate::meta::ObjectMeta;
 use crate::object::object;
+use crate::text::Text;
 
 object! {
     /// A way to run containers that pods may choose.
     pub struct RuntimeClass: "node.k8s.io/v1" "RuntimeClass" {
         metadata: ObjectMeta = "metadata",
-        handler: Box<str> = "handler" always,
+        handler: Text = "handler" always,
         overhead: Option<Box<Overhead>> = "overhead",
         scheduling: Option<Box<Scheduling>> = "scheduling",
     }
@@ -25,7 +26,7 @@ object! {
 object! {
     /// Which nodes have this way.
     pub struct Scheduling {
-        node_selector: Map<Box<str>> = "nodeSelector",
+        node_selector: Map<Text> = "nodeSelector",
         tolerations: Box<[Toleration]> = "tolerations",
     }
 }

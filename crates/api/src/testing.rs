@@ -6,6 +6,7 @@ use crate::core::{
     VolumeSource,
 };
 use crate::meta::Time;
+use crate::text::Text;
 
 /// A pod of that name in the namespace `default`, with a UID made from its name.
 pub fn pod(name: &str) -> PodBuilder {
@@ -120,7 +121,7 @@ impl PodBuilder {
 
     /// The last container's command.
     pub fn command(mut self, words: &[&str]) -> PodBuilder {
-        self.last().command = words.iter().map(|word| Box::from(*word)).collect();
+        self.last().command = words.iter().map(|word| Text::from(*word)).collect();
         self
     }
 

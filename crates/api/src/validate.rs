@@ -5,7 +5,10 @@
 //! goes through maps in random order; here they are sorted.
 //!
 //! A pod is checked after its defaults were applied. [`FieldError::located`] leads from a problem to the line of
-//! the manifest.
+//! the manifest; [`static_pod_from_manifest`] does all of it.
+//!
+//! One message differs: where the annotation that once held tolerations is not JSON, it says so in our parser's
+//! words.
 
 mod annotations;
 mod claim_template;
@@ -13,6 +16,7 @@ mod containers;
 mod env;
 mod error;
 mod labels;
+mod manifest;
 mod metadata;
 mod mounts;
 mod path;
@@ -30,6 +34,7 @@ mod volumes;
 mod windows;
 
 pub use error::{ErrorKind, FieldError};
+pub use manifest::static_pod_from_manifest;
 
 use crate::core::{Pod, VolumeProjection, VolumeSource};
 

@@ -159,6 +159,44 @@ fn survives_in_lists_and_events<T: Theirs, O: Ours>(random: &mut Random) {
     }
 }
 
+#[test]
+fn what_go_keeps_though_it_is_empty_is_kept() {
+    for spec in [
+        json!({ "securityContext": {}, "affinity": {}, "os": { "name": "" } }),
+        json!({ "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 0, "priority": 0 }),
+        json!({ "enableServiceLinks": false, "automountServiceAccountToken": false, "hostUsers": false }),
+        json!({ "shareProcessNamespace": false, "setHostnameAsFQDN": false, "runtimeClassName": "" }),
+        json!({ "securityContext": { "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false, "fsGroup": 0 } }),
+        json!({ "volumes": [{ "name": "a", "emptyDir": {} }, { "name": "b", "hostPath": { "path": "/", "type": "" } }] }),
+        json!({ "volumes": [{ "name": "a", "secret": { "defaultMode": 0, "optional": false } }] }),
+        json!({ "volumes": [{ "name": "a", "projected": { "sources": [{ "secret": {} }, {}], "defaultMode": 0 } }] }),
+        json!({ "volumes": [{ "name": "none" }, { "name": "two", "emptyDir": {}, "image": {} }] }),
+        json!({ "tolerations": [{ "tolerationSeconds": 0 }], "resources": {} }),
+        json!({ "dnsConfig": { "options": [{ "name": "a", "value": "" }] } }),
+    ] {
+        let mut pod =
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec, "status": {} });
+        pod["spec"]["containers"] = json!([]);
+        let ours: core::Pod = serde_json::from_value(pod.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&ours).unwrap(), pod);
+    }
+    let container = json!({
+        "name": "",
+        "resources": {},
+        "restartPolicy": "",
+        "lifecycle": { "preStop": {}, "postStart": { "sleep": { "seconds": 0 } } },
+        "livenessProbe": { "tcpSocket": { "port": 0 }, "terminationGracePeriodSeconds": 0 },
+        "readinessProbe": {},
+        "startupProbe": { "grpc": { "port": 1, "service": null } },
+        "securityContext": { "runAsUser": 0, "privileged": false, "capabilities": {}, "procMount": "" },
+        "env": [{ "name": "a", "valueFrom": {} }, { "name": "b", "valueFrom": { "fieldRef": { "fieldPath": "" } } }],
+        "envFrom": [{ "secretRef": {} }, { "configMapRef": { "optional": false } }],
+        "volumeMounts": [{ "name": "", "mountPath": "", "mountPropagation": "" }],
+    });
+    let ours: core::Container = serde_json::from_value(container.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&ours).unwrap(), container);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -4,21 +4,26 @@
 //! removes), and each line after `=>` is a message. `static` asks whether it can be a static pod, `with` and
 //! `without` change a feature gate, and `<a*64>` stands for 64 times `a`.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use crablet_api::core::Pod;
 use crablet_api::document::{Limits, Node, Value, decode, parse};
-use crablet_api::validate::{FieldError, ValidationFeatures, validate_pod, validate_static_pod};
+use crablet_api::validate::{
+    FieldError, ValidationFeatures, static_pod_from_manifest, validate_pod, validate_static_pod,
+};
+use crablet_api::{DefaultingFeatures, default_pod};
 use proptest::prelude::*;
 
-const CASES: &[(&str, &str)] = &[
-    ("containers.txt", include_str!("data/invalid/containers.txt")),
-    ("environment.txt", include_str!("data/invalid/environment.txt")),
-    ("metadata.txt", include_str!("data/invalid/metadata.txt")),
-    ("probes.txt", include_str!("data/invalid/probes.txt")),
-    ("resources.txt", include_str!("data/invalid/resources.txt")),
-    ("security.txt", include_str!("data/invalid/security.txt")),
-    ("spec.txt", include_str!("data/invalid/spec.txt")),
-    ("static.txt", include_str!("data/invalid/static.txt")),
-    ("volumes.txt", include_str!("data/invalid/volumes.txt")),
+const CASES: &[&str] = &[
+    include_str!("data/invalid/containers.txt"),
+    include_str!("data/invalid/environment.txt"),
+    include_str!("data/invalid/metadata.txt"),
+    include_str!("data/invalid/probes.txt"),
+    include_str!("data/invalid/resources.txt"),
+    include_str!("data/invalid/security.txt"),
+    include_str!("data/invalid/spec.txt"),
+    include_str!("data/invalid/static.txt"),
+    include_str!("data/invalid/volumes.txt"),
 ];
 
 /// A pod with all its defaults, and a container for use in the cases.
@@ -44,20 +49,21 @@ pod:
     terminationGracePeriodSeconds: 30
 ";
 
+/// A pod that is invalid, and what is said of it.
 #[derive(Default)]
-pub(crate) struct Case<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) is_static: bool,
-    pub(crate) gates: Vec<(&'a str, bool)>,
-    pub(crate) edits: Vec<(&'a str, String)>,
-    pub(crate) messages: Vec<String>,
+struct Case<'a> {
+    title: &'a str,
+    is_static: bool,
+    gates: Vec<(&'a str, bool)>,
+    edits: Vec<(&'a str, String)>,
+    messages: Vec<String>,
 }
 
-pub(crate) fn cases() -> Vec<Case<'static>> {
-    CASES.iter().flat_map(|(_, text)| text.split("\n\n").map(read_case)).collect()
+fn cases() -> Vec<Case<'static>> {
+    CASES.iter().flat_map(|text| text.split("\n\n").map(read_case)).collect()
 }
 
-pub(crate) fn read_case(text: &str) -> Case<'_> {
+fn read_case(text: &str) -> Case<'_> {
     let mut case = Case::default();
     for line in text.lines() {
         if let Some(title) = line.strip_prefix("# ") {
@@ -94,7 +100,7 @@ fn expanded(text: &str) -> String {
 
 impl Case<'_> {
     /// The pod as a document.
-    pub(crate) fn document(&self) -> Node {
+    fn document(&self) -> Node {
         let mut pod = field_of(tree(BASE), "pod");
         for (path, value) in &self.edits {
             let (container, _) = BASE.split_once("pod:").unwrap();
@@ -131,7 +137,7 @@ impl Case<'_> {
     }
 
     /// What is said of the pod.
-    pub(crate) fn errors(&self) -> Vec<FieldError> {
+    fn errors(&self) -> Vec<FieldError> {
         let (document, features) = (self.document(), self.features());
         let (pod, unknown) =
             decode::<Pod>(&document).unwrap_or_else(|error| panic!("{}: {error}", self.title));
@@ -189,24 +195,31 @@ fn the_pod_that_the_cases_change_is_valid() {
 
 #[test]
 fn pods_that_the_api_server_accepted_are_valid() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden");
-    let mut count = 0;
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if !path.extension().is_some_and(|extension| extension == "json")
-            || path.file_name().is_some_and(|name| name == "_objects.json")
-        {
-            continue;
-        }
-        // The recorded pods have marks for what differs from run to run.
-        let text =
-            std::fs::read_to_string(&path).unwrap().replace("<node>", "node").replace("<rnd>", "abcde");
-        let pod = field_of(tree(&text), "pod");
-        let (pod, _) = decode::<Pod>(&pod).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        assert_eq!(validate_pod(&pod, &ValidationFeatures::default()), [], "{path:?}");
-        count += 1;
+    let (defaulting, features) = (DefaultingFeatures::default(), ValidationFeatures::default());
+    let accepted = golden("").into_iter().map(|(name, recorded)| (name, field_of(recorded, "pod")));
+    for (name, pod) in accepted.chain(golden("/raw")) {
+        let (mut pod, _) = decode::<Pod>(&pod).unwrap_or_else(|error| panic!("{name}: {error}"));
+        default_pod(&mut pod, &defaulting);
+        // Admission gives every pod an account before it is validated.
+        pod.spec.service_account_name = "default".into();
+        assert_eq!(validate_pod(&pod, &features), [], "{name}");
     }
-    assert!(count >= 50, "{count} pods");
+}
+
+/// The recorded pods, with something for each mark that stands for what differs from run to run.
+fn golden(below: &str) -> Vec<(String, Node)> {
+    let directory = format!("{}/tests/data/golden{below}", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let pods: Vec<(String, Node)> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter(|path| path.file_name().is_some_and(|name| name != "_objects.json"))
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            (path.display().to_string(), tree(&text.replace("<node>", "node").replace("<rnd>", "abcde")))
+        })
+        .collect();
+    assert!(pods.len() >= 50, "{} pods", pods.len());
+    pods
 }
 
 #[test]
@@ -261,6 +274,60 @@ spec:
             "web.yaml:22: spec.containers[1].volumeMounts.subPath: Invalid value: \"..\": must not contain '..'",
         ]
     );
+}
+
+#[test]
+fn a_manifest_is_told_all_that_is_wrong_with_it_line_by_line() {
+    let text = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    app: web server
+spec:
+  hostNetwork: true
+  containers:
+  - name: web
+    image: nginx
+    ports:
+    - containerPort: 80
+    env:
+    - name: TOKEN
+      valueFrom:
+        secretKeyRef:
+          name: token
+          key: value
+  - name: web
+    image: busybox
+";
+    let prepare = |pod: &mut Pod| {
+        pod.metadata.name = format!("{}-node", pod.metadata.name).into();
+        pod.metadata.namespace = "default".into();
+        pod.spec.node_name = "node".into();
+    };
+    let read = |text: &str| {
+        let features = ValidationFeatures::default();
+        static_pod_from_manifest("web.yaml", text, &DefaultingFeatures::default(), &features, prepare)
+    };
+    assert_eq!(
+        read(text).unwrap_err().to_string(),
+        "\
+web.yaml:3: metadata.name: Required value: name is needed for the pod
+web.yaml:4: metadata.labels: Invalid value: \"web server\": a valid label must be an empty string or consist of \
+alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+web.yaml:16: spec.containers[0].env[0].valueFrom.secretKeyRef: Forbidden: static pods may not reference secrets
+web.yaml:19: spec.containers[1].name: Duplicate value: \"web\""
+    );
+    let fixed = text.replace("  labels:\n    app: web server", "  name: web");
+    let fixed = fixed.replace(
+        "valueFrom:\n        secretKeyRef:\n          name: token\n          key: value",
+        "value: x",
+    );
+    let (pod, remarks) =
+        read(&fixed.replace("- name: web\n    image: busybox", "- name: log\n    image: busybox")).unwrap();
+    assert_eq!((pod.metadata.name.as_ref(), pod.spec.containers[0].ports[0].host_port), ("web-node", 80));
+    assert_eq!(remarks, []);
 }
 
 /// Values that stand for the odd ones of each kind.

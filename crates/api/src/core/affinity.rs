@@ -2,6 +2,7 @@
 
 use crate::meta::LabelSelector;
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// Where a pod wants to be.
@@ -38,9 +39,9 @@ object! {
 object! {
     /// What a label or field of a node must be.
     pub struct NodeSelectorRequirement {
-        key: Box<str> = "key" always,
+        key: Text = "key" always,
         operator: NodeSelectorOperator = "operator" always,
-        values: Box<[Box<str>]> = "values",
+        values: Box<[Text]> = "values",
     }
 }
 
@@ -72,11 +73,11 @@ object! {
     /// Pods, and what "near" means.
     pub struct PodAffinityTerm {
         label_selector: Option<Box<LabelSelector>> = "labelSelector",
-        namespaces: Box<[Box<str>]> = "namespaces",
-        topology_key: Box<str> = "topologyKey" always,
+        namespaces: Box<[Text]> = "namespaces",
+        topology_key: Text = "topologyKey" always,
         namespace_selector: Option<Box<LabelSelector>> = "namespaceSelector",
-        match_label_keys: Box<[Box<str>]> = "matchLabelKeys",
-        mismatch_label_keys: Box<[Box<str>]> = "mismatchLabelKeys",
+        match_label_keys: Box<[Text]> = "matchLabelKeys",
+        mismatch_label_keys: Box<[Text]> = "mismatchLabelKeys",
     }
 }
 
@@ -92,13 +93,13 @@ object! {
     /// How evenly pods are spread over a topology.
     pub struct TopologySpreadConstraint {
         max_skew: i32 = "maxSkew" always,
-        topology_key: Box<str> = "topologyKey" always,
+        topology_key: Text = "topologyKey" always,
         when_unsatisfiable: UnsatisfiableConstraintAction = "whenUnsatisfiable" always,
         label_selector: Option<Box<LabelSelector>> = "labelSelector",
         min_domains: Option<i32> = "minDomains",
         node_affinity_policy: Option<NodeInclusionPolicy> = "nodeAffinityPolicy",
         node_taints_policy: Option<NodeInclusionPolicy> = "nodeTaintsPolicy",
-        match_label_keys: Box<[Box<str>]> = "matchLabelKeys",
+        match_label_keys: Box<[Text]> = "matchLabelKeys",
     }
 }
 

@@ -1,17 +1,18 @@
 //! [`Container`]: one process with its image, its environment and its mounts.
 
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::{EnvFromSource, EnvVar, Lifecycle, Probe, ResourceRequirements, SecurityContext};
 
 object! {
     /// One container of a pod.
     pub struct Container {
-        name: Box<str> = "name" always,
-        image: Box<str> = "image",
-        command: Box<[Box<str>]> = "command",
-        args: Box<[Box<str>]> = "args",
-        working_dir: Box<str> = "workingDir",
+        name: Text = "name" always,
+        image: Text = "image",
+        command: Box<[Text]> = "command",
+        args: Box<[Text]> = "args",
+        working_dir: Text = "workingDir",
         ports: Box<[ContainerPort]> = "ports",
         env_from: Box<[EnvFromSource]> = "envFrom",
         env: Box<[EnvVar]> = "env",
@@ -25,7 +26,7 @@ object! {
         readiness_probe: Option<Box<Probe>> = "readinessProbe",
         startup_probe: Option<Box<Probe>> = "startupProbe",
         lifecycle: Option<Box<Lifecycle>> = "lifecycle",
-        termination_message_path: Box<str> = "terminationMessagePath",
+        termination_message_path: Text = "terminationMessagePath",
         termination_message_policy: Option<TerminationMessagePolicy> = "terminationMessagePolicy" word,
         image_pull_policy: Option<PullPolicy> = "imagePullPolicy" word,
         security_context: Option<Box<SecurityContext>> = "securityContext",
@@ -38,7 +39,7 @@ object! {
 object! {
     /// A container that is added to a running pod to look into it.
     pub struct EphemeralContainer {
-        target_container_name: Box<str> = "targetContainerName",
+        target_container_name: Text = "targetContainerName",
         .. container: Container,
     }
 }
@@ -46,39 +47,39 @@ object! {
 object! {
     /// A port that a container listens on.
     pub struct ContainerPort {
-        name: Box<str> = "name",
+        name: Text = "name",
         host_port: i32 = "hostPort",
         container_port: i32 = "containerPort" always,
         protocol: Option<Protocol> = "protocol" word,
-        host_ip: Box<str> = "hostIP",
+        host_ip: Text = "hostIP",
     }
 }
 
 object! {
     /// Where a volume appears in a container.
     pub struct VolumeMount {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
         read_only: bool = "readOnly",
         recursive_read_only: Option<RecursiveReadOnlyMode> = "recursiveReadOnly",
-        mount_path: Box<str> = "mountPath" always,
-        sub_path: Box<str> = "subPath",
+        mount_path: Text = "mountPath" always,
+        sub_path: Text = "subPath",
         mount_propagation: Option<MountPropagationMode> = "mountPropagation",
-        sub_path_expr: Box<str> = "subPathExpr",
+        sub_path_expr: Text = "subPathExpr",
     }
 }
 
 object! {
     /// Where a volume appears as a block device in a container.
     pub struct VolumeDevice {
-        name: Box<str> = "name" always,
-        device_path: Box<str> = "devicePath" always,
+        name: Text = "name" always,
+        device_path: Text = "devicePath" always,
     }
 }
 
 object! {
     /// What happens to a container when one of its resources changes.
     pub struct ContainerResizePolicy {
-        resource_name: Box<str> = "resourceName" always,
+        resource_name: Text = "resourceName" always,
         restart_policy: ResourceResizeRestartPolicy = "restartPolicy" always,
     }
 }

@@ -3,20 +3,21 @@
 use crate::meta::Time;
 use crate::object::{object, words};
 use crate::one_of::{OneOf, one_of};
+use crate::text::Text;
 
 use super::{RecursiveReadOnlyMode, ResourceList, ResourceRequirements, Signal};
 
 object! {
     /// What became of a container.
     pub struct ContainerStatus {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
         state: OneOf<ContainerState> = "state",
         last_state: OneOf<ContainerState> = "lastState",
         ready: bool = "ready" always,
         restart_count: i32 = "restartCount" always,
-        image: Box<str> = "image" always,
-        image_id: Box<str> = "imageID" always,
-        container_id: Box<str> = "containerID",
+        image: Text = "image" always,
+        image_id: Text = "imageID" always,
+        container_id: Text = "containerID",
         started: Option<bool> = "started",
         allocated_resources: ResourceList = "allocatedResources",
         resources: Option<Box<ResourceRequirements>> = "resources",
@@ -39,8 +40,8 @@ one_of! {
 object! {
     /// A container that has not started.
     pub struct ContainerStateWaiting {
-        reason: Box<str> = "reason",
-        message: Box<str> = "message",
+        reason: Text = "reason",
+        message: Text = "message",
     }
 }
 
@@ -56,19 +57,19 @@ object! {
     pub struct ContainerStateTerminated {
         exit_code: i32 = "exitCode" always,
         signal: i32 = "signal",
-        reason: Box<str> = "reason",
-        message: Box<str> = "message",
+        reason: Text = "reason",
+        message: Text = "message",
         started_at: Option<Time> = "startedAt" always,
         finished_at: Option<Time> = "finishedAt" always,
-        container_id: Box<str> = "containerID",
+        container_id: Text = "containerID",
     }
 }
 
 object! {
     /// How a volume is mounted in a container.
     pub struct VolumeMountStatus {
-        name: Box<str> = "name" always,
-        mount_path: Box<str> = "mountPath" always,
+        name: Text = "name" always,
+        mount_path: Text = "mountPath" always,
         read_only: bool = "readOnly",
         recursive_read_only: Option<RecursiveReadOnlyMode> = "recursiveReadOnly",
         volume_status: Option<Box<VolumeStatus>> = "volumeStatus",
@@ -85,7 +86,7 @@ object! {
 object! {
     /// Which image a volume holds.
     pub struct ImageVolumeStatus {
-        image_ref: Box<str> = "imageRef",
+        image_ref: Text = "imageRef",
     }
 }
 
@@ -108,7 +109,7 @@ object! {
 object! {
     /// How well the devices of a resource are.
     pub struct ResourceStatus {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
         resources: Box<[ResourceHealth]> = "resources",
     }
 }
@@ -116,9 +117,9 @@ object! {
 object! {
     /// How well one device is.
     pub struct ResourceHealth {
-        resource_id: Box<str> = "resourceID" always,
+        resource_id: Text = "resourceID" always,
         health: Option<ResourceHealthStatus> = "health" word,
-        message: Option<Box<str>> = "message",
+        message: Option<Text> = "message",
     }
 }
 

@@ -3,12 +3,13 @@
 use crate::Quantity;
 use crate::object::object;
 use crate::one_of::{OneOf, one_of};
+use crate::text::Text;
 
 object! {
     /// A variable of a container's environment.
     pub struct EnvVar {
-        name: Box<str> = "name" always,
-        value: Box<str> = "value",
+        name: Text = "name" always,
+        value: Text = "value",
         value_from: Option<OneOf<EnvVarSource>> = "valueFrom",
     }
 }
@@ -27,7 +28,7 @@ one_of! {
 object! {
     /// A config map or a secret whose every key becomes a variable.
     pub struct EnvFromSource {
-        prefix: Box<str> = "prefix",
+        prefix: Text = "prefix",
         config_map_ref: Option<ConfigMapEnvSource> = "configMapRef",
         secret_ref: Option<SecretEnvSource> = "secretRef",
     }
@@ -36,7 +37,7 @@ object! {
 object! {
     /// A config map as a source of variables.
     pub struct ConfigMapEnvSource {
-        name: Box<str> = "name",
+        name: Text = "name",
         optional: Option<bool> = "optional",
     }
 }
@@ -44,7 +45,7 @@ object! {
 object! {
     /// A secret as a source of variables.
     pub struct SecretEnvSource {
-        name: Box<str> = "name",
+        name: Text = "name",
         optional: Option<bool> = "optional",
     }
 }
@@ -52,16 +53,16 @@ object! {
 object! {
     /// A field of the pod itself.
     pub struct ObjectFieldSelector {
-        api_version: Box<str> = "apiVersion",
-        field_path: Box<str> = "fieldPath" always,
+        api_version: Text = "apiVersion",
+        field_path: Text = "fieldPath" always,
     }
 }
 
 object! {
     /// A resource of one of the pod's containers.
     pub struct ResourceFieldSelector {
-        container_name: Box<str> = "containerName",
-        resource: Box<str> = "resource" always,
+        container_name: Text = "containerName",
+        resource: Text = "resource" always,
         divisor: Quantity = "divisor",
     }
 }
@@ -69,8 +70,8 @@ object! {
 object! {
     /// A key of a config map.
     pub struct ConfigMapKeySelector {
-        name: Box<str> = "name",
-        key: Box<str> = "key" always,
+        name: Text = "name",
+        key: Text = "key" always,
         optional: Option<bool> = "optional",
     }
 }
@@ -78,8 +79,8 @@ object! {
 object! {
     /// A key of a secret.
     pub struct SecretKeySelector {
-        name: Box<str> = "name",
-        key: Box<str> = "key" always,
+        name: Text = "name",
+        key: Text = "key" always,
         optional: Option<bool> = "optional",
     }
 }
@@ -87,9 +88,9 @@ object! {
 object! {
     /// A key in a file of variables that a volume holds.
     pub struct FileKeySelector {
-        volume_name: Box<str> = "volumeName" always,
-        path: Box<str> = "path" always,
-        key: Box<str> = "key" always,
+        volume_name: Text = "volumeName" always,
+        path: Text = "path" always,
+        key: Text = "key" always,
         optional: Option<bool> = "optional",
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::meta::{MicroTime, ObjectMeta, Time};
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::ObjectReference;
 
@@ -10,8 +11,8 @@ object! {
     pub struct Event: "v1" "Event" {
         metadata: ObjectMeta = "metadata",
         involved_object: ObjectReference = "involvedObject",
-        reason: Box<str> = "reason",
-        message: Box<str> = "message",
+        reason: Text = "reason",
+        message: Text = "message",
         source: EventSource = "source",
         first_timestamp: Option<Time> = "firstTimestamp" always,
         last_timestamp: Option<Time> = "lastTimestamp" always,
@@ -19,18 +20,18 @@ object! {
         r#type: Option<EventType> = "type" word,
         event_time: Option<MicroTime> = "eventTime" always,
         series: Option<Box<EventSeries>> = "series",
-        action: Box<str> = "action",
+        action: Text = "action",
         related: Option<Box<ObjectReference>> = "related",
-        reporting_component: Box<str> = "reportingComponent" always,
-        reporting_instance: Box<str> = "reportingInstance" always,
+        reporting_component: Text = "reportingComponent" always,
+        reporting_instance: Text = "reportingInstance" always,
     }
 }
 
 object! {
     /// Who tells of an event.
     pub struct EventSource {
-        component: Box<str> = "component",
-        host: Box<str> = "host",
+        component: Text = "component",
+        host: Text = "host",
     }
 }
 

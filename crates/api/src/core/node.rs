@@ -3,6 +3,7 @@
 use crate::meta::{ConditionStatus, ObjectMeta, Time};
 use crate::object::{object, words};
 use crate::taint::Taint;
+use crate::text::Text;
 
 use super::ResourceList;
 
@@ -18,13 +19,13 @@ object! {
 object! {
     /// What is wanted of a node.
     pub struct NodeSpec {
-        pod_cidr: Box<str> = "podCIDR",
-        pod_cidrs: Box<[Box<str>]> = "podCIDRs",
-        provider_id: Box<str> = "providerID",
+        pod_cidr: Text = "podCIDR",
+        pod_cidrs: Box<[Text]> = "podCIDRs",
+        provider_id: Text = "providerID",
         unschedulable: bool = "unschedulable",
         taints: Box<[Taint]> = "taints",
         config_source: Option<Box<NodeConfigSource>> = "configSource",
-        external_id: Box<str> = "externalID",
+        external_id: Text = "externalID",
     }
 }
 
@@ -38,11 +39,11 @@ object! {
 object! {
     /// A config map that was to configure a node.
     pub struct ConfigMapNodeConfigSource {
-        namespace: Box<str> = "namespace" always,
-        name: Box<str> = "name" always,
-        uid: Box<str> = "uid",
-        resource_version: Box<str> = "resourceVersion",
-        kubelet_config_key: Box<str> = "kubeletConfigKey" always,
+        namespace: Text = "namespace" always,
+        name: Text = "name" always,
+        uid: Text = "uid",
+        resource_version: Text = "resourceVersion",
+        kubelet_config_key: Text = "kubeletConfigKey" always,
     }
 }
 
@@ -57,12 +58,12 @@ object! {
         daemon_endpoints: NodeDaemonEndpoints = "daemonEndpoints",
         node_info: NodeSystemInfo = "nodeInfo",
         images: Box<[ContainerImage]> = "images",
-        volumes_in_use: Box<[Box<str>]> = "volumesInUse",
+        volumes_in_use: Box<[Text]> = "volumesInUse",
         volumes_attached: Box<[AttachedVolume]> = "volumesAttached",
         config: Option<Box<NodeConfigStatus>> = "config",
         runtime_handlers: Box<[NodeRuntimeHandler]> = "runtimeHandlers",
         features: Option<NodeFeatures> = "features",
-        declared_features: Box<[Box<str>]> = "declaredFeatures",
+        declared_features: Box<[Text]> = "declaredFeatures",
     }
 }
 
@@ -73,8 +74,8 @@ object! {
         status: ConditionStatus = "status" always,
         last_heartbeat_time: Option<Time> = "lastHeartbeatTime" always,
         last_transition_time: Option<Time> = "lastTransitionTime" always,
-        reason: Box<str> = "reason",
-        message: Box<str> = "message",
+        reason: Text = "reason",
+        message: Text = "message",
     }
 }
 
@@ -82,7 +83,7 @@ object! {
     /// An address of a node.
     pub struct NodeAddress {
         r#type: NodeAddressType = "type" always,
-        address: Box<str> = "address" always,
+        address: Text = "address" always,
     }
 }
 
@@ -103,16 +104,16 @@ object! {
 object! {
     /// What a node runs on and with.
     pub struct NodeSystemInfo {
-        machine_id: Box<str> = "machineID" always,
-        system_uuid: Box<str> = "systemUUID" always,
-        boot_id: Box<str> = "bootID" always,
-        kernel_version: Box<str> = "kernelVersion" always,
-        os_image: Box<str> = "osImage" always,
-        container_runtime_version: Box<str> = "containerRuntimeVersion" always,
-        kubelet_version: Box<str> = "kubeletVersion" always,
-        kube_proxy_version: Box<str> = "kubeProxyVersion" always,
-        operating_system: Box<str> = "operatingSystem" always,
-        architecture: Box<str> = "architecture" always,
+        machine_id: Text = "machineID" always,
+        system_uuid: Text = "systemUUID" always,
+        boot_id: Text = "bootID" always,
+        kernel_version: Text = "kernelVersion" always,
+        os_image: Text = "osImage" always,
+        container_runtime_version: Text = "containerRuntimeVersion" always,
+        kubelet_version: Text = "kubeletVersion" always,
+        kube_proxy_version: Text = "kubeProxyVersion" always,
+        operating_system: Text = "operatingSystem" always,
+        architecture: Text = "architecture" always,
         swap: Option<NodeSwapStatus> = "swap",
     }
 }
@@ -127,7 +128,7 @@ object! {
 object! {
     /// An image that a node has.
     pub struct ContainerImage {
-        names: Box<[Box<str>]> = "names" always,
+        names: Box<[Text]> = "names" always,
         size_bytes: i64 = "sizeBytes",
     }
 }
@@ -135,8 +136,8 @@ object! {
 object! {
     /// A volume that is attached to a node.
     pub struct AttachedVolume {
-        name: Box<str> = "name" always,
-        device_path: Box<str> = "devicePath" always,
+        name: Text = "name" always,
+        device_path: Text = "devicePath" always,
     }
 }
 
@@ -146,14 +147,14 @@ object! {
         assigned: Option<Box<NodeConfigSource>> = "assigned",
         active: Option<Box<NodeConfigSource>> = "active",
         last_known_good: Option<Box<NodeConfigSource>> = "lastKnownGood",
-        error: Box<str> = "error",
+        error: Text = "error",
     }
 }
 
 object! {
     /// A handler of a node's container runtime.
     pub struct NodeRuntimeHandler {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
         features: Option<NodeRuntimeHandlerFeatures> = "features",
     }
 }

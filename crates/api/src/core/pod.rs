@@ -3,6 +3,7 @@
 use crate::map::Map;
 use crate::meta::ObjectMeta;
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::{
     Affinity, Container, EphemeralContainer, LocalObjectReference, PodConditionType, PodSecurityContext,
@@ -29,28 +30,28 @@ object! {
         termination_grace_period_seconds: Option<i64> = "terminationGracePeriodSeconds",
         active_deadline_seconds: Option<i64> = "activeDeadlineSeconds",
         dns_policy: Option<DNSPolicy> = "dnsPolicy" word,
-        node_selector: Map<Box<str>> = "nodeSelector",
-        service_account_name: Box<str> = "serviceAccountName",
-        service_account: Box<str> = "serviceAccount",
+        node_selector: Map<Text> = "nodeSelector",
+        service_account_name: Text = "serviceAccountName",
+        service_account: Text = "serviceAccount",
         automount_service_account_token: Option<bool> = "automountServiceAccountToken",
-        node_name: Box<str> = "nodeName",
+        node_name: Text = "nodeName",
         host_network: bool = "hostNetwork",
         host_pid: bool = "hostPID",
         host_ipc: bool = "hostIPC",
         share_process_namespace: Option<bool> = "shareProcessNamespace",
         security_context: Option<Box<PodSecurityContext>> = "securityContext",
         image_pull_secrets: Box<[LocalObjectReference]> = "imagePullSecrets",
-        hostname: Box<str> = "hostname",
-        subdomain: Box<str> = "subdomain",
+        hostname: Text = "hostname",
+        subdomain: Text = "subdomain",
         affinity: Option<Box<Affinity>> = "affinity",
-        scheduler_name: Box<str> = "schedulerName",
+        scheduler_name: Text = "schedulerName",
         tolerations: Box<[Toleration]> = "tolerations",
         host_aliases: Box<[HostAlias]> = "hostAliases",
-        priority_class_name: Box<str> = "priorityClassName",
+        priority_class_name: Text = "priorityClassName",
         priority: Option<i32> = "priority",
         dns_config: Option<Box<PodDNSConfig>> = "dnsConfig",
         readiness_gates: Box<[PodReadinessGate]> = "readinessGates",
-        runtime_class_name: Option<Box<str>> = "runtimeClassName",
+        runtime_class_name: Option<Text> = "runtimeClassName",
         enable_service_links: Option<bool> = "enableServiceLinks",
         preemption_policy: Option<PreemptionPolicy> = "preemptionPolicy",
         overhead: ResourceList = "overhead",
@@ -61,7 +62,7 @@ object! {
         scheduling_gates: Box<[PodSchedulingGate]> = "schedulingGates",
         resource_claims: Box<[PodResourceClaim]> = "resourceClaims",
         resources: Option<Box<ResourceRequirements>> = "resources",
-        hostname_override: Option<Box<str>> = "hostnameOverride",
+        hostname_override: Option<Text> = "hostnameOverride",
         scheduling_group: Option<PodSchedulingGroup> = "schedulingGroup",
     }
 }
@@ -69,16 +70,16 @@ object! {
 object! {
     /// A line for the pod's `/etc/hosts`.
     pub struct HostAlias {
-        ip: Box<str> = "ip" always,
-        hostnames: Box<[Box<str>]> = "hostnames",
+        ip: Text = "ip" always,
+        hostnames: Box<[Text]> = "hostnames",
     }
 }
 
 object! {
     /// What is added to the pod's `/etc/resolv.conf`.
     pub struct PodDNSConfig {
-        nameservers: Box<[Box<str>]> = "nameservers",
-        searches: Box<[Box<str>]> = "searches",
+        nameservers: Box<[Text]> = "nameservers",
+        searches: Box<[Text]> = "searches",
         options: Box<[PodDNSConfigOption]> = "options",
     }
 }
@@ -86,8 +87,8 @@ object! {
 object! {
     /// An option of the resolver.
     pub struct PodDNSConfigOption {
-        name: Box<str> = "name",
-        value: Option<Box<str>> = "value",
+        name: Text = "name",
+        value: Option<Text> = "value",
     }
 }
 
@@ -101,23 +102,23 @@ object! {
 object! {
     /// What keeps the pod from being scheduled.
     pub struct PodSchedulingGate {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
     }
 }
 
 object! {
     /// The group that the pod is scheduled with.
     pub struct PodSchedulingGroup {
-        pod_group_name: Option<Box<str>> = "podGroupName",
+        pod_group_name: Option<Text> = "podGroupName",
     }
 }
 
 object! {
     /// A resource claim that the pod's containers may use.
     pub struct PodResourceClaim {
-        name: Box<str> = "name" always,
-        resource_claim_name: Option<Box<str>> = "resourceClaimName",
-        resource_claim_template_name: Option<Box<str>> = "resourceClaimTemplateName",
+        name: Text = "name" always,
+        resource_claim_name: Option<Text> = "resourceClaimName",
+        resource_claim_template_name: Option<Text> = "resourceClaimTemplateName",
     }
 }
 

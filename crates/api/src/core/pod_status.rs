@@ -2,6 +2,7 @@
 
 use crate::meta::{ConditionStatus, Time};
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::{ContainerStatus, ResourceList, ResourceRequirements};
 
@@ -11,12 +12,12 @@ object! {
         observed_generation: i64 = "observedGeneration",
         phase: Option<PodPhase> = "phase" word,
         conditions: Box<[PodCondition]> = "conditions",
-        message: Box<str> = "message",
-        reason: Box<str> = "reason",
-        nominated_node_name: Box<str> = "nominatedNodeName",
-        host_ip: Box<str> = "hostIP",
+        message: Text = "message",
+        reason: Text = "reason",
+        nominated_node_name: Text = "nominatedNodeName",
+        host_ip: Text = "hostIP",
         host_ips: Box<[HostIP]> = "hostIPs",
-        pod_ip: Box<str> = "podIP",
+        pod_ip: Text = "podIP",
         pod_ips: Box<[PodIP]> = "podIPs",
         start_time: Option<Time> = "startTime",
         init_container_statuses: Box<[ContainerStatus]> = "initContainerStatuses",
@@ -40,30 +41,30 @@ object! {
         status: ConditionStatus = "status" always,
         last_probe_time: Option<Time> = "lastProbeTime" always,
         last_transition_time: Option<Time> = "lastTransitionTime" always,
-        reason: Box<str> = "reason",
-        message: Box<str> = "message",
+        reason: Text = "reason",
+        message: Text = "message",
     }
 }
 
 object! {
     /// An address of the pod's node.
     pub struct HostIP {
-        ip: Box<str> = "ip" always,
+        ip: Text = "ip" always,
     }
 }
 
 object! {
     /// An address of the pod.
     pub struct PodIP {
-        ip: Box<str> = "ip" always,
+        ip: Text = "ip" always,
     }
 }
 
 object! {
     /// The claim made from one of the pod's claim templates.
     pub struct PodResourceClaimStatus {
-        name: Box<str> = "name" always,
-        resource_claim_name: Option<Box<str>> = "resourceClaimName",
+        name: Text = "name" always,
+        resource_claim_name: Option<Text> = "resourceClaimName",
     }
 }
 
@@ -71,24 +72,24 @@ object! {
     /// The claim made for the pod's extended resources.
     pub struct PodExtendedResourceClaimStatus {
         request_mappings: Box<[ContainerExtendedResourceRequest]> = "requestMappings" always,
-        resource_claim_name: Box<str> = "resourceClaimName" always,
+        resource_claim_name: Text = "resourceClaimName" always,
     }
 }
 
 object! {
     /// Which request of that claim is for which container and resource.
     pub struct ContainerExtendedResourceRequest {
-        container_name: Box<str> = "containerName" always,
-        resource_name: Box<str> = "resourceName" always,
-        request_name: Box<str> = "requestName" always,
+        container_name: Text = "containerName" always,
+        resource_name: Text = "resourceName" always,
+        request_name: Text = "requestName" always,
     }
 }
 
 object! {
     /// What a claim takes of the node's own resources.
     pub struct NodeAllocatableResourceClaimStatus {
-        resource_claim_name: Box<str> = "resourceClaimName" always,
-        containers: Box<[Box<str>]> = "containers",
+        resource_claim_name: Text = "resourceClaimName" always,
+        containers: Box<[Text]> = "containers",
         resources: ResourceList = "resources" always,
     }
 }

@@ -3,6 +3,7 @@
 use crate::IntOrString;
 use crate::object::{object, words};
 use crate::one_of::{OneOf, one_of};
+use crate::text::Text;
 
 object! {
     /// How, when and how often a container is asked.
@@ -49,16 +50,16 @@ one_of! {
 object! {
     /// A command in the container.
     pub struct ExecAction {
-        command: Box<[Box<str>]> = "command",
+        command: Box<[Text]> = "command",
     }
 }
 
 object! {
     /// A GET request.
     pub struct HTTPGetAction {
-        path: Box<str> = "path",
+        path: Text = "path",
         port: IntOrString = "port",
-        host: Box<str> = "host",
+        host: Text = "host",
         scheme: Option<URIScheme> = "scheme" word,
         http_headers: Box<[HTTPHeader]> = "httpHeaders",
     }
@@ -67,8 +68,8 @@ object! {
 object! {
     /// A header of a request.
     pub struct HTTPHeader {
-        name: Box<str> = "name" always,
-        value: Box<str> = "value" always,
+        name: Text = "name" always,
+        value: Text = "value" always,
     }
 }
 
@@ -76,7 +77,7 @@ object! {
     /// A connection that must open.
     pub struct TCPSocketAction {
         port: IntOrString = "port",
-        host: Box<str> = "host",
+        host: Text = "host",
     }
 }
 
@@ -84,7 +85,7 @@ object! {
     /// A call of the gRPC health service.
     pub struct GRPCAction {
         port: i32 = "port" always,
-        service: Option<Box<str>> = "service" always,
+        service: Option<Text> = "service" always,
     }
 }
 

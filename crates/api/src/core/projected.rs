@@ -4,6 +4,7 @@ use crate::map::Map;
 use crate::meta::LabelSelector;
 use crate::object::object;
 use crate::one_of::{OneOf, one_of};
+use crate::text::Text;
 
 use super::{DownwardAPIVolumeFile, KeyToPath};
 
@@ -30,7 +31,7 @@ one_of! {
 object! {
     /// The keys of a secret.
     pub struct SecretProjection {
-        name: Box<str> = "name",
+        name: Text = "name",
         items: Box<[KeyToPath]> = "items",
         optional: Option<bool> = "optional",
     }
@@ -39,7 +40,7 @@ object! {
 object! {
     /// The keys of a config map.
     pub struct ConfigMapProjection {
-        name: Box<str> = "name",
+        name: Text = "name",
         items: Box<[KeyToPath]> = "items",
         optional: Option<bool> = "optional",
     }
@@ -55,32 +56,32 @@ object! {
 object! {
     /// A token of the pod's service account, renewed before it expires.
     pub struct ServiceAccountTokenProjection {
-        audience: Box<str> = "audience",
+        audience: Text = "audience",
         expiration_seconds: Option<i64> = "expirationSeconds",
-        path: Box<str> = "path" always,
+        path: Text = "path" always,
     }
 }
 
 object! {
     /// Trust anchors of the cluster.
     pub struct ClusterTrustBundleProjection {
-        name: Option<Box<str>> = "name",
-        signer_name: Option<Box<str>> = "signerName",
+        name: Option<Text> = "name",
+        signer_name: Option<Text> = "signerName",
         label_selector: Option<Box<LabelSelector>> = "labelSelector",
         optional: Option<bool> = "optional",
-        path: Box<str> = "path" always,
+        path: Text = "path" always,
     }
 }
 
 object! {
     /// A certificate for the pod, renewed before it expires.
     pub struct PodCertificateProjection {
-        signer_name: Box<str> = "signerName",
-        key_type: Box<str> = "keyType",
+        signer_name: Text = "signerName",
+        key_type: Text = "keyType",
         max_expiration_seconds: Option<i32> = "maxExpirationSeconds",
-        credential_bundle_path: Box<str> = "credentialBundlePath",
-        key_path: Box<str> = "keyPath",
-        certificate_chain_path: Box<str> = "certificateChainPath",
-        user_annotations: Map<Box<str>> = "userAnnotations",
+        credential_bundle_path: Text = "credentialBundlePath",
+        key_path: Text = "keyPath",
+        certificate_chain_path: Text = "certificateChainPath",
+        user_annotations: Map<Text> = "userAnnotations",
     }
 }

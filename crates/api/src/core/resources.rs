@@ -3,6 +3,7 @@
 use crate::Quantity;
 use crate::map::Map;
 use crate::object::object;
+use crate::text::Text;
 
 /// Amounts of resources, by their names.
 pub type ResourceList = Map<Quantity>;
@@ -19,7 +20,7 @@ object! {
 object! {
     /// One of the pod's resource claims.
     pub struct ResourceClaim {
-        name: Box<str> = "name" always,
-        request: Box<str> = "request",
+        name: Text = "name" always,
+        request: Text = "request",
     }
 }

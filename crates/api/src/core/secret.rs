@@ -6,6 +6,7 @@ use crate::bytes::Bytes;
 use crate::map::Map;
 use crate::meta::ObjectMeta;
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// What pods need to know and nobody else may. Its `Debug` names the keys and hides the values.
@@ -13,7 +14,7 @@ object! {
         metadata: ObjectMeta = "metadata",
         immutable: Option<bool> = "immutable",
         data: Map<Bytes> = "data",
-        string_data: Map<Box<str>> = "stringData",
+        string_data: Map<Text> = "stringData",
         r#type: Option<SecretType> = "type" word,
     }
 }

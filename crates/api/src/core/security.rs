@@ -1,6 +1,7 @@
 //! As whom and with what rights containers run.
 
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// As whom and with what rights the containers of a pod run, unless they say otherwise.
@@ -42,27 +43,27 @@ object! {
 object! {
     /// Linux capabilities to add and to drop.
     pub struct Capabilities {
-        add: Box<[Box<str>]> = "add",
-        drop: Box<[Box<str>]> = "drop",
+        add: Box<[Text]> = "add",
+        drop: Box<[Text]> = "drop",
     }
 }
 
 object! {
     /// An SELinux context.
     pub struct SELinuxOptions {
-        user: Box<str> = "user",
-        role: Box<str> = "role",
-        r#type: Box<str> = "type",
-        level: Box<str> = "level",
+        user: Text = "user",
+        role: Text = "role",
+        r#type: Text = "type",
+        level: Text = "level",
     }
 }
 
 object! {
     /// As whom a Windows container runs.
     pub struct WindowsSecurityContextOptions {
-        gmsa_credential_spec_name: Option<Box<str>> = "gmsaCredentialSpecName",
-        gmsa_credential_spec: Option<Box<str>> = "gmsaCredentialSpec",
-        run_as_user_name: Option<Box<str>> = "runAsUserName",
+        gmsa_credential_spec_name: Option<Text> = "gmsaCredentialSpecName",
+        gmsa_credential_spec: Option<Text> = "gmsaCredentialSpec",
+        run_as_user_name: Option<Text> = "runAsUserName",
         host_process: Option<bool> = "hostProcess",
     }
 }
@@ -71,7 +72,7 @@ object! {
     /// Which system calls are allowed.
     pub struct SeccompProfile {
         r#type: SeccompProfileType = "type" always,
-        localhost_profile: Option<Box<str>> = "localhostProfile",
+        localhost_profile: Option<Text> = "localhostProfile",
     }
 }
 
@@ -79,15 +80,15 @@ object! {
     /// Which AppArmor profile applies.
     pub struct AppArmorProfile {
         r#type: AppArmorProfileType = "type" always,
-        localhost_profile: Option<Box<str>> = "localhostProfile",
+        localhost_profile: Option<Text> = "localhostProfile",
     }
 }
 
 object! {
     /// A kernel parameter of the pod's namespaces.
     pub struct Sysctl {
-        name: Box<str> = "name" always,
-        value: Box<str> = "value" always,
+        name: Text = "name" always,
+        value: Text = "value" always,
     }
 }
 

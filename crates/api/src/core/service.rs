@@ -4,6 +4,7 @@ use crate::IntOrString;
 use crate::map::Map;
 use crate::meta::{Condition, ObjectMeta};
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::Protocol;
 
@@ -20,15 +21,15 @@ object! {
     /// What a service is to be.
     pub struct ServiceSpec {
         ports: Box<[ServicePort]> = "ports",
-        selector: Map<Box<str>> = "selector",
-        cluster_ip: Box<str> = "clusterIP",
-        cluster_ips: Box<[Box<str>]> = "clusterIPs",
+        selector: Map<Text> = "selector",
+        cluster_ip: Text = "clusterIP",
+        cluster_ips: Box<[Text]> = "clusterIPs",
         r#type: Option<ServiceType> = "type" word,
-        external_ips: Box<[Box<str>]> = "externalIPs",
+        external_ips: Box<[Text]> = "externalIPs",
         session_affinity: Option<ServiceAffinity> = "sessionAffinity" word,
-        load_balancer_ip: Box<str> = "loadBalancerIP",
-        load_balancer_source_ranges: Box<[Box<str>]> = "loadBalancerSourceRanges",
-        external_name: Box<str> = "externalName",
+        load_balancer_ip: Text = "loadBalancerIP",
+        load_balancer_source_ranges: Box<[Text]> = "loadBalancerSourceRanges",
+        external_name: Text = "externalName",
         external_traffic_policy: Option<ServiceExternalTrafficPolicy> = "externalTrafficPolicy" word,
         health_check_node_port: i32 = "healthCheckNodePort",
         publish_not_ready_addresses: bool = "publishNotReadyAddresses",
@@ -36,18 +37,18 @@ object! {
         ip_families: Box<[IPFamily]> = "ipFamilies",
         ip_family_policy: Option<IPFamilyPolicy> = "ipFamilyPolicy",
         allocate_load_balancer_node_ports: Option<bool> = "allocateLoadBalancerNodePorts",
-        load_balancer_class: Option<Box<str>> = "loadBalancerClass",
+        load_balancer_class: Option<Text> = "loadBalancerClass",
         internal_traffic_policy: Option<ServiceInternalTrafficPolicy> = "internalTrafficPolicy",
-        traffic_distribution: Option<Box<str>> = "trafficDistribution",
+        traffic_distribution: Option<Text> = "trafficDistribution",
     }
 }
 
 object! {
     /// A port of a service.
     pub struct ServicePort {
-        name: Box<str> = "name",
+        name: Text = "name",
         protocol: Option<Protocol> = "protocol" word,
-        app_protocol: Option<Box<str>> = "appProtocol",
+        app_protocol: Option<Text> = "appProtocol",
         port: i32 = "port" always,
         target_port: IntOrString = "targetPort",
         node_port: i32 = "nodePort",
@@ -86,8 +87,8 @@ object! {
 object! {
     /// Where a load balancer takes connections.
     pub struct LoadBalancerIngress {
-        ip: Box<str> = "ip",
-        hostname: Box<str> = "hostname",
+        ip: Text = "ip",
+        hostname: Text = "hostname",
         ip_mode: Option<LoadBalancerIPMode> = "ipMode",
         ports: Box<[PortStatus]> = "ports",
     }
@@ -98,7 +99,7 @@ object! {
     pub struct PortStatus {
         port: i32 = "port" always,
         protocol: Protocol = "protocol" always,
-        error: Option<Box<str>> = "error",
+        error: Option<Text> = "error",
     }
 }
 

@@ -2,13 +2,14 @@
 
 use crate::object::{Absent, object, words};
 use crate::taint::{Taint, TaintEffect};
+use crate::text::Text;
 
 object! {
     /// Taints that a pod puts up with.
     pub struct Toleration {
-        key: Box<str> = "key",
+        key: Text = "key",
         operator: Option<TolerationOperator> = "operator" word,
-        value: Box<str> = "value",
+        value: Text = "value",
         effect: Option<TaintEffect> = "effect" word,
         toleration_seconds: Option<i64> = "tolerationSeconds",
     }

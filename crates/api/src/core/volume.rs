@@ -4,6 +4,7 @@ use crate::Quantity;
 use crate::map::Map;
 use crate::object::{object, words};
 use crate::one_of::{OneOf, one_of};
+use crate::text::Text;
 
 use super::{
     AWSElasticBlockStoreVolumeSource, AzureDiskVolumeSource, AzureFileVolumeSource, CephFSVolumeSource,
@@ -17,7 +18,7 @@ use super::{
 object! {
     /// Files or a device that the containers of a pod can mount.
     pub struct Volume {
-        name: Box<str> = "name" always,
+        name: Text = "name" always,
         .. source: OneOf<VolumeSource>,
     }
 }
@@ -61,7 +62,7 @@ one_of! {
 object! {
     /// A file or directory of the node.
     pub struct HostPathVolumeSource {
-        path: Box<str> = "path" always,
+        path: Text = "path" always,
         r#type: Option<HostPathType> = "type",
     }
 }
@@ -77,7 +78,7 @@ object! {
 object! {
     /// The keys of a secret, as files.
     pub struct SecretVolumeSource {
-        secret_name: Box<str> = "secretName",
+        secret_name: Text = "secretName",
         items: Box<[KeyToPath]> = "items",
         default_mode: Option<i32> = "defaultMode",
         optional: Option<bool> = "optional",
@@ -87,7 +88,7 @@ object! {
 object! {
     /// The keys of a config map, as files.
     pub struct ConfigMapVolumeSource {
-        name: Box<str> = "name",
+        name: Text = "name",
         items: Box<[KeyToPath]> = "items",
         default_mode: Option<i32> = "defaultMode",
         optional: Option<bool> = "optional",
@@ -97,8 +98,8 @@ object! {
 object! {
     /// Which key becomes which file.
     pub struct KeyToPath {
-        key: Box<str> = "key" always,
-        path: Box<str> = "path" always,
+        key: Text = "key" always,
+        path: Text = "path" always,
         mode: Option<i32> = "mode",
     }
 }
@@ -114,7 +115,7 @@ object! {
 object! {
     /// One fact about the pod, as a file.
     pub struct DownwardAPIVolumeFile {
-        path: Box<str> = "path" always,
+        path: Text = "path" always,
         field_ref: Option<Box<ObjectFieldSelector>> = "fieldRef",
         resource_field_ref: Option<Box<ResourceFieldSelector>> = "resourceFieldRef",
         mode: Option<i32> = "mode",
@@ -124,7 +125,7 @@ object! {
 object! {
     /// A claim to a persistent volume.
     pub struct PersistentVolumeClaimVolumeSource {
-        claim_name: Box<str> = "claimName" always,
+        claim_name: Text = "claimName" always,
         read_only: bool = "readOnly",
     }
 }
@@ -132,10 +133,10 @@ object! {
 object! {
     /// A volume that a CSI driver makes for this pod alone.
     pub struct CSIVolumeSource {
-        driver: Box<str> = "driver" always,
+        driver: Text = "driver" always,
         read_only: Option<bool> = "readOnly",
-        fs_type: Option<Box<str>> = "fsType",
-        volume_attributes: Map<Box<str>> = "volumeAttributes",
+        fs_type: Option<Text> = "fsType",
+        volume_attributes: Map<Text> = "volumeAttributes",
         node_publish_secret_ref: Option<LocalObjectReference> = "nodePublishSecretRef",
     }
 }
@@ -150,7 +151,7 @@ object! {
 object! {
     /// The content of an image.
     pub struct ImageVolumeSource {
-        reference: Box<str> = "reference",
+        reference: Text = "reference",
         pull_policy: Option<PullPolicy> = "pullPolicy" word,
     }
 }

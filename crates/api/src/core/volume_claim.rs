@@ -2,6 +2,7 @@
 
 use crate::meta::{LabelSelector, ObjectMeta};
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::{ResourceList, TypedLocalObjectReference, TypedObjectReference};
 
@@ -19,12 +20,12 @@ object! {
         access_modes: Box<[PersistentVolumeAccessMode]> = "accessModes",
         selector: Option<Box<LabelSelector>> = "selector",
         resources: VolumeResourceRequirements = "resources",
-        volume_name: Box<str> = "volumeName",
-        storage_class_name: Option<Box<str>> = "storageClassName",
+        volume_name: Text = "volumeName",
+        storage_class_name: Option<Text> = "storageClassName",
         volume_mode: Option<PersistentVolumeMode> = "volumeMode",
         data_source: Option<Box<TypedLocalObjectReference>> = "dataSource",
         data_source_ref: Option<Box<TypedObjectReference>> = "dataSourceRef",
-        volume_attributes_class_name: Option<Box<str>> = "volumeAttributesClassName",
+        volume_attributes_class_name: Option<Text> = "volumeAttributesClassName",
     }
 }
 

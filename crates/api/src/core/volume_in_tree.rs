@@ -2,14 +2,15 @@
 
 use crate::map::Map;
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::LocalObjectReference;
 
 object! {
     /// A directory on an NFS server.
     pub struct NFSVolumeSource {
-        server: Box<str> = "server" always,
-        path: Box<str> = "path" always,
+        server: Text = "server" always,
+        path: Text = "path" always,
         read_only: bool = "readOnly",
     }
 }
@@ -17,56 +18,56 @@ object! {
 object! {
     /// An iSCSI disk.
     pub struct ISCSIVolumeSource {
-        target_portal: Box<str> = "targetPortal" always,
-        iqn: Box<str> = "iqn" always,
+        target_portal: Text = "targetPortal" always,
+        iqn: Text = "iqn" always,
         lun: i32 = "lun" always,
-        iscsi_interface: Box<str> = "iscsiInterface",
-        fs_type: Box<str> = "fsType",
+        iscsi_interface: Text = "iscsiInterface",
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
-        portals: Box<[Box<str>]> = "portals",
+        portals: Box<[Text]> = "portals",
         chap_auth_discovery: bool = "chapAuthDiscovery",
         chap_auth_session: bool = "chapAuthSession",
         secret_ref: Option<LocalObjectReference> = "secretRef",
-        initiator_name: Option<Box<str>> = "initiatorName",
+        initiator_name: Option<Text> = "initiatorName",
     }
 }
 
 object! {
     /// A Fibre Channel disk.
     pub struct FCVolumeSource {
-        target_wwns: Box<[Box<str>]> = "targetWWNs",
+        target_wwns: Box<[Text]> = "targetWWNs",
         lun: Option<i32> = "lun",
-        fs_type: Box<str> = "fsType",
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
-        wwids: Box<[Box<str>]> = "wwids",
+        wwids: Box<[Text]> = "wwids",
     }
 }
 
 object! {
     /// A volume made by an executable.
     pub struct FlexVolumeSource {
-        driver: Box<str> = "driver" always,
-        fs_type: Box<str> = "fsType",
+        driver: Text = "driver" always,
+        fs_type: Text = "fsType",
         secret_ref: Option<LocalObjectReference> = "secretRef",
         read_only: bool = "readOnly",
-        options: Map<Box<str>> = "options",
+        options: Map<Text> = "options",
     }
 }
 
 object! {
     /// A clone of a Git repository.
     pub struct GitRepoVolumeSource {
-        repository: Box<str> = "repository" always,
-        revision: Box<str> = "revision",
-        directory: Box<str> = "directory",
+        repository: Text = "repository" always,
+        revision: Text = "revision",
+        directory: Text = "directory",
     }
 }
 
 object! {
     /// A Google Compute Engine disk.
     pub struct GCEPersistentDiskVolumeSource {
-        pd_name: Box<str> = "pdName" always,
-        fs_type: Box<str> = "fsType",
+        pd_name: Text = "pdName" always,
+        fs_type: Text = "fsType",
         partition: i32 = "partition",
         read_only: bool = "readOnly",
     }
@@ -75,8 +76,8 @@ object! {
 object! {
     /// An AWS disk.
     pub struct AWSElasticBlockStoreVolumeSource {
-        volume_id: Box<str> = "volumeID" always,
-        fs_type: Box<str> = "fsType",
+        volume_id: Text = "volumeID" always,
+        fs_type: Text = "fsType",
         partition: i32 = "partition",
         read_only: bool = "readOnly",
     }
@@ -85,8 +86,8 @@ object! {
 object! {
     /// An Azure file share.
     pub struct AzureFileVolumeSource {
-        secret_name: Box<str> = "secretName" always,
-        share_name: Box<str> = "shareName" always,
+        secret_name: Text = "secretName" always,
+        share_name: Text = "shareName" always,
         read_only: bool = "readOnly",
     }
 }
@@ -94,10 +95,10 @@ object! {
 object! {
     /// An Azure disk.
     pub struct AzureDiskVolumeSource {
-        disk_name: Box<str> = "diskName" always,
-        disk_uri: Box<str> = "diskURI" always,
+        disk_name: Text = "diskName" always,
+        disk_uri: Text = "diskURI" always,
         caching_mode: Option<AzureDataDiskCachingMode> = "cachingMode",
-        fs_type: Option<Box<str>> = "fsType",
+        fs_type: Option<Text> = "fsType",
         read_only: Option<bool> = "readOnly",
         kind: Option<AzureDataDiskKind> = "kind",
     }
@@ -106,8 +107,8 @@ object! {
 object! {
     /// An OpenStack disk.
     pub struct CinderVolumeSource {
-        volume_id: Box<str> = "volumeID" always,
-        fs_type: Box<str> = "fsType",
+        volume_id: Text = "volumeID" always,
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
         secret_ref: Option<LocalObjectReference> = "secretRef",
     }
@@ -116,18 +117,18 @@ object! {
 object! {
     /// A vSphere disk.
     pub struct VsphereVirtualDiskVolumeSource {
-        volume_path: Box<str> = "volumePath" always,
-        fs_type: Box<str> = "fsType",
-        storage_policy_name: Box<str> = "storagePolicyName",
-        storage_policy_id: Box<str> = "storagePolicyID",
+        volume_path: Text = "volumePath" always,
+        fs_type: Text = "fsType",
+        storage_policy_name: Text = "storagePolicyName",
+        storage_policy_id: Text = "storagePolicyID",
     }
 }
 
 object! {
     /// A Gluster volume.
     pub struct GlusterfsVolumeSource {
-        endpoints: Box<str> = "endpoints" always,
-        path: Box<str> = "path" always,
+        endpoints: Text = "endpoints" always,
+        path: Text = "path" always,
         read_only: bool = "readOnly",
     }
 }
@@ -135,10 +136,10 @@ object! {
 object! {
     /// A directory on CephFS.
     pub struct CephFSVolumeSource {
-        monitors: Box<[Box<str>]> = "monitors" always,
-        path: Box<str> = "path",
-        user: Box<str> = "user",
-        secret_file: Box<str> = "secretFile",
+        monitors: Box<[Text]> = "monitors" always,
+        path: Text = "path",
+        user: Text = "user",
+        secret_file: Text = "secretFile",
         secret_ref: Option<LocalObjectReference> = "secretRef",
         read_only: bool = "readOnly",
     }
@@ -147,12 +148,12 @@ object! {
 object! {
     /// A Ceph block device.
     pub struct RBDVolumeSource {
-        monitors: Box<[Box<str>]> = "monitors" always,
-        image: Box<str> = "image" always,
-        fs_type: Box<str> = "fsType",
-        pool: Box<str> = "pool",
-        user: Box<str> = "user",
-        keyring: Box<str> = "keyring",
+        monitors: Box<[Text]> = "monitors" always,
+        image: Text = "image" always,
+        fs_type: Text = "fsType",
+        pool: Text = "pool",
+        user: Text = "user",
+        keyring: Text = "keyring",
         secret_ref: Option<LocalObjectReference> = "secretRef",
         read_only: bool = "readOnly",
     }
@@ -161,36 +162,36 @@ object! {
 object! {
     /// A Quobyte volume.
     pub struct QuobyteVolumeSource {
-        registry: Box<str> = "registry" always,
-        volume: Box<str> = "volume" always,
+        registry: Text = "registry" always,
+        volume: Text = "volume" always,
         read_only: bool = "readOnly",
-        user: Box<str> = "user",
-        group: Box<str> = "group",
-        tenant: Box<str> = "tenant",
+        user: Text = "user",
+        group: Text = "group",
+        tenant: Text = "tenant",
     }
 }
 
 object! {
     /// A Flocker volume.
     pub struct FlockerVolumeSource {
-        dataset_name: Box<str> = "datasetName",
-        dataset_uuid: Box<str> = "datasetUUID",
+        dataset_name: Text = "datasetName",
+        dataset_uuid: Text = "datasetUUID",
     }
 }
 
 object! {
     /// A Photon Controller disk.
     pub struct PhotonPersistentDiskVolumeSource {
-        pd_id: Box<str> = "pdID" always,
-        fs_type: Box<str> = "fsType",
+        pd_id: Text = "pdID" always,
+        fs_type: Text = "fsType",
     }
 }
 
 object! {
     /// A Portworx volume.
     pub struct PortworxVolumeSource {
-        volume_id: Box<str> = "volumeID" always,
-        fs_type: Box<str> = "fsType",
+        volume_id: Text = "volumeID" always,
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
     }
 }
@@ -198,15 +199,15 @@ object! {
 object! {
     /// A ScaleIO volume.
     pub struct ScaleIOVolumeSource {
-        gateway: Box<str> = "gateway" always,
-        system: Box<str> = "system" always,
+        gateway: Text = "gateway" always,
+        system: Text = "system" always,
         secret_ref: Option<LocalObjectReference> = "secretRef" always,
         ssl_enabled: bool = "sslEnabled",
-        protection_domain: Box<str> = "protectionDomain",
-        storage_pool: Box<str> = "storagePool",
-        storage_mode: Box<str> = "storageMode",
-        volume_name: Box<str> = "volumeName",
-        fs_type: Box<str> = "fsType",
+        protection_domain: Text = "protectionDomain",
+        storage_pool: Text = "storagePool",
+        storage_mode: Text = "storageMode",
+        volume_name: Text = "volumeName",
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
     }
 }
@@ -214,9 +215,9 @@ object! {
 object! {
     /// A StorageOS volume.
     pub struct StorageOSVolumeSource {
-        volume_name: Box<str> = "volumeName",
-        volume_namespace: Box<str> = "volumeNamespace",
-        fs_type: Box<str> = "fsType",
+        volume_name: Text = "volumeName",
+        volume_namespace: Text = "volumeNamespace",
+        fs_type: Text = "fsType",
         read_only: bool = "readOnly",
         secret_ref: Option<LocalObjectReference> = "secretRef",
     }

@@ -2,16 +2,17 @@
 
 use crate::meta::Time;
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// One aspect of an object's state, as most kinds have it.
     pub struct Condition {
-        r#type: Box<str> = "type" always,
+        r#type: Text = "type" always,
         status: ConditionStatus = "status" always,
         observed_generation: i64 = "observedGeneration",
         last_transition_time: Option<Time> = "lastTransitionTime" always,
-        reason: Box<str> = "reason" always,
-        message: Box<str> = "message" always,
+        reason: Text = "reason" always,
+        message: Text = "message" always,
     }
 }
 

@@ -2,11 +2,12 @@
 
 use crate::map::Map;
 use crate::object::{object, words};
+use crate::text::Text;
 
 object! {
     /// Objects whose labels match all of this. An empty selector matches every object.
     pub struct LabelSelector {
-        match_labels: Map<Box<str>> = "matchLabels",
+        match_labels: Map<Text> = "matchLabels",
         match_expressions: Box<[LabelSelectorRequirement]> = "matchExpressions",
     }
 }
@@ -14,9 +15,9 @@ object! {
 object! {
     /// What a label must be.
     pub struct LabelSelectorRequirement {
-        key: Box<str> = "key" always,
+        key: Text = "key" always,
         operator: LabelSelectorOperator = "operator" always,
-        values: Box<[Box<str>]> = "values",
+        values: Box<[Text]> = "values",
     }
 }
 

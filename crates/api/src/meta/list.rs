@@ -7,13 +7,14 @@ use serde::{
 };
 
 use crate::object::{self, Fields, Object, object};
+use crate::text::Text;
 
 object! {
     /// What a list carries: the version to watch from, and where it goes on.
     pub struct ListMeta {
-        self_link: Box<str> = "selfLink",
-        resource_version: Box<str> = "resourceVersion",
-        r#continue: Box<str> = "continue",
+        self_link: Text = "selfLink",
+        resource_version: Text = "resourceVersion",
+        r#continue: Text = "continue",
         remaining_item_count: Option<i64> = "remainingItemCount",
         shard_info: Option<Box<ShardInfo>> = "shardInfo",
     }
@@ -22,7 +23,7 @@ object! {
 object! {
     /// Which part of a list this is.
     pub struct ShardInfo {
-        selector: Box<str> = "selector" always,
+        selector: Text = "selector" always,
     }
 }
 

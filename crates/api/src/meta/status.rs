@@ -1,6 +1,7 @@
 //! [`Status`]: the API server's answer where it is not an object.
 
 use crate::object::{object, words};
+use crate::text::Text;
 
 use super::ListMeta;
 
@@ -8,8 +9,8 @@ object! {
     /// What the API server answers to a request that did not give an object, above all why it failed.
     pub struct Status: "v1" "Status" {
         metadata: ListMeta = "metadata",
-        status: Box<str> = "status",
-        message: Box<str> = "message",
+        status: Text = "status",
+        message: Text = "message",
         reason: Option<StatusReason> = "reason" word,
         details: Option<Box<StatusDetails>> = "details",
         code: i32 = "code",
@@ -19,10 +20,10 @@ object! {
 object! {
     /// What a status is about.
     pub struct StatusDetails {
-        name: Box<str> = "name",
-        group: Box<str> = "group",
-        kind: Box<str> = "kind",
-        uid: Box<str> = "uid",
+        name: Text = "name",
+        group: Text = "group",
+        kind: Text = "kind",
+        uid: Text = "uid",
         causes: Box<[StatusCause]> = "causes",
         retry_after_seconds: i32 = "retryAfterSeconds",
     }
@@ -32,8 +33,8 @@ object! {
     /// One of the reasons why a request failed.
     pub struct StatusCause {
         reason: Option<CauseType> = "reason" word,
-        message: Box<str> = "message",
-        field: Box<str> = "field",
+        message: Text = "message",
+        field: Text = "field",
     }
 }
 

@@ -1,39 +1,71 @@
 //! [`Time`] and [`MicroTime`]: moments, as Kubernetes writes them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroI64, str::FromStr};
 
 use jiff::{Timestamp, civil};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A moment, to the second. What is finer is dropped when it is read, because upstream drops it when it writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(i64);
+pub struct Time(Moment);
 
 impl Time {
     /// A moment by its seconds since 1970.
     pub const fn from_unix_seconds(seconds: i64) -> Time {
-        Time(seconds)
+        Time(Moment::new(seconds))
     }
 
     /// The seconds since 1970.
     pub const fn unix_seconds(self) -> i64 {
-        self.0
+        self.0.get()
     }
 }
 
 /// A moment, to the microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MicroTime(i64);
+pub struct MicroTime(Moment);
 
 impl MicroTime {
     /// A moment by its microseconds since 1970.
     pub const fn from_unix_microseconds(microseconds: i64) -> MicroTime {
-        MicroTime(microseconds)
+        MicroTime(Moment::new(microseconds))
     }
 
     /// The microseconds since 1970.
     pub const fn unix_microseconds(self) -> i64 {
-        self.0
+        self.0.get()
+    }
+}
+
+/// A count that leaves room for "none" in its 64 bits: it is one more than it says, from 1970 on, and so never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Moment(NonZeroI64);
+
+impl Moment {
+    /// The last count there is has no place of its own.
+    const fn new(count: i64) -> Moment {
+        let shifted = if count >= 0 { count.saturating_add(1) } else { count };
+        match NonZeroI64::new(shifted) {
+            Some(shifted) => Moment(shifted),
+            None => Moment(NonZeroI64::MIN),
+        }
+    }
+
+    const fn get(self) -> i64 {
+        let shifted = self.0.get();
+        if shifted > 0 { shifted - 1 } else { shifted }
+    }
+}
+
+impl Default for Moment {
+    fn default() -> Moment {
+        Moment::new(0)
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(formatter)
     }
 }
 
@@ -63,32 +95,32 @@ impl FromStr for MicroTime {
 impl From<Timestamp> for Time {
     fn from(moment: Timestamp) -> Time {
         // A timestamp is cut towards 1970; a moment before that belongs to the second in which it is.
-        Time(moment.as_nanosecond().div_euclid(1_000_000_000) as i64)
+        Time::from_unix_seconds(moment.as_nanosecond().div_euclid(1_000_000_000) as i64)
     }
 }
 
 impl From<Timestamp> for MicroTime {
     fn from(moment: Timestamp) -> MicroTime {
-        MicroTime(moment.as_nanosecond().div_euclid(1_000) as i64)
+        MicroTime::from_unix_microseconds(moment.as_nanosecond().div_euclid(1_000) as i64)
     }
 }
 
 /// What is beyond the years that a timestamp can hold is cut off.
 impl From<Time> for Timestamp {
     fn from(time: Time) -> Timestamp {
-        Timestamp::from_second(time.0).unwrap_or(if time.0 < 0 { Timestamp::MIN } else { Timestamp::MAX })
+        beyond(Timestamp::from_second(time.unix_seconds()), time.unix_seconds())
     }
 }
 
 /// What is beyond the years that a timestamp can hold is cut off.
 impl From<MicroTime> for Timestamp {
     fn from(time: MicroTime) -> Timestamp {
-        Timestamp::from_microsecond(time.0).unwrap_or(if time.0 < 0 {
-            Timestamp::MIN
-        } else {
-            Timestamp::MAX
-        })
+        beyond(Timestamp::from_microsecond(time.unix_microseconds()), time.unix_microseconds())
     }
+}
+
+fn beyond(moment: Result<Timestamp, jiff::Error>, count: i64) -> Timestamp {
+    moment.unwrap_or(if count < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 impl fmt::Display for Time {
@@ -218,6 +250,15 @@ mod tests {
             assert_eq!(text.parse::<Time>().unwrap().to_string(), written, "{text}");
             assert_eq!(text.parse::<MicroTime>().unwrap().to_string(), micro, "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_that_may_be_absent_takes_eight_bytes() {
+        assert_eq!((size_of::<Option<Time>>(), size_of::<Option<MicroTime>>()), (8, 8));
+        for count in [i64::MIN, -2, -1, 0, 1, 2, i64::MAX - 1] {
+            assert_eq!(Time::from_unix_seconds(count).unix_seconds(), count);
+        }
+        assert_eq!(Time::default(), Time::from_unix_seconds(0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::SelectorError;
+use crate::text::Text;
 
 /// Objects whose fields match all of this. An empty selector matches every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,11 +13,11 @@ pub struct FieldSelector(pub Box<[FieldTerm]>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldTerm {
     /// The field, such as `spec.nodeName`.
-    pub field: Box<str>,
+    pub field: Text,
     /// Whether it must have the value, or must not.
     pub equal: bool,
     /// The value.
-    pub value: Box<str>,
+    pub value: Text,
 }
 
 impl FieldSelector {
@@ -63,7 +64,7 @@ fn term(selector: &str, part: &str) -> Result<FieldTerm, SelectorError> {
     Ok(FieldTerm { field: field.into(), equal, value: unescaped(value)? })
 }
 
-fn unescaped(text: &str) -> Result<Box<str>, SelectorError> {
+fn unescaped(text: &str) -> Result<Text, SelectorError> {
     let mut value = String::with_capacity(text.len());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use crate::map::Map;
 use crate::meta::{LabelSelector, LabelSelectorOperator};
 use crate::names::{label_value_errors, qualified_name_errors};
+use crate::text::Text;
 
 use super::SelectorError;
 
@@ -16,11 +17,11 @@ pub struct Selector(pub Box<[Requirement]>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requirement {
     /// The label's name.
-    pub key: Box<str>,
+    pub key: Text,
     /// How it is compared.
     pub operator: SelectorOperator,
     /// With what it is compared, sorted.
-    pub values: Box<[Box<str>]>,
+    pub values: Box<[Text]>,
 }
 
 /// How a label is compared.
@@ -40,14 +41,14 @@ pub enum SelectorOperator {
 
 impl Selector {
     /// Whether an object with these labels is meant.
-    pub fn matches(&self, labels: &Map<Box<str>>) -> bool {
+    pub fn matches(&self, labels: &Map<Text>) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
 }
 
 impl Requirement {
     /// Whether an object with these labels is meant.
-    pub fn matches(&self, labels: &Map<Box<str>>) -> bool {
+    pub fn matches(&self, labels: &Map<Text>) -> bool {
         let label = labels.get(&self.key);
         match self.operator {
             SelectorOperator::In | SelectorOperator::Equals | SelectorOperator::DoubleEquals => {
@@ -63,7 +64,7 @@ impl Requirement {
         }
     }
 
-    fn numbers(&self, label: Option<&Box<str>>) -> Option<(i64, i64)> {
+    fn numbers(&self, label: Option<&Text>) -> Option<(i64, i64)> {
         let [limit] = &*self.values else { return None };
         Some((label?.parse().ok()?, limit.parse().ok()?))
     }
@@ -71,7 +72,7 @@ impl Requirement {
     fn checked(
         key: &str,
         operator: SelectorOperator,
-        mut values: Vec<Box<str>>,
+        mut values: Vec<Text>,
     ) -> Result<Requirement, SelectorError> {
         values.sort_unstable();
         values.dedup();
@@ -256,16 +257,16 @@ impl<'t> Parser<'t> {
     }
 
     /// One value, which may be missing.
-    fn value(&mut self) -> Result<Box<str>, SelectorError> {
+    fn value(&mut self) -> Result<Text, SelectorError> {
         match self.peek() {
-            "" | "," => Ok(Box::default()),
+            "" | "," => Ok(Text::default()),
             token if is_word(token) => Ok(self.next().into()),
             token => Err(unparsable(token, "identifier")),
         }
     }
 
     /// Values in parentheses, any of which may be missing.
-    fn values(&mut self) -> Result<Vec<Box<str>>, SelectorError> {
+    fn values(&mut self) -> Result<Vec<Text>, SelectorError> {
         match self.next() {
             "(" => {}
             token => {
@@ -277,7 +278,7 @@ impl<'t> Parser<'t> {
         let mut values = Vec::new();
         loop {
             match self.peek() {
-                "," | ")" => values.push(Box::default()),
+                "," | ")" => values.push(Text::default()),
                 token if is_word(token) => values.push(self.next().into()),
                 token => return Err(unparsable(token, "',', ')' or identifier")),
             }
@@ -308,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    fn labels() -> Map<Box<str>> {
+    fn labels() -> Map<Text> {
         [("app", "web"), ("tier", "a"), ("n", "5"), ("empty", "")]
             .into_iter()
             .map(|(key, value)| (key, value.into()))

@@ -4,6 +4,7 @@ use crate::core::{
     AppArmorProfileType, Container, OSName, Pod, PodSpec, SeccompProfile, SeccompProfileType, Toleration,
 };
 use crate::map::Map;
+use crate::text::Text;
 
 use super::Rules;
 use super::containers::all_containers;
@@ -84,7 +85,7 @@ pub(super) fn check_annotations_match_fields(errors: &mut Errors, path: &Path<'_
 fn check_tolerations_annotation(
     errors: &mut Errors,
     path: &Path<'_>,
-    annotations: &Map<Box<str>>,
+    annotations: &Map<Text>,
     rules: &Rules<'_>,
 ) {
     let Some(text) = annotations.get(TOLERATIONS).filter(|text| !text.is_empty()) else { return };

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::document::{Node, Problem};
+use crate::text::Text;
 
 use super::path::{Path, locate};
 
@@ -174,7 +175,7 @@ impl Shown for Word<'_> {
 pub(super) struct Json(pub(super) String);
 
 impl Json {
-    pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a Box<str>>) -> Json {
+    pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Json {
         let texts: Vec<String> = texts.into_iter().map(|text| json_text(text)).collect();
         Json(format!("[{}]", texts.join(",")))
     }

@@ -3,11 +3,12 @@
 use crate::map::Map;
 use crate::meta::{LabelSelector, LabelSelectorOperator};
 use crate::names::{label_value_errors, qualified_name_errors};
+use crate::text::Text;
 
 use super::error::{Errors, Word};
 use super::path::Path;
 
-pub(super) fn check_labels(errors: &mut Errors, path: &Path<'_>, labels: &Map<Box<str>>) {
+pub(super) fn check_labels(errors: &mut Errors, path: &Path<'_>, labels: &Map<Text>) {
     for (key, value) in labels.iter() {
         check_label_name(errors, path, key);
         errors.invalid_each(path, value, label_value_errors(value));

@@ -3,6 +3,7 @@
 use crate::map::Map;
 use crate::meta::{ObjectMeta, OwnerReference};
 use crate::names::{dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors};
+use crate::text::Text;
 
 use super::error::{Errors, Json, Word};
 use super::labels::check_labels;
@@ -37,14 +38,14 @@ pub(super) fn check_metadata(errors: &mut Errors, path: &Path<'_>, meta: &Object
     check_finalizers(errors, &path.child("finalizers"), &meta.finalizers);
 }
 
-pub(super) fn check_annotations(errors: &mut Errors, path: &Path<'_>, annotations: &Map<Box<str>>) {
+pub(super) fn check_annotations(errors: &mut Errors, path: &Path<'_>, annotations: &Map<Text>) {
     for key in annotations.keys() {
         errors.invalid_each(path, key, qualified_name_errors(&key.to_lowercase()));
     }
     check_annotations_size(errors, path, annotations);
 }
 
-pub(super) fn check_annotations_size(errors: &mut Errors, path: &Path<'_>, annotations: &Map<Box<str>>) {
+pub(super) fn check_annotations_size(errors: &mut Errors, path: &Path<'_>, annotations: &Map<Text>) {
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > ANNOTATIONS_LIMIT {
         errors.too_long(path, ANNOTATIONS_LIMIT);
@@ -96,7 +97,7 @@ fn check_owner(errors: &mut Errors, path: &Path<'_>, owner: &OwnerReference) {
     }
 }
 
-fn check_finalizers(errors: &mut Errors, path: &Path<'_>, finalizers: &[Box<str>]) {
+fn check_finalizers(errors: &mut Errors, path: &Path<'_>, finalizers: &[Text]) {
     for finalizer in finalizers {
         errors.invalid_each(path, finalizer, qualified_name_errors(finalizer));
     }

@@ -11,6 +11,7 @@ use crate::meta::LabelSelector;
 use crate::names::{
     dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors,
 };
+use crate::text::Text;
 
 use super::Rules;
 use super::error::{Errors, Word, quoted};
@@ -172,8 +173,8 @@ fn check_pod_term(errors: &mut Errors, path: &Path<'_>, term: &PodAffinityTerm) 
 fn check_match_label_keys(
     errors: &mut Errors,
     path: &Path<'_>,
-    matching: &[Box<str>],
-    differing: &[Box<str>],
+    matching: &[Text],
+    differing: &[Text],
     selector: Option<&LabelSelector>,
 ) {
     let matching_path = path.child("matchLabelKeys");
@@ -257,7 +258,7 @@ pub(super) fn check_topology_spread(
 fn check_match_label_keys_apart(
     errors: &mut Errors,
     path: &Path<'_>,
-    keys: &[Box<str>],
+    keys: &[Text],
     selector: Option<&LabelSelector>,
 ) {
     if selector.is_none() && !keys.is_empty() {

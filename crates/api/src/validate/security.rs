@@ -8,6 +8,7 @@ use crate::core::{
     AppArmorProfile, AppArmorProfileType, PodFSGroupChangePolicy, PodSELinuxChangePolicy, PodSecurityContext,
     PodSpec, ProcMountType, SeccompProfile, SeccompProfileType, SecurityContext, SupplementalGroupsPolicy,
 };
+use crate::text::Text;
 
 use super::Rules;
 use super::error::{Errors, Json, Word};
@@ -246,8 +247,8 @@ struct Printed<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PrintedCapabilities<'a> {
-    add: Option<&'a [Box<str>]>,
-    drop: Option<&'a [Box<str>]>,
+    add: Option<&'a [Text]>,
+    drop: Option<&'a [Text]>,
 }
 
 #[derive(Serialize)]
@@ -279,7 +280,7 @@ struct PrintedProfile<'a> {
 
 impl<'a> From<&'a SecurityContext> for Printed<'a> {
     fn from(context: &'a SecurityContext) -> Printed<'a> {
-        let list = |items: &'a [Box<str>]| (!items.is_empty()).then_some(items);
+        let list = |items: &'a [Text]| (!items.is_empty()).then_some(items);
         Printed {
             capabilities: context
                 .capabilities
