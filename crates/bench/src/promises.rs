@@ -50,7 +50,7 @@ pub(crate) const PROMISES: &[Promise] = &[
     measured("idle-rss", "resident memory of the agent without pods", 25.0, "MiB"),
     measured("idle-wakes", "wake-ups of the agent without pods, over all its threads", 0.2, "a second"),
     measured("idle-cpu", "CPU of the agent without pods", 1.0, "millicores"),
-    not_yet(
+    measured(
         "pod-heap",
         "live heap of a pod (2 containers, 8 variables each, 3 volumes, probes, status)",
         10.0,

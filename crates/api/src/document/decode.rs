@@ -1,6 +1,7 @@
 //! From a tree to types, through serde: whatever the types skip is an unknown field, and every error says where.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{
@@ -66,7 +67,7 @@ impl Error {
     }
 }
 
-impl<'de> Decoder<'de, '_> {
+impl<'de, 'p> Decoder<'de, 'p> {
     fn locate<T>(self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| match error.place {
             Some(_) => error,
@@ -74,8 +75,7 @@ impl<'de> Decoder<'de, '_> {
         })
     }
 
-    /// `known` are the fields of the struct that this is read into, if it is one.
-    fn visit<V: Visitor<'de>>(self, visitor: V, known: &'static [&'static str]) -> Result<V::Value, Error> {
+    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -87,12 +87,26 @@ impl<'de> Decoder<'de, '_> {
             Value::Float(value) => visitor.visit_f64(*value),
             Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items { parent: self, items: items.iter().enumerate() }),
-            Value::Map(fields) => {
-                visitor.visit_map(Fields { parent: self, fields: fields.iter(), next: None, known })
-            }
+            Value::Map(fields) => visitor.visit_map(self.fields(fields, &[])),
         }
     }
+
+    /// `known` are the fields of the struct that these are read into, if it is one.
+    fn fields(
+        self,
+        fields: &'de BTreeMap<Box<str>, Node>,
+        known: &'static [&'static str],
+    ) -> Fields<'de, 'p> {
+        Fields { parent: self, fields: fields.iter(), next: None, known, of_a_struct: false }
+    }
+
+    fn is_null(self) -> bool {
+        self.node.value == Value::Null
+    }
 }
+
+/// What a null is read as, in a list or a map: to Go it is the empty value of whatever is wanted.
+static NOTHING: BTreeMap<Box<str>, Node> = BTreeMap::new();
 
 /// `5.0` and `1e3` are whole numbers to Kubernetes, which reads YAML by way of JSON.
 macro_rules! whole_numbers {
@@ -102,6 +116,7 @@ macro_rules! whole_numbers {
                 Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e18 => {
                     self.locate(visitor.visit_i64(number as i64))
                 }
+                Value::Null => visitor.visit_i64(0),
                 _ => self.deserialize_any(visitor),
             }
         })*
@@ -112,7 +127,7 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.locate(self.visit(visitor, &[]))
+        self.locate(self.visit(visitor))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -151,7 +166,43 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     ) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::List(_) => self.locate(Err(de::Error::invalid_type(Unexpected::Seq, &visitor))),
-            _ => self.locate(self.visit(visitor, known)),
+            Value::Map(fields) => {
+                self.locate(visitor.visit_map(Fields { of_a_struct: true, ..self.fields(fields, known) }))
+            }
+            Value::Null => self.locate(visitor.visit_map(self.fields(&NOTHING, known))),
+            _ => self.locate(self.visit(visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.is_null() {
+            true => self.locate(visitor.visit_map(self.fields(&NOTHING, &[]))),
+            false => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.is_null() {
+            true => self.locate(visitor.visit_seq(Items { parent: self, items: [].iter().enumerate() })),
+            false => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.is_null() {
+            true => self.locate(visitor.visit_borrowed_str("")),
+            false => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.is_null() {
+            true => visitor.visit_bool(false),
+            false => self.deserialize_any(visitor),
         }
     }
 
@@ -171,8 +222,7 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        tuple tuple_struct map identifier
+        i128 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
     }
 }
 
@@ -197,16 +247,17 @@ struct Fields<'de, 'p> {
     fields: std::collections::btree_map::Iter<'de, Box<str>, Node>,
     next: Option<(&'de str, &'de Node)>,
     known: &'static [&'static str],
+    of_a_struct: bool,
 }
 
 impl<'de> MapAccess<'de> for Fields<'de, '_> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        // A null is as good as an absent field to Kubernetes, whatever the field's type.
-        let Some((name, node)) = self.fields.by_ref().find(|(_, node)| node.value != Value::Null) else {
-            return Ok(None);
-        };
+        // A null is as good as an absent field to Kubernetes, whatever the field's type; but a key is a key.
+        let skip_nulls = self.of_a_struct;
+        let mut fields = self.fields.by_ref().filter(|(_, node)| !skip_nulls || node.value != Value::Null);
+        let Some((name, node)) = fields.next() else { return Ok(None) };
         self.next = Some((name, node));
         let path = Path::Field(self.parent.path, name);
         let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: self.known };
@@ -325,7 +376,6 @@ fn in_words(expected: &dyn Expected) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use serde::Deserialize;
 
@@ -371,6 +421,13 @@ mod tests {
             map: BTreeMap::from([("a".into(), true)]),
         };
         assert_eq!((sample, unknown), (expected, vec![]));
+    }
+
+    #[test]
+    fn a_null_in_a_list_or_a_map_is_the_empty_value_as_in_go() {
+        let (sample, _) = read("list: [null, {port: null}]\nmap: {a: , b: null}\n").unwrap();
+        assert_eq!(sample.list, [Inner { port: 0 }, Inner { port: 0 }]);
+        assert_eq!(sample.map, BTreeMap::from([("a".into(), false), ("b".into(), false)]));
     }
 
     #[test]
