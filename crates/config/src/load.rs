@@ -240,7 +240,7 @@ impl Loader {
                     }
                     found += 1;
                     self.problems.push(line(&problem));
-                    let taken_out = blank(&mut rest, &document::Path::Root, &problem.path);
+                    let taken_out = take_out(&mut rest, &document::Path::Root, &problem.path);
                     next = taken_out.then(|| document::decode::<T>(&rest).err()).flatten();
                 }
                 None
@@ -327,25 +327,26 @@ const ACCEPTED: &[(&str, &str)] = &[
     ("invalid taint effect: ", "NoSchedule, PreferNoSchedule or NoExecute"),
 ];
 
-/// Makes nothing of the field that a path names, or of the innermost one around it, and says whether there was one.
-fn blank(node: &mut Node, path: &document::Path<'_>, target: &str) -> bool {
+/// Takes out the field that a path names, or the innermost one around it, and says whether there was one.
+fn take_out(node: &mut Node, path: &document::Path<'_>, target: &str) -> bool {
     let leads_there = |path: &document::Path<'_>| {
         target
             .strip_prefix(&path.to_string())
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     match &mut node.value {
-        Value::Map(fields) => fields.iter_mut().any(|(name, field)| {
-            let path = document::Path::Field(path, name);
-            let found = field.value != Value::Null && leads_there(&path);
-            if found && !blank(field, &path, target) {
-                field.value = Value::Null;
-            }
-            found
-        }),
+        Value::Map(fields) => {
+            let on_the_way =
+                fields.keys().find(|name| leads_there(&document::Path::Field(path, name))).cloned();
+            let Some(name) = on_the_way else { return false };
+            let inner = fields
+                .get_mut(&name)
+                .is_some_and(|field| take_out(field, &document::Path::Field(path, &name), target));
+            inner || fields.remove(&name).is_some()
+        }
         Value::List(items) => items.iter_mut().enumerate().any(|(index, item)| {
             let path = document::Path::Index(path, index);
-            leads_there(&path) && blank(item, &path, target)
+            leads_there(&path) && take_out(item, &path, target)
         }),
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => false,
     }

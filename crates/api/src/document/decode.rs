@@ -37,7 +37,7 @@ pub(crate) fn decode_strictly<'de, T: Deserialize<'de>>(
     node: &'de Node,
 ) -> Result<(T, Vec<Unknown>), DecodeError> {
     let unknown = RefCell::new(Vec::new());
-    let decoder = Decoder { node, path: &Path::Root, unknown: &unknown, known: &[] };
+    let decoder = Decoder { node, path: &Path::Root, unknown: &unknown, known: &[], null_is_empty: false };
     match T::deserialize(decoder) {
         Ok(value) => Ok((value, unknown.into_inner())),
         Err(error) => Err(DecodeError(error.into_problem(node))),
@@ -51,6 +51,8 @@ struct Decoder<'de, 'p> {
     unknown: &'p RefCell<Vec<Unknown>>,
     /// The fields that are known in the mapping around this value, where it is a struct.
     known: &'static [&'static str],
+    /// Whether a null stands for the empty value of whatever is wanted: it does behind a key of a map, as in Go.
+    null_is_empty: bool,
 }
 
 /// An error on its way out: the innermost decoder that sees it says where it happened.
@@ -100,12 +102,12 @@ impl<'de, 'p> Decoder<'de, 'p> {
         Fields { parent: self, fields: fields.iter(), next: None, known, of_a_struct: false }
     }
 
-    fn is_null(self) -> bool {
-        self.node.value == Value::Null
+    fn is_empty(self) -> bool {
+        self.null_is_empty && self.node.value == Value::Null
     }
 }
 
-/// What a null is read as, in a list or a map: to Go it is the empty value of whatever is wanted.
+/// A mapping without fields.
 static NOTHING: BTreeMap<Box<str>, Node> = BTreeMap::new();
 
 /// `5.0` and `1e3` are whole numbers to Kubernetes, which reads YAML by way of JSON.
@@ -116,7 +118,7 @@ macro_rules! whole_numbers {
                 Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e18 => {
                     self.locate(visitor.visit_i64(number as i64))
                 }
-                Value::Null => visitor.visit_i64(0),
+                Value::Null if self.null_is_empty => visitor.visit_i64(0),
                 _ => self.deserialize_any(visitor),
             }
         })*
@@ -169,27 +171,27 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
             Value::Map(fields) => {
                 self.locate(visitor.visit_map(Fields { of_a_struct: true, ..self.fields(fields, known) }))
             }
-            Value::Null => self.locate(visitor.visit_map(self.fields(&NOTHING, known))),
+            Value::Null if self.null_is_empty => self.locate(visitor.visit_map(self.fields(&NOTHING, known))),
             _ => self.locate(self.visit(visitor)),
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.is_null() {
+        match self.is_empty() {
             true => self.locate(visitor.visit_map(self.fields(&NOTHING, &[]))),
             false => self.deserialize_any(visitor),
         }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.is_null() {
+        match self.is_empty() {
             true => self.locate(visitor.visit_seq(Items { parent: self, items: [].iter().enumerate() })),
             false => self.deserialize_any(visitor),
         }
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.is_null() {
+        match self.is_empty() {
             true => self.locate(visitor.visit_borrowed_str("")),
             false => self.deserialize_any(visitor),
         }
@@ -200,7 +202,7 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.is_null() {
+        match self.is_empty() {
             true => visitor.visit_bool(false),
             false => self.deserialize_any(visitor),
         }
@@ -237,7 +239,8 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         let Some((index, node)) = self.items.next() else { return Ok(None) };
         let path = Path::Index(self.parent.path, index);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: &[] };
+        let decoder =
+            Decoder { node, path: &path, unknown: self.parent.unknown, known: &[], null_is_empty: false };
         decoder.locate(seed.deserialize(decoder)).map(Some)
     }
 }
@@ -250,6 +253,13 @@ struct Fields<'de, 'p> {
     of_a_struct: bool,
 }
 
+impl<'de> Fields<'de, '_> {
+    fn decoder<'p>(&'p self, node: &'de Node, path: &'p Path<'p>) -> Decoder<'de, 'p> {
+        let (unknown, known) = (self.parent.unknown, self.known);
+        Decoder { node, path, unknown, known, null_is_empty: !self.of_a_struct }
+    }
+}
+
 impl<'de> MapAccess<'de> for Fields<'de, '_> {
     type Error = Error;
 
@@ -260,7 +270,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
         let Some((name, node)) = fields.next() else { return Ok(None) };
         self.next = Some((name, node));
         let path = Path::Field(self.parent.path, name);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: self.known };
+        let decoder = self.decoder(node, &path);
         decoder.locate(seed.deserialize(de::value::BorrowedStrDeserializer::new(name))).map(Some)
     }
 
@@ -269,7 +279,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
             return Err(de::Error::custom("a value before its key"));
         };
         let path = Path::Field(self.parent.path, name);
-        let decoder = Decoder { node, path: &path, unknown: self.parent.unknown, known: self.known };
+        let decoder = self.decoder(node, &path);
         decoder.locate(seed.deserialize(decoder))
     }
 }
@@ -424,9 +434,9 @@ mod tests {
     }
 
     #[test]
-    fn a_null_in_a_list_or_a_map_is_the_empty_value_as_in_go() {
-        let (sample, _) = read("list: [null, {port: null}]\nmap: {a: , b: null}\n").unwrap();
-        assert_eq!(sample.list, [Inner { port: 0 }, Inner { port: 0 }]);
+    fn a_null_behind_a_key_of_a_map_is_the_empty_value_as_in_go() {
+        let (sample, _) = read("list: [{port: null}]\nmap: {a: , b: null}\n").unwrap();
+        assert_eq!(sample.list, [Inner { port: 0 }]);
         assert_eq!(sample.map, BTreeMap::from([("a".into(), false), ("b".into(), false)]));
     }
 

@@ -70,7 +70,9 @@ pub const FLAGS: &[Flag] = &[
     flag("Pods", "minimum-container-ttl-duration", Duration, OWN, DEPRECATED, "How long to keep an exited container at least"),
     flag("Pods", "maximum-dead-containers-per-container", Int, OWN, DEPRECATED, "How many exited instances of a container to keep"),
     flag("Pods", "maximum-dead-containers", Int, OWN, DEPRECATED, "How many exited containers to keep in all, negative for no limit"),
-    flag("Pods", "experimental-mounter-path", Path, OWN, DEPRECATED, "A mount program of one's own"), // The container runtime and images. flag("The container runtime and images", "container-runtime-endpoint", Text, field(&["containerRuntimeEndpoint"]), DEPRECATED, "The runtime's socket"),
+    flag("Pods", "experimental-mounter-path", Path, OWN, DEPRECATED, "A mount program of one's own"),
+    // The container runtime and images.
+    flag("The container runtime and images", "container-runtime-endpoint", Text, field(&["containerRuntimeEndpoint"]), DEPRECATED, "The runtime's socket"),
     flag("The container runtime and images", "image-service-endpoint", Text, field(&["imageServiceEndpoint"]), DEPRECATED, "The image service's socket, where it is not the runtime's"),
     flag("The container runtime and images", "runtime-request-timeout", Duration, field(&["runtimeRequestTimeout"]), DEPRECATED, "How long a runtime call may take, unless it is a long one by nature"),
     flag("The container runtime and images", "runtime-cgroups", Text, OWN, CURRENT, "The cgroup that the runtime runs in"),
