@@ -16,8 +16,8 @@ test: ## Install what is missing, and run every check and test
 	@scripts/need-root test
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
-	cargo nextest run --workspace
 	cargo test --workspace --doc --quiet
+	cargo nextest run --workspace
 
 lint: ## Check the formatting and the lints
 	cargo fmt --all --check
