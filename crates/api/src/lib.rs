@@ -1,4 +1,12 @@
-//! The Kubernetes objects the agent reads and writes, as lean types, and how they are decoded
+//! The Kubernetes objects the agent reads and writes, as lean types, and how they are decoded.
+//!
+//! - [`core`], [`meta`], [`coordination`], [`node`]: the objects, every field of Kubernetes 1.36.
+//! - Values: [`Quantity`], [`GoDuration`], [`Taint`], [`CpuSet`], [`Cidr`], [`IntOrString`], and [`selector`].
+//! - [`from_json`] reads what an API server wrote, leniently; [`from_manifest`] what a person wrote, strictly;
+//!   [`to_json`] writes; [`patch`] writes what changed.
+//! - [`default_pod`] and [`validate`]: what the API server does to a pod, for manifests that never meet one.
+//! - [`document`]: YAML and JSON as trees that know where each value was written.
+//! - [`testing`]: pods in few words.
 
 pub mod coordination;
 pub mod core;
@@ -21,8 +29,12 @@ mod map;
 mod names;
 mod object;
 mod one_of;
+mod parsed;
 mod quantity;
 mod taint;
+mod text;
+mod text_enum;
+mod word;
 
 pub use bytes::Bytes;
 pub use cidr::{Cidr, ParseCidrError};
@@ -35,14 +47,8 @@ pub use map::Map;
 pub use names::{dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors};
 pub use object::Object;
 pub use one_of::OneOf;
+pub use parsed::Parsed;
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use taint::{Taint, TaintEffect, TaintError};
-
-mod parsed;
-mod text;
-mod text_enum;
-mod word;
-
-pub use parsed::Parsed;
 pub use text::Text;
 pub use word::OtherWord;

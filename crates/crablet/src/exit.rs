@@ -66,7 +66,7 @@ impl Failure {
         ExitCode::from(self.code())
     }
 
-    fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Other(_) | Failure::Doubtful(_) => 1,
             Failure::Configuration(_) => 2,

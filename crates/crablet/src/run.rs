@@ -40,7 +40,7 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
         crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
-    check_machine(&effective.configuration)?;
+    MACHINE.check(&effective.configuration)?;
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
     runtime()?.block_on(agent(effective, logging)).map_err(Failure::Other)
 }
@@ -82,28 +82,38 @@ fn greet(effective: &Effective) {
     }
 }
 
-fn check_machine(configuration: &KubeletConfiguration) -> Result<(), Failure> {
-    let mount_point = Path::new(cgroup::MOUNT_POINT);
-    let version =
-        cgroup::version(mount_point).context("cannot tell which version of cgroups the machine has")?;
-    if version == cgroup::Version::V1 {
-        if configuration.fail_cgroup_v1 {
-            return Err(Failure::CgroupV1);
+/// Where the machine tells about itself.
+struct Machine<'a> {
+    cgroups: &'a str,
+    swaps: &'a str,
+}
+
+const MACHINE: Machine<'static> = Machine { cgroups: cgroup::MOUNT_POINT, swaps: swap::PROC_SWAPS };
+
+impl Machine<'_> {
+    /// Refuses a machine that the configuration does not want to run on.
+    fn check(&self, configuration: &KubeletConfiguration) -> Result<(), Failure> {
+        let version = cgroup::version(Path::new(self.cgroups))
+            .context("cannot tell which version of cgroups the machine has")?;
+        if version == cgroup::Version::V1 {
+            if configuration.fail_cgroup_v1 {
+                return Err(Failure::CgroupV1);
+            }
+            if configuration.single_process_oom_kill == Some(false) {
+                let message = "invalid configuration: singleProcessOOMKill must not be explicitly set to false when \
+                               using cgroup v1";
+                return Err(Failure::Configuration(vec![message.into()]));
+            }
         }
-        if configuration.single_process_oom_kill == Some(false) {
-            let message = "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using \
-                           cgroup v1";
-            return Err(Failure::Configuration(vec![message.into()]));
+        if configuration.fail_swap_on {
+            let areas =
+                swap::areas(Path::new(self.swaps)).context("cannot tell whether the machine swaps")?;
+            if !areas.is_empty() {
+                return Err(Failure::SwapOn(areas));
+            }
         }
+        Ok(())
     }
-    if configuration.fail_swap_on {
-        let areas =
-            swap::areas(Path::new(swap::PROC_SWAPS)).context("cannot tell whether the machine swaps")?;
-        if !areas.is_empty() {
-            return Err(Failure::SwapOn(areas));
-        }
-    }
-    Ok(())
 }
 
 /// Makes the root directory and takes it for ourselves. The lock goes when the process does, however it does.
@@ -281,4 +291,44 @@ async fn await_runtime(configuration: &KubeletConfiguration) {
         ));
     };
     runtime_socket::wait(&socket, waiting).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a start on a machine with cgroup v1 and these swap areas.
+    fn start(areas: &str, fail_cgroup_v1: bool, fail_swap_on: bool, oom_kill: Option<bool>) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let swaps = directory.path().join("swaps");
+        std::fs::write(&swaps, format!("Filename Type Size Used Priority\n{areas}")).unwrap();
+        let machine = Machine { cgroups: "/proc", swaps: swaps.to_str().unwrap() };
+        let configuration = KubeletConfiguration {
+            fail_cgroup_v1,
+            fail_swap_on,
+            single_process_oom_kill: oom_kill,
+            ..KubeletConfiguration::default()
+        };
+        match machine.check(&configuration) {
+            Ok(()) => "starts".into(),
+            Err(failure) => format!("{} {failure}", failure.code()),
+        }
+    }
+
+    #[test]
+    fn a_machine_that_the_configuration_does_not_want_is_refused_with_a_code_of_its_own() {
+        let swap = "/dev/sda2 partition 1 0 -2\n/swap file 1 0 -3\n";
+        assert_eq!(start("", false, true, None), "starts");
+        assert_eq!(start(swap, false, false, Some(true)), "starts");
+        let refused = start(swap, false, true, None);
+        assert!(refused.starts_with("5 running with swap on is not supported"), "{refused}");
+        assert!(refused.ends_with("in use: /dev/sda2, /swap"), "{refused}");
+        let refused = start("", true, true, None);
+        assert!(
+            refused.starts_with("4 kubelet is configured to not run on a host using cgroup v1"),
+            "{refused}"
+        );
+        let refused = start("", false, true, Some(false));
+        assert!(refused.starts_with("2 invalid configuration: singleProcessOOMKill"), "{refused}");
+    }
 }
