@@ -52,3 +52,5 @@ pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use taint::{Taint, TaintEffect, TaintError};
 pub use text::Text;
 pub use word::OtherWord;
+#[doc(hidden)]
+pub use word::read_word;

@@ -212,58 +212,15 @@ macro_rules! object {
 /// word it is, it is the empty one.
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-        #[allow(missing_docs, reason = "the words are Kubernetes' own and documented there")]
-        pub enum $name {
-            $($variant,)*
-            /// A word that is not in the set.
-            Other($crate::OtherWord),
-        }
-
-        impl $name {
-            /// The words of the set.
-            pub const WORDS: &'static [&'static str] = &[$($text),*];
-
-            /// The word on the wire.
-            pub fn as_str(&self) -> &str {
-                match self {
-                    $($name::$variant => $text,)*
-                    $name::Other(word) => word,
-                }
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> $name {
-                match text {
-                    $($text => $name::$variant,)*
-                    other => $name::Other(other.into()),
-                }
-            }
+        $crate::text_enum! {
+            $(#[$meta])*
+            #[allow(missing_docs, reason = "the words are Kubernetes' own and documented there")]
+            pub enum $name { $($variant = $text,)* }
         }
 
         impl Default for $name {
             fn default() -> $name {
                 $name::from("")
-            }
-        }
-
-        impl ::std::fmt::Display for $name {
-            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                formatter.write_str(self.as_str())
-            }
-        }
-
-        impl ::serde::Serialize for $name {
-            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> ::serde::Deserialize<'de> for $name {
-            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                deserializer.deserialize_str($crate::word::WordVisitor(::std::marker::PhantomData))
             }
         }
 

@@ -159,7 +159,7 @@ impl fmt::Display for Taint {
 /// No effect at all: the empty word.
 impl Default for TaintEffect {
     fn default() -> Self {
-        Self::Other(Box::default())
+        Self::from("")
     }
 }
 

@@ -1,11 +1,11 @@
 //! [`Text`]: short text in place, long text shared.
 
-use std::{borrow::Borrow, fmt, marker::PhantomData, ops::Deref};
+use std::{borrow::Borrow, fmt, ops::Deref};
 
 use ecow::EcoString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{object::Absent, word::WordVisitor};
+use crate::{object::Absent, word::read_word};
 
 /// Text in 16 bytes. Up to 15 bytes are held in place, which is most of the text in an object; what is longer is
 /// shared between copies. A pod has some 150 texts, and an allocation for each of them would take more memory than
@@ -126,7 +126,7 @@ impl Serialize for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-        deserializer.deserialize_str(WordVisitor(PhantomData))
+        read_word(deserializer)
     }
 }
 

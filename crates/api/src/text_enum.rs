@@ -10,7 +10,7 @@ macro_rules! text_enum {
         $visibility enum $name {
             $($(#[$doc])* $variant,)*
             /// A word that is not in the set.
-            Other(Box<str>),
+            Other($crate::OtherWord),
         }
 
         impl $name {
@@ -21,7 +21,7 @@ macro_rules! text_enum {
             pub fn as_str(&self) -> &str {
                 match self {
                     $($name::$variant => $text,)*
-                    $name::Other(text) => text,
+                    $name::Other(word) => word,
                 }
             }
         }
@@ -49,7 +49,7 @@ macro_rules! text_enum {
 
         impl<'de> ::serde::Deserialize<'de> for $name {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                Ok($name::from(<::std::borrow::Cow<'de, str> as ::serde::Deserialize>::deserialize(deserializer)?.as_ref()))
+                $crate::read_word(deserializer)
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
-use serde::de;
+use serde::{Deserializer, de};
 
 /// A word that is not in its set: a newer API server knows more than we do, and a person may misspell one. It is
 /// rare, so it takes the place of a pointer.
@@ -36,7 +36,16 @@ impl fmt::Display for OtherWord {
 }
 
 /// Reads a word without copying it first.
-pub(crate) struct WordVisitor<T>(pub(crate) PhantomData<T>);
+#[doc(hidden)]
+pub fn read_word<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: for<'t> From<&'t str>,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_str(WordVisitor(PhantomData))
+}
+
+struct WordVisitor<T>(PhantomData<T>);
 
 impl<T: for<'t> From<&'t str>> de::Visitor<'_> for WordVisitor<T> {
     type Value = T;
