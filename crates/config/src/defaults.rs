@@ -13,6 +13,7 @@ use crablet_api::{GoDuration, Parsed, TimeOrGoDuration};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
+use crate::words::*;
 
 /// How many images are pulled at once when the configuration says nothing of it.
 pub const PARALLEL_IMAGE_PULLS: i32 = 5;

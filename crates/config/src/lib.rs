@@ -21,6 +21,7 @@ mod load;
 mod print;
 mod thresholds;
 mod validate;
+mod words;
 
 pub use defaults::{DEVIATIONS, Deviation, PARALLEL_IMAGE_PULLS};
 pub use flags::{FLAGS, Flag, Kind, KubeletFlags, Target};
@@ -29,3 +30,4 @@ pub use kubelet_configuration::*;
 pub use load::{ConfigError, Effective, GivenFlag, load};
 pub use thresholds::{Percentage, Threshold};
 pub use validate::Invalid;
+pub use words::*;

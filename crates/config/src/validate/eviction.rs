@@ -6,6 +6,7 @@ use super::{Check, one_of};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
+use crate::words::*;
 
 impl Check {
     pub(super) fn eviction(&mut self, c: &KubeletConfiguration) {

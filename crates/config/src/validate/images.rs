@@ -5,6 +5,7 @@ use crablet_api::GoDuration;
 use super::{Check, one_of};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
+use crate::words::*;
 
 impl Check {
     pub(super) fn images(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

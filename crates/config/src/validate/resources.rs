@@ -7,6 +7,7 @@ use crablet_api::{GoDuration, Parsed, Quantity};
 use super::{Check, one_of, quoted};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
+use crate::words::*;
 
 impl Check {
     pub(super) fn resource_managers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

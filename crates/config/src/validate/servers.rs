@@ -3,6 +3,7 @@
 use super::{Check, one_of};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
+use crate::words::*;
 
 impl Check {
     pub(super) fn servers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {
