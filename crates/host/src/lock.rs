@@ -189,11 +189,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let lock = Lock::try_acquire(&path).unwrap();
-        let (told, holder) = tokio::sync::oneshot::channel();
-        let waiter = tokio::spawn(async move {
-            Lock::acquire(&path, |holder| told.send(holder.to_owned()).unwrap()).await
-        });
-        assert_eq!(holder.await.unwrap(), std::process::id().to_string());
+        let (waiter, holder) = waiting(&path).await;
+        assert_eq!(holder, std::process::id().to_string());
         drop(lock);
         tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
     }
@@ -203,12 +200,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let lock = Lock::try_acquire(&path).unwrap();
-        let (told, is_waiting) = tokio::sync::oneshot::channel();
-        let waiter = {
-            let path = path.clone();
-            tokio::spawn(async move { Lock::acquire(&path, |_| told.send(()).unwrap()).await })
-        };
-        is_waiting.await.unwrap();
+        let (waiter, _) = waiting(&path).await;
         std::fs::remove_file(&path).unwrap();
         drop(lock);
         let _lock = tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
@@ -220,12 +212,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let lock = Lock::try_acquire(&path).unwrap();
-        let (told, is_waiting) = tokio::sync::oneshot::channel();
-        let waiter = {
-            let path = path.clone();
-            tokio::spawn(async move { Lock::acquire(&path, |_| told.send(()).unwrap()).await })
-        };
-        is_waiting.await.unwrap();
+        let (waiter, _) = waiting(&path).await;
         let mut touched = Box::pin(Watch::start(&path, WatchMask::OPEN | WatchMask::CLOSE).unwrap().event());
         // It stands still: not one round through the tasks that are ready brings an event.
         for _ in 0..100 {
@@ -245,6 +232,16 @@ mod tests {
         assert!(futures_pending(&mut contended).await);
         Lock::try_acquire(&path).unwrap_err();
         tokio::time::timeout(Duration::from_secs(10), contended).await.unwrap().unwrap();
+    }
+
+    /// Somebody who waits for the lock, and whom he was told has it.
+    async fn waiting(path: &Path) -> (tokio::task::JoinHandle<Result<Lock, LockError>>, String) {
+        let path = path.to_owned();
+        let (told, holder) = tokio::sync::oneshot::channel();
+        let waiter = tokio::spawn(async move {
+            Lock::acquire(&path, |holder| told.send(holder.to_owned()).unwrap()).await
+        });
+        (waiter, holder.await.unwrap())
     }
 
     /// Polls once: the future has set itself up and is not done.
