@@ -1,0 +1,1 @@
+//! A pod's spec, translated to CRI.

@@ -1,0 +1,10 @@
+//! The runtime seam: everything the agent does to containers goes through here.
+//!
+//! - [`Runtime`]: the operations the agent uses. The agent holds an `Arc<dyn Runtime>`.
+//! - [`Client`]: speaks CRI v1, over a unix socket to a real runtime or within the process to the simulated one.
+
+mod error;
+mod runtime;
+
+pub use error::{Error, Result};
+pub use runtime::{Hint, HintKind, HintSource, ImagePull, Runtime};
