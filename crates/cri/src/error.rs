@@ -25,10 +25,12 @@ pub enum Error {
         message: String,
     },
     /// The runtime did not answer in time. What was asked for may have happened.
-    #[error("{method}: no answer within {within:?}")]
+    #[error("{method}: no answer from {endpoint} within {within:?}")]
     Deadline {
         /// The call.
         method: &'static str,
+        /// Where the runtime is.
+        endpoint: Arc<str>,
         /// How long it was waited for.
         within: Duration,
     },

@@ -3,8 +3,10 @@
 //! - [`Runtime`]: the operations the agent uses. The agent holds an `Arc<dyn Runtime>`.
 //! - [`Client`]: speaks CRI v1, over a unix socket to a real runtime or within the process to the simulated one.
 
+pub mod client;
 mod error;
 mod runtime;
 
+pub use client::Client;
 pub use error::{Error, Result};
 pub use runtime::{Hint, HintKind, HintSource, ImagePull, Runtime};

@@ -1,0 +1,76 @@
+//! One call with its deadline, and what its failure means.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tonic::{Code, Response, Status};
+
+use crate::client::diagnosis::{Diagnosis, diagnose};
+use crate::client::transport::Transport;
+use crate::error::{Error, Result};
+
+/// What tonic says of an answer over the limit. It has no type of its own for it.
+const TOO_LARGE: &str = "Error, decoded message length too large";
+
+impl Transport {
+    /// Waits for the answer to a call, but not for longer than `within`. Dropping the call tells the runtime to give
+    /// it up.
+    pub(crate) async fn call<T>(
+        &self,
+        method: &'static str,
+        limit: usize,
+        within: Option<Duration>,
+        call: impl Future<Output = std::result::Result<Response<T>, Status>>,
+    ) -> Result<T> {
+        let answer = match within {
+            None => call.await,
+            Some(within) => match tokio::time::timeout(within, call).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Error::Deadline { method, endpoint: self.name.clone(), within }),
+            },
+        };
+        answer.map(Response::into_inner).map_err(|status| self.failure(method, limit, status))
+    }
+
+    /// A call that older runtimes lack: one that is known to is not asked again.
+    pub(crate) async fn call_if_there<T>(
+        &self,
+        method: &'static str,
+        limit: usize,
+        within: Option<Duration>,
+        call: impl Future<Output = std::result::Result<Response<T>, Status>>,
+    ) -> Result<T> {
+        if self.lacks(method) {
+            return Err(Error::Unsupported { method, endpoint: self.name.clone() });
+        }
+        let answer = self.call(method, limit, within, call).await;
+        if answer.as_ref().is_err_and(Error::is_unsupported) {
+            self.remember_lack_of(method);
+        }
+        answer
+    }
+
+    /// What a failed call means.
+    pub(crate) fn failure(&self, method: &'static str, limit: usize, status: Status) -> Error {
+        let endpoint = self.name.clone();
+        match diagnose(&status, self.path.as_deref()) {
+            Some(Diagnosis::Unreachable(reason)) => return Error::Unreachable { method, endpoint, reason },
+            Some(Diagnosis::NotHttp2) => {
+                let reason =
+                    "it does not speak HTTP/2; set --container-runtime-endpoint to the socket of the runtime";
+                return Error::NotCri { endpoint, reason: reason.to_owned() };
+            }
+            None => {}
+        }
+        match status.code() {
+            Code::Unimplemented => Error::Unsupported { method, endpoint },
+            Code::OutOfRange if status.message().starts_with(TOO_LARGE) => Error::TooLarge {
+                method,
+                endpoint,
+                limit,
+                hint: "remove exited containers and unused images, so that the lists get shorter",
+            },
+            code => Error::Answer { method, code, message: status.message().to_owned() },
+        }
+    }
+}

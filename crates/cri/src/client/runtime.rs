@@ -1,0 +1,429 @@
+//! Every operation of the [`Runtime`], as a call.
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_cri_api::{
+    CgroupDriver, Container, ContainerFilter, ContainerStatus, ExecOutput, Image, Malformed, RuntimeStatus,
+    Sandbox, SandboxFilter, SandboxStatus, Version, v1,
+};
+use futures_util::stream::{BoxStream, TryStreamExt as _};
+use tonic::{Response, Status, Streaming};
+
+use crate::client::Client;
+use crate::client::transport::Transport;
+use crate::error::{Error, Result};
+use crate::runtime::{Hint, HintSource, ImagePull, Runtime};
+
+type Answer<T> = std::result::Result<Response<T>, Status>;
+
+impl Client {
+    /// A call with the usual deadline.
+    async fn ask<T>(&self, method: &'static str, call: impl Future<Output = Answer<T>>) -> Result<T> {
+        self.ask_within(method, Some(self.settings.timeout), call).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        method: &'static str,
+        within: Option<Duration>,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Result<T> {
+        self.runtime.call(method, self.settings.answer_limit, within, call).await
+    }
+
+    /// A call that older runtimes lack.
+    async fn ask_if_there<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Result<T> {
+        let within = Some(self.settings.timeout);
+        self.runtime.call_if_there(method, self.settings.answer_limit, within, call).await
+    }
+
+    async fn ask_images<T>(&self, method: &'static str, call: impl Future<Output = Answer<T>>) -> Result<T> {
+        self.images.call(method, self.settings.answer_limit, Some(self.settings.timeout), call).await
+    }
+
+    /// A list, in pieces where the runtime has that, else in one message.
+    async fn list<Pieces, Whole, Item>(
+        &self,
+        transport: &Transport,
+        (method, pieces): (&'static str, impl Future<Output = Answer<Streaming<Pieces>>>),
+        items_of_a_piece: impl Fn(Pieces) -> Vec<Item>,
+        whole: impl Future<Output = Result<Whole>>,
+        items: impl Fn(Whole) -> Vec<Item>,
+    ) -> Result<Vec<Item>> {
+        let limit = self.settings.answer_limit;
+        let within = self.settings.timeout;
+        let in_pieces = async {
+            let mut stream = transport.call_if_there(method, limit, None, pieces).await?;
+            let mut list = Vec::new();
+            while let Some(piece) =
+                stream.try_next().await.map_err(|status| transport.failure(method, limit, status))?
+            {
+                list.extend(items_of_a_piece(piece));
+            }
+            Ok::<_, Error>(list)
+        };
+        match tokio::time::timeout(within, in_pieces).await {
+            Err(_) => Err(Error::Deadline { method, endpoint: transport.name.clone(), within }),
+            // A stream that starts well and breaks off for want of the call is the same lack.
+            Ok(Err(error)) if error.is_unsupported() => {
+                transport.remember_lack_of(method);
+                whole.await.map(items)
+            }
+            Ok(answer) => answer,
+        }
+    }
+}
+
+#[async_trait]
+impl Runtime for Client {
+    async fn version(&self) -> Result<Version> {
+        let mut service = self.runtime_service();
+        let answer = self.ask("Version", service.version(v1::VersionRequest::default())).await;
+        match answer {
+            Ok(version) => Ok(version.into()),
+            Err(error) => Err(self.explain_refusal(error).await),
+        }
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus> {
+        const METHOD: &str = "Status";
+        let mut service = self.runtime_service();
+        let answer = self.ask(METHOD, service.status(v1::StatusRequest { verbose: false })).await?;
+        sensible(METHOD, answer)
+    }
+
+    async fn cgroup_driver(&self) -> Result<CgroupDriver> {
+        const METHOD: &str = "RuntimeConfig";
+        let mut service = self.runtime_service();
+        let answer = self.ask_if_there(METHOD, service.runtime_config(v1::RuntimeConfigRequest {})).await?;
+        let linux = present(METHOD, answer.linux, "RuntimeConfigResponse", "linux")?;
+        Ok(linux.cgroup_driver().into())
+    }
+
+    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
+        let network_config = Some(v1::NetworkConfig { pod_cidr: pod_cidr.to_owned() });
+        let runtime_config = Some(v1::RuntimeConfig { network_config });
+        let request = v1::UpdateRuntimeConfigRequest { runtime_config };
+        let mut service = self.runtime_service();
+        self.ask("UpdateRuntimeConfig", service.update_runtime_config(request)).await?;
+        Ok(())
+    }
+
+    async fn run_sandbox(&self, config: &v1::PodSandboxConfig, runtime_handler: &str) -> Result<String> {
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config.clone()),
+            runtime_handler: runtime_handler.to_owned(),
+        };
+        // Upstream waits twice as long here: a network plug-in may take its time.
+        let within = Some(self.settings.timeout * 2);
+        let mut service = self.runtime_service();
+        let call = service.run_pod_sandbox(request);
+        Ok(self.ask_within("RunPodSandbox", within, call).await?.pod_sandbox_id)
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("StopPodSandbox", service.stop_pod_sandbox(request)).await?;
+        Ok(())
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("RemovePodSandbox", service.remove_pod_sandbox(request)).await?;
+        Ok(())
+    }
+
+    async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus> {
+        const METHOD: &str = "PodSandboxStatus";
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let mut service = self.runtime_service();
+        let answer = self.ask(METHOD, service.pod_sandbox_status(request)).await?;
+        sensible(METHOD, present(METHOD, answer.status, "PodSandboxStatusResponse", "status")?)
+    }
+
+    async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
+        const METHOD: &str = "ListPodSandbox";
+        let filter = Some(v1::PodSandboxFilter::from(filter));
+        let in_pieces = v1::StreamPodSandboxesRequest { filter: filter.clone() };
+        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
+        let list = self
+            .list(
+                &self.runtime,
+                ("StreamPodSandboxes", streaming.stream_pod_sandboxes(in_pieces)),
+                |piece| piece.pod_sandboxes,
+                self.ask(METHOD, service.list_pod_sandbox(v1::ListPodSandboxRequest { filter })),
+                |whole| whole.items,
+            )
+            .await?;
+        list.into_iter().map(|sandbox| sensible(METHOD, sandbox)).collect()
+    }
+
+    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        let mut service = self.runtime_service();
+        self.ask_if_there("UpdatePodSandboxResources", service.update_pod_sandbox_resources(request)).await?;
+        Ok(())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: &v1::ContainerConfig,
+        sandbox_config: &v1::PodSandboxConfig,
+    ) -> Result<String> {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+            config: Some(config.clone()),
+            sandbox_config: Some(sandbox_config.clone()),
+        };
+        let mut service = self.runtime_service();
+        Ok(self.ask("CreateContainer", service.create_container(request)).await?.container_id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("StartContainer", service.start_container(request)).await?;
+        Ok(())
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        let timeout = whole_seconds(grace);
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
+        let within = Some(self.settings.timeout.saturating_add(grace));
+        let mut service = self.runtime_service();
+        self.ask_within("StopContainer", within, service.stop_container(request)).await?;
+        Ok(())
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("RemoveContainer", service.remove_container(request)).await?;
+        Ok(())
+    }
+
+    async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
+        const METHOD: &str = "ContainerStatus";
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let mut service = self.runtime_service();
+        let answer = self.ask(METHOD, service.container_status(request)).await?;
+        sensible(METHOD, present(METHOD, answer.status, "ContainerStatusResponse", "status")?)
+    }
+
+    async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>> {
+        const METHOD: &str = "ListContainers";
+        let filter = Some(v1::ContainerFilter::from(filter));
+        let in_pieces = v1::StreamContainersRequest { filter: filter.clone() };
+        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
+        let list = self
+            .list(
+                &self.runtime,
+                ("StreamContainers", streaming.stream_containers(in_pieces)),
+                |piece| piece.containers,
+                self.ask(METHOD, service.list_containers(v1::ListContainersRequest { filter })),
+                |whole| whole.containers,
+            )
+            .await?;
+        list.into_iter().map(|container| sensible(METHOD, container)).collect()
+    }
+
+    async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
+        let mut service = self.runtime_service();
+        self.ask("UpdateContainerResources", service.update_container_resources(request)).await?;
+        Ok(())
+    }
+
+    async fn reopen_container_log(&self, id: &str) -> Result<()> {
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("ReopenContainerLog", service.reopen_container_log(request)).await?;
+        Ok(())
+    }
+
+    async fn checkpoint_container(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
+        let within = timeout.max(self.settings.timeout);
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.to_owned(),
+            location: location.to_owned(),
+            timeout: whole_seconds(within),
+        };
+        let mut service = self.runtime_service();
+        self.ask_within("CheckpointContainer", Some(within), service.checkpoint_container(request)).await?;
+        Ok(())
+    }
+
+    async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
+        let request = v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.to_vec(),
+            timeout: timeout.map_or(0, whole_seconds),
+        };
+        // The runtime ends the command; the rest is for it to say so.
+        let within = timeout.map(|timeout| timeout.saturating_add(self.settings.timeout));
+        let mut service = self.runtime_service();
+        Ok(self.ask_within("ExecSync", within, service.exec_sync(request)).await?.into())
+    }
+
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String> {
+        let mut service = self.runtime_service();
+        Ok(self.ask("Exec", service.exec(request)).await?.url)
+    }
+
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String> {
+        let mut service = self.runtime_service();
+        Ok(self.ask("Attach", service.attach(request)).await?.url)
+    }
+
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String> {
+        let mut service = self.runtime_service();
+        Ok(self.ask("PortForward", service.port_forward(request)).await?.url)
+    }
+
+    async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats> {
+        const METHOD: &str = "ContainerStats";
+        let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        let answer = self.ask(METHOD, service.container_stats(request)).await?;
+        present(METHOD, answer.stats, "ContainerStatsResponse", "stats")
+    }
+
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>> {
+        let filter = Some(filter);
+        let in_pieces = v1::StreamContainerStatsRequest { filter: filter.clone() };
+        let request = v1::ListContainerStatsRequest { filter };
+        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
+        self.list(
+            &self.runtime,
+            ("StreamContainerStats", streaming.stream_container_stats(in_pieces)),
+            |piece| piece.container_stats,
+            self.ask("ListContainerStats", service.list_container_stats(request)),
+            |whole| whole.stats,
+        )
+        .await
+    }
+
+    async fn sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats> {
+        const METHOD: &str = "PodSandboxStats";
+        let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        let answer = self.ask_if_there(METHOD, service.pod_sandbox_stats(request)).await?;
+        present(METHOD, answer.stats, "PodSandboxStatsResponse", "stats")
+    }
+
+    async fn list_sandbox_stats(
+        &self,
+        filter: v1::PodSandboxStatsFilter,
+    ) -> Result<Vec<v1::PodSandboxStats>> {
+        let filter = Some(filter);
+        let in_pieces = v1::StreamPodSandboxStatsRequest { filter: filter.clone() };
+        let request = v1::ListPodSandboxStatsRequest { filter };
+        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
+        self.list(
+            &self.runtime,
+            ("StreamPodSandboxStats", streaming.stream_pod_sandbox_stats(in_pieces)),
+            |piece| piece.pod_sandbox_stats,
+            self.ask_if_there("ListPodSandboxStats", service.list_pod_sandbox_stats(request)),
+            |whole| whole.stats,
+        )
+        .await
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>> {
+        let request = v1::ListMetricDescriptorsRequest {};
+        let mut service = self.runtime_service();
+        let call = service.list_metric_descriptors(request);
+        Ok(self.ask_if_there("ListMetricDescriptors", call).await?.descriptors)
+    }
+
+    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
+        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
+        let in_pieces = streaming.stream_pod_sandbox_metrics(v1::StreamPodSandboxMetricsRequest {});
+        let whole = service.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {});
+        self.list(
+            &self.runtime,
+            ("StreamPodSandboxMetrics", in_pieces),
+            |piece| piece.pod_sandbox_metrics,
+            self.ask_if_there("ListPodSandboxMetrics", whole),
+            |whole| whole.pod_metrics,
+        )
+        .await
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>> {
+        let (mut streaming, mut service) = (self.image_service(), self.image_service());
+        let list = self
+            .list(
+                &self.images,
+                ("StreamImages", streaming.stream_images(v1::StreamImagesRequest::default())),
+                |piece| piece.images,
+                self.ask_images("ListImages", service.list_images(v1::ListImagesRequest::default())),
+                |whole| whole.images,
+            )
+            .await?;
+        Ok(list.into_iter().map(Image::from).collect())
+    }
+
+    async fn image_status(&self, image: &v1::ImageSpec) -> Result<Option<Image>> {
+        let request = v1::ImageStatusRequest { image: Some(image.clone()), verbose: false };
+        let mut service = self.image_service();
+        Ok(self.ask_images("ImageStatus", service.image_status(request)).await?.image.map(Image::from))
+    }
+
+    async fn pull_image(&self, pull: ImagePull) -> Result<String> {
+        let request =
+            v1::PullImageRequest { image: Some(pull.image), auth: pull.auth, sandbox_config: pull.sandbox };
+        let (limit, within) = (self.settings.answer_limit, Some(self.settings.pull_timeout));
+        let mut service = self.image_service();
+        let call = service.pull_image(request);
+        Ok(self.images.call("PullImage", limit, within, call).await?.image_ref)
+    }
+
+    async fn remove_image(&self, image: &v1::ImageSpec) -> Result<()> {
+        let request = v1::RemoveImageRequest { image: Some(image.clone()) };
+        let mut service = self.image_service();
+        self.ask_images("RemoveImage", service.remove_image(request)).await?;
+        Ok(())
+    }
+
+    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
+        let mut service = self.image_service();
+        self.ask_images("ImageFsInfo", service.image_fs_info(v1::ImageFsInfoRequest {})).await
+    }
+
+    fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {
+        self.open_hints(source)
+    }
+}
+
+fn sensible<Plain, Message>(method: &'static str, message: Message) -> Result<Plain>
+where
+    Plain: TryFrom<Message, Error = Malformed>,
+{
+    Plain::try_from(message).map_err(|source| Error::Malformed { method, source })
+}
+
+fn present<T>(
+    method: &'static str,
+    value: Option<T>,
+    message: &'static str,
+    field: &'static str,
+) -> Result<T> {
+    value.ok_or(Error::Malformed { method, source: Malformed { message, field } })
+}
+
+/// CRI counts in seconds. What is shorter than one is rounded up, because 0 has a meaning of its own.
+fn whole_seconds(duration: Duration) -> i64 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
