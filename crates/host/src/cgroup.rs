@@ -1,7 +1,41 @@
-//! Control groups.
+//! Control groups: where the kernel counts and limits what a pod uses.
+//!
+//! The agent has a tree of its own, `kubepods`, with a cgroup for each pod below the level of its QoS class. The
+//! container runtime makes the containers' cgroups below the pod's.
+//!
+//! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel; [`SimulatedCgroups`] keeps everything in
+//!   memory and fails when told to.
+//! - [`Layout`] names cgroups, in the form of the driver.
+//! - [`Limits`] says what a cgroup may use, in words that fit both versions.
+//! - [`Hierarchy`] is what is mounted: a tree for each controller (v1) or one for all (v2).
+
+mod control;
+mod error;
+mod hierarchy;
+mod host;
+mod huge_pages;
+mod limits;
+mod name;
+mod processes;
+mod simulated;
+mod tree;
+mod v1;
+mod v2;
+
+#[cfg(test)]
+mod kernel;
 
 use std::io;
 use std::path::Path;
+
+use async_trait::async_trait;
+
+pub use error::CgroupError;
+pub use hierarchy::{Hierarchy, V1Mounts};
+pub use host::HostCgroups;
+pub use limits::{Bound, CpuBandwidth, HugePages, Limits, shares_of_weight, weight_of_shares};
+pub use name::{CgroupName, Driver, Layout, NameError, PodCgroup, Qos};
+pub use simulated::{Operation, SimulatedCgroups};
 
 /// Where the system mounts cgroups.
 pub const MOUNT_POINT: &str = "/sys/fs/cgroup";
@@ -25,6 +59,65 @@ pub fn version(mount_point: &Path) -> io::Result<Version> {
         true => Ok(Version::V2),
         false => Ok(Version::V1),
     }
+}
+
+/// What the cgroups above the pods' own may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LevelLimits {
+    /// All pods together: `kubepods`, below which guaranteed pods stand directly.
+    pub node: Limits,
+    /// All burstable pods together.
+    pub burstable: Limits,
+    /// All best-effort pods together.
+    pub best_effort: Limits,
+}
+
+/// Whether a cgroup had to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ensured {
+    /// It was made now, wholly or in part, and has the limits that were asked for.
+    Created,
+    /// It was there and was left alone.
+    Existed,
+}
+
+/// The cgroups of pods.
+///
+/// Every call can be repeated. A call that is given up half-way (its future dropped) may still take effect.
+#[async_trait]
+pub trait Cgroups: Send + Sync {
+    /// Makes the cgroups above the pods' own where they are missing, and sets their limits.
+    async fn ensure_levels(&self, limits: &LevelLimits) -> Result<(), CgroupError>;
+
+    /// Makes a pod's cgroup with its limits. One that is there keeps the limits it has: they may be those of a resize
+    /// that takes its steps in order. When a limit cannot be set, what was made is removed again.
+    ///
+    /// An agent that died between making and limiting leaves a cgroup without limits, so the first time it meets one
+    /// that [`Existed`](Ensured::Existed) after its own start, a caller follows up with [`Cgroups::update_pod`].
+    async fn ensure_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<Ensured, CgroupError>;
+
+    /// Changes the limits that are given and leaves the others.
+    async fn update_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<(), CgroupError>;
+
+    /// The limits in force: processor, memory and processes. Huge pages and single v2 files are not read.
+    async fn pod_limits(&self, pod: &PodCgroup) -> Result<Limits, CgroupError>;
+
+    /// The memory in use, in bytes.
+    async fn pod_memory_usage(&self, pod: &PodCgroup) -> Result<u64, CgroupError>;
+
+    /// The processes in a pod's cgroup and below, in order. None if there is no such cgroup.
+    async fn pod_processes(&self, pod: &PodCgroup) -> Result<Vec<u32>, CgroupError>;
+
+    /// Kills what is left in a pod's cgroup and removes it with all below. Succeeds when there is none. Tries for
+    /// about two seconds, since a killed process takes a while to go.
+    async fn remove_pod(&self, pod: &PodCgroup) -> Result<(), CgroupError>;
+
+    /// The pods that have a cgroup, or a part of one, in order.
+    async fn pods(&self) -> Result<Vec<PodCgroup>, CgroupError>;
+
+    /// Where a pod's cgroup is, from the root of the hierarchy: what the runtime is told as the parent of its
+    /// containers.
+    fn pod_path(&self, pod: &PodCgroup) -> String;
 }
 
 #[cfg(test)]

@@ -1,11 +1,23 @@
 //! What the agent asks of Linux.
 //!
-//! - [`cgroup`]: which version of cgroups the machine has.
+//! - [`cgroup`]: the control groups of pods, behind the trait [`cgroup::Cgroups`].
+//! - [`checkpoint`]: small records that outlive the agent, behind the trait [`checkpoint::Checkpoints`].
 //! - [`clock`]: the time of day, real or simulated.
+//! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
+//! - [`machine`]: what the machine is and has.
+//! - [`mounts`]: what is mounted where, and mounting.
+//! - [`simulation`]: what goes wrong with simulated parts, when told to.
 //! - [`swap`]: whether the machine swaps.
+//! - [`watch`]: learning that a file or directory changed.
 
 pub mod cgroup;
+pub mod checkpoint;
 pub mod clock;
+pub mod files;
 pub mod lock;
+pub mod machine;
+pub mod mounts;
+pub mod simulation;
 pub mod swap;
+pub mod watch;

@@ -1,0 +1,315 @@
+//! What cgroups are called.
+
+use std::fmt;
+
+/// The cgroup of all pods, below the cgroup root.
+const KUBEPODS: &str = "kubepods";
+/// What the name of a pod's cgroup begins with; its UID follows.
+const POD_PREFIX: &str = "pod";
+/// What the name of a systemd slice ends with.
+const SLICE: &str = ".slice";
+/// The longest UID that still makes a file name with all that is put around it.
+const LONGEST_UID: usize = 128;
+
+/// Who makes cgroups, which decides how they are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Driver {
+    /// We do, in the file system: `/kubepods/burstable/pod<uid>`.
+    #[default]
+    Cgroupfs,
+    /// systemd does, as slices: `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`.
+    Systemd,
+}
+
+/// The QoS class of a pod, which decides where its cgroup stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Qos {
+    /// Every container has limits, and requests as much.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is requested or limited.
+    BestEffort,
+}
+
+impl Qos {
+    /// Every class.
+    pub const ALL: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+
+    /// The name of the class's cgroup. Guaranteed pods have none of their own.
+    fn level(self) -> Option<&'static str> {
+        match self {
+            Qos::Guaranteed => None,
+            Qos::Burstable => Some("burstable"),
+            Qos::BestEffort => Some("besteffort"),
+        }
+    }
+}
+
+/// Which pod's cgroup: by UID, and by the class that it stands below.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodCgroup {
+    qos: Qos,
+    uid: String,
+}
+
+impl PodCgroup {
+    /// The cgroup of the pod with this UID. A static pod's manifest may say any text for a UID, so it is checked here:
+    /// it becomes a part of paths.
+    pub fn new(qos: Qos, uid: &str) -> Result<PodCgroup, NameError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+        match uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(fits) {
+            true => Err(NameError { uid: uid.into() }),
+            false => Ok(PodCgroup { qos, uid: uid.into() }),
+        }
+    }
+
+    /// The pod's class.
+    pub fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// The pod's UID.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
+/// A pod's UID cannot be part of a cgroup's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the pod UID {uid:?} cannot name a cgroup: up to 128 letters, digits, '-', '.' and ':' can")]
+pub struct NameError {
+    /// The UID.
+    pub uid: String,
+}
+
+/// The name of a cgroup: what it is called at each level from the root down. It is the same for every driver.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CgroupName(Vec<String>);
+
+impl CgroupName {
+    /// The root of the hierarchy.
+    pub fn root() -> CgroupName {
+        CgroupName(Vec::new())
+    }
+
+    /// The name of a path such as `/kubepods/burstable`.
+    pub fn from_cgroupfs(path: &str) -> CgroupName {
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
+        CgroupName(parts.map(String::from).collect())
+    }
+
+    /// The name of a path such as `/kubepods.slice/kubepods-burstable.slice`: its last part says it all.
+    pub fn from_systemd(path: &str) -> CgroupName {
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let slice = last.strip_suffix(SLICE).unwrap_or(last);
+        let parts = slice.split('-').filter(|part| !part.is_empty());
+        CgroupName(parts.map(|part| part.replace('_', "-")).collect())
+    }
+
+    /// A cgroup below this one.
+    pub fn child(&self, part: &str) -> CgroupName {
+        let mut parts = self.0.clone();
+        parts.push(part.into());
+        CgroupName(parts)
+    }
+
+    /// The path that it has when we make it ourselves.
+    pub fn to_cgroupfs(&self) -> String {
+        format!("/{}", self.0.join("/"))
+    }
+
+    /// The path that it has when systemd makes it. Each slice's name repeats those above it, joined by `-`, for which
+    /// a `-` in a name is written `_`.
+    pub fn to_systemd(&self) -> String {
+        let mut path = String::new();
+        let mut slice = String::new();
+        for part in &self.0 {
+            if !slice.is_empty() {
+                slice.push('-');
+            }
+            slice.push_str(&part.replace('-', "_"));
+            path.push('/');
+            path.push_str(&slice);
+            path.push_str(SLICE);
+        }
+        match path.is_empty() {
+            true => "/".into(),
+            false => path,
+        }
+    }
+
+    /// The path that it has with a driver.
+    pub fn path(&self, driver: Driver) -> String {
+        match driver {
+            Driver::Cgroupfs => self.to_cgroupfs(),
+            Driver::Systemd => self.to_systemd(),
+        }
+    }
+}
+
+impl fmt::Display for CgroupName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.to_cgroupfs())
+    }
+}
+
+/// Where the agent's cgroups stand and what they are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    root: CgroupName,
+    driver: Driver,
+}
+
+impl Layout {
+    /// A layout below a cgroup root, as `--cgroup-root` gives it: empty or `/` for the root of the hierarchy.
+    pub fn new(cgroup_root: &str, driver: Driver) -> Layout {
+        let root = match driver == Driver::Systemd && cgroup_root.ends_with(SLICE) {
+            true => CgroupName::from_systemd(cgroup_root),
+            false => CgroupName::from_cgroupfs(cgroup_root),
+        };
+        Layout { root, driver }
+    }
+
+    /// Who makes the cgroups.
+    pub fn driver(&self) -> Driver {
+        self.driver
+    }
+
+    /// The cgroup that must be there already, and below which all of ours are.
+    pub fn root(&self) -> &CgroupName {
+        &self.root
+    }
+
+    /// The cgroup of all pods.
+    pub fn kubepods(&self) -> CgroupName {
+        self.root.child(KUBEPODS)
+    }
+
+    /// The cgroup below which a class's pods stand.
+    pub fn qos(&self, qos: Qos) -> CgroupName {
+        match qos.level() {
+            Some(level) => self.kubepods().child(level),
+            None => self.kubepods(),
+        }
+    }
+
+    /// A pod's cgroup.
+    pub fn pod(&self, pod: &PodCgroup) -> CgroupName {
+        self.qos(pod.qos).child(&format!("{POD_PREFIX}{}", pod.uid))
+    }
+
+    /// The path of a cgroup below the mount of its hierarchy.
+    pub fn path(&self, name: &CgroupName) -> String {
+        name.path(self.driver)
+    }
+
+    /// The pod whose cgroup is a directory of this name below a class's cgroup, if it is a pod's.
+    pub fn pod_from_directory(&self, qos: Qos, directory: &str) -> Option<PodCgroup> {
+        let last = match self.driver {
+            Driver::Cgroupfs => directory.to_owned(),
+            Driver::Systemd => {
+                let name = CgroupName::from_systemd(directory.strip_suffix(SLICE).map(|_| directory)?);
+                name.0.last()?.clone()
+            }
+        };
+        let pod = PodCgroup::new(qos, last.strip_prefix(POD_PREFIX)?).ok()?;
+        // Only a directory that we would name so ourselves: what else is there belongs to somebody else.
+        let ours = self.path(&self.pod(&pod));
+        ours.ends_with(&format!("/{directory}")).then_some(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "7ec5c0b2-0c1f-4b7a-8a1e-3f1f0c0e8a11";
+
+    fn pod(qos: Qos) -> PodCgroup {
+        PodCgroup::new(qos, UID).unwrap()
+    }
+
+    #[test]
+    fn pods_stand_below_the_level_of_their_class() {
+        let layout = Layout::new("", Driver::Cgroupfs);
+        for (qos, expected) in [
+            (Qos::Guaranteed, "/kubepods/pod"),
+            (Qos::Burstable, "/kubepods/burstable/pod"),
+            (Qos::BestEffort, "/kubepods/besteffort/pod"),
+        ] {
+            assert_eq!(layout.path(&layout.pod(&pod(qos))), format!("{expected}{UID}"));
+        }
+    }
+
+    #[test]
+    fn everything_stands_below_the_cgroup_root() {
+        for (root, driver, expected) in [
+            ("/", Driver::Cgroupfs, "/kubepods/burstable"),
+            ("/a/b", Driver::Cgroupfs, "/a/b/kubepods/burstable"),
+            ("a/", Driver::Cgroupfs, "/a/kubepods/burstable"),
+            ("/../a/./b", Driver::Cgroupfs, "/a/b/kubepods/burstable"),
+            ("/", Driver::Systemd, "/kubepods.slice/kubepods-burstable.slice"),
+            ("/a", Driver::Systemd, "/a.slice/a-kubepods.slice/a-kubepods-burstable.slice"),
+            (
+                "/a.slice/a-b.slice",
+                Driver::Systemd,
+                "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-burstable.slice",
+            ),
+        ] {
+            let layout = Layout::new(root, driver);
+            assert_eq!(layout.path(&layout.qos(Qos::Burstable)), expected, "{root}");
+        }
+    }
+
+    #[test]
+    fn systemd_slices_repeat_the_names_above_and_write_dashes_as_underscores() {
+        let layout = Layout::new("", Driver::Systemd);
+        let expected = "/kubepods.slice/kubepods-burstable.slice/\
+                        kubepods-burstable-pod7ec5c0b2_0c1f_4b7a_8a1e_3f1f0c0e8a11.slice";
+        let name = layout.pod(&pod(Qos::Burstable));
+        assert_eq!(layout.path(&name), expected);
+        assert_eq!(CgroupName::from_systemd(expected), name);
+        assert_eq!(CgroupName::root().to_systemd(), "/");
+        assert_eq!(CgroupName::from_systemd("-.slice"), CgroupName::root());
+    }
+
+    #[test]
+    fn a_pod_is_known_by_the_directory_of_its_cgroup() {
+        for driver in [Driver::Cgroupfs, Driver::Systemd] {
+            let layout = Layout::new("/some/root", driver);
+            for qos in Qos::ALL {
+                let path = layout.path(&layout.pod(&pod(qos)));
+                let directory = path.rsplit('/').next().unwrap();
+                assert_eq!(layout.pod_from_directory(qos, directory), Some(pod(qos)), "{driver:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_pod_is_not_taken_for_one() {
+        let cgroupfs = Layout::new("", Driver::Cgroupfs);
+        for directory in ["burstable", "besteffort", "pod", "podman", "pod_x", "xpod1", "system.slice"] {
+            let found = cgroupfs.pod_from_directory(Qos::Guaranteed, directory);
+            let expected = (directory == "podman").then(|| PodCgroup::new(Qos::Guaranteed, "man").unwrap());
+            assert_eq!(found, expected, "{directory}");
+        }
+        let systemd = Layout::new("", Driver::Systemd);
+        for directory in
+            ["kubepods-burstable.slice", "podabc.slice", "other-podabc.slice", "kubepods-podabc.scope"]
+        {
+            assert_eq!(systemd.pod_from_directory(Qos::Guaranteed, directory), None, "{directory}");
+        }
+    }
+
+    #[test]
+    fn a_uid_that_could_leave_the_directory_is_refused() {
+        for uid in ["", "..", "a/b", "a_b", "a\0b", "a b", &"a".repeat(129)] {
+            let refused = PodCgroup::new(Qos::Burstable, uid);
+            // Two dots are no way up: "pod" stands before them.
+            assert_eq!(refused.is_err(), uid != "..", "{uid:?}");
+        }
+        let message = PodCgroup::new(Qos::Burstable, "a/b").unwrap_err().to_string();
+        assert!(message.contains("\"a/b\""), "{message}");
+    }
+}

@@ -1,0 +1,370 @@
+//! Small records that outlive the agent: what must survive a crash and nobody else remembers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::files::{self, ReadError, TEMPORARY_PREFIX, WriteError};
+use crate::simulation::{Fault, Simulated};
+
+/// The longest name of a checkpoint, as of any file.
+const LONGEST_NAME: usize = 255;
+
+/// A store of checkpoints by name.
+///
+/// Each is saved or removed as a whole: a reader, also one after a crash, sees what was there before or after.
+#[async_trait]
+pub trait Checkpoints: Send + Sync {
+    /// All checkpoints. One that cannot be read does not keep the others from being loaded.
+    async fn load_all(&self) -> Result<Loaded, CheckpointError>;
+    /// Saves a checkpoint in place of the one of that name. It is on disk when this returns.
+    async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError>;
+    /// Removes a checkpoint. It is gone from disk when this returns. Succeeds when there is none.
+    async fn remove(&self, name: &str) -> Result<(), CheckpointError>;
+}
+
+/// What was found in a store.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Content by name.
+    pub checkpoints: BTreeMap<String, Vec<u8>>,
+    /// What could not be read.
+    pub unreadable: Vec<ReadError>,
+}
+
+/// Why a checkpoint was not saved, removed or loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The name cannot be one of a file.
+    #[error("{name:?} cannot name a checkpoint")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// It is larger than one may be.
+    #[error("the checkpoint {name} would be {size} bytes large, and no more than {limit} are allowed")]
+    TooLarge {
+        /// The name.
+        name: String,
+        /// Its size.
+        size: usize,
+        /// The most that is allowed.
+        limit: usize,
+    },
+    /// The directory could not be made or listed.
+    #[error("cannot use the directory of checkpoints {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// It could not be removed.
+    #[error("cannot remove {}", path.display())]
+    Remove {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread that did the work died.
+    #[error("the work on checkpoints was abandoned")]
+    Abandoned,
+}
+
+/// Checkpoints as the files of a directory, which nobody else writes to.
+#[derive(Debug, Clone)]
+pub struct DirectoryCheckpoints(Arc<Store>);
+
+#[derive(Debug)]
+struct Store {
+    directory: PathBuf,
+    limit: usize,
+}
+
+impl DirectoryCheckpoints {
+    /// The checkpoints in a directory, which is made if need be, each at most `limit` bytes large. What a crash left
+    /// half-written is deleted.
+    pub fn open(directory: &Path, limit: usize) -> Result<DirectoryCheckpoints, CheckpointError> {
+        let store = Store { directory: directory.to_owned(), limit };
+        std::fs::create_dir_all(directory).map_err(|source| store.unusable(source))?;
+        for name in store.names()?.iter().filter(|name| name.starts_with(TEMPORARY_PREFIX)) {
+            let path = directory.join(name);
+            std::fs::remove_file(&path).map_err(|source| CheckpointError::Remove { path, source })?;
+        }
+        Ok(DirectoryCheckpoints(Arc::new(store)))
+    }
+
+    /// Does something with files in another thread: a disk can take its time.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<T, CheckpointError> {
+        let store = Arc::clone(&self.0);
+        tokio::task::spawn_blocking(move || work(&store)).await.unwrap_or(Err(CheckpointError::Abandoned))
+    }
+}
+
+#[async_trait]
+impl Checkpoints for DirectoryCheckpoints {
+    async fn load_all(&self) -> Result<Loaded, CheckpointError> {
+        self.blocking(Store::load_all).await
+    }
+
+    async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+        checked(name, bytes.len(), self.0.limit)?;
+        let (path, bytes) = (self.0.directory.join(name), bytes.to_owned());
+        self.blocking(move |_| Ok(files::write_atomically(&path, &bytes, 0o600)?)).await
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
+        checked(name, 0, self.0.limit)?;
+        let path = self.0.directory.join(name);
+        self.blocking(move |store| {
+            let removed = match std::fs::remove_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                removed => removed.and_then(|()| files::sync_directory(&store.directory)),
+            };
+            removed.map_err(|source| CheckpointError::Remove { path, source })
+        })
+        .await
+    }
+}
+
+impl Store {
+    fn load_all(&self) -> Result<Loaded, CheckpointError> {
+        let mut loaded = Loaded::default();
+        for name in self.names()? {
+            if name.starts_with('.') {
+                continue;
+            }
+            match files::read_bounded(&self.directory.join(&name), self.limit) {
+                Ok(bytes) => {
+                    loaded.checkpoints.insert(name, bytes);
+                }
+                Err(error) if error.is_not_found() => {}
+                Err(error) => loaded.unreadable.push(error),
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn names(&self) -> Result<Vec<String>, CheckpointError> {
+        let entries = std::fs::read_dir(&self.directory).map_err(|source| self.unusable(source))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| self.unusable(source))?;
+            // We gave no other names.
+            names.extend(entry.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn unusable(&self, source: io::Error) -> CheckpointError {
+        CheckpointError::Directory { path: self.directory.clone(), source }
+    }
+}
+
+/// Whether a name and a size will do.
+fn checked(name: &str, size: usize, limit: usize) -> Result<(), CheckpointError> {
+    let fits = !name.is_empty()
+        && name.len() <= LONGEST_NAME
+        && !name.starts_with('.')
+        && !name.contains(['/', '\0']);
+    match fits {
+        false => Err(CheckpointError::Name { name: name.into() }),
+        true if size > limit => Err(CheckpointError::TooLarge { name: name.into(), size, limit }),
+        true => Ok(()),
+    }
+}
+
+/// A kind of call of [`Checkpoints`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is the call of the same name")]
+pub enum Operation {
+    LoadAll,
+    Save,
+    Remove,
+}
+
+/// Checkpoints in memory, for tests of those who use them. They fail when told to, fill up, and outlive a crash. Clones
+/// are the same disk, so that an agent that starts again finds what the one before it saved.
+#[derive(Debug, Clone)]
+pub struct SimulatedCheckpoints(Simulated<Disk, Operation>);
+
+#[derive(Debug)]
+struct Disk {
+    checkpoints: BTreeMap<String, Vec<u8>>,
+    capacity: usize,
+}
+
+impl SimulatedCheckpoints {
+    /// An empty disk that never gets full.
+    pub fn new() -> SimulatedCheckpoints {
+        SimulatedCheckpoints(Simulated::new(Disk { checkpoints: BTreeMap::new(), capacity: usize::MAX }))
+    }
+
+    /// Says how many bytes the disk holds. What is more already stays, and no save succeeds that would not fit.
+    pub fn set_capacity(&self, bytes: usize) {
+        self.0.state(|disk| disk.capacity = bytes);
+    }
+
+    /// Lets the nth call from now go wrong, counted from 1; of one kind, or of all.
+    pub fn plan(&self, operation: Option<Operation>, nth: usize, fault: Fault) {
+        self.0.plan(operation, nth, fault);
+    }
+
+    /// Completes when a planned crash happens.
+    pub async fn crashed(&self) {
+        self.0.crashed().await;
+    }
+
+    /// Lets calls return again after a crash.
+    pub fn restart(&self) {
+        self.0.restart();
+    }
+
+    /// The calls so far, in order.
+    pub fn calls(&self) -> Vec<Operation> {
+        self.0.calls()
+    }
+
+    /// What is on the disk.
+    pub fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        self.0.state(|disk| disk.checkpoints.clone())
+    }
+}
+
+impl Default for SimulatedCheckpoints {
+    fn default() -> Self {
+        SimulatedCheckpoints::new()
+    }
+}
+
+#[async_trait]
+impl Checkpoints for SimulatedCheckpoints {
+    async fn load_all(&self) -> Result<Loaded, CheckpointError> {
+        let failed = |source| CheckpointError::Directory { path: "/checkpoints".into(), source };
+        let effect =
+            |disk: &mut Disk| Ok(Loaded { checkpoints: disk.checkpoints.clone(), unreadable: Vec::new() });
+        self.0.call(Operation::LoadAll, failed, effect).await
+    }
+
+    async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+        checked(name, bytes.len(), usize::MAX)?;
+        let failed = |source: io::Error| {
+            CheckpointError::Write(WriteError { path: Path::new("/checkpoints").join(name), source })
+        };
+        let effect = |disk: &mut Disk| {
+            // As on a real disk, old and new are there together for a moment.
+            let used: usize = disk.checkpoints.values().map(Vec::len).sum();
+            if used.saturating_add(bytes.len()) > disk.capacity {
+                return Err(failed(io::ErrorKind::StorageFull.into()));
+            }
+            disk.checkpoints.insert(name.into(), bytes.into());
+            Ok(())
+        };
+        self.0.call(Operation::Save, failed, effect).await
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
+        checked(name, 0, usize::MAX)?;
+        let failed = |source| CheckpointError::Remove { path: Path::new("/checkpoints").join(name), source };
+        let effect = |disk: &mut Disk| {
+            disk.checkpoints.remove(name);
+            Ok(())
+        };
+        self.0.call(Operation::Remove, failed, effect).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What every store does.
+    async fn check(store: impl Checkpoints) {
+        store.save("a", b"1").await.unwrap();
+        store.save("b", b"").await.unwrap();
+        store.save("a", b"22").await.unwrap();
+        let loaded = store.load_all().await.unwrap();
+        let expected = [("a".to_owned(), b"22".to_vec()), ("b".to_owned(), Vec::new())];
+        assert_eq!(loaded.checkpoints, BTreeMap::from(expected));
+        assert!(loaded.unreadable.is_empty());
+        store.remove("a").await.unwrap();
+        store.remove("a").await.unwrap();
+        assert_eq!(store.load_all().await.unwrap().checkpoints.len(), 1);
+        for name in ["", ".", "..", ".hidden", "a/b", "a\0", &"a".repeat(256)] {
+            assert!(matches!(store.save(name, b"").await, Err(CheckpointError::Name { .. })), "{name:?}");
+            assert!(matches!(store.remove(name).await, Err(CheckpointError::Name { .. })), "{name:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_and_a_simulated_disk_keep_checkpoints_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        check(DirectoryCheckpoints::open(&directory.path().join("new/one"), 100).unwrap()).await;
+        check(SimulatedCheckpoints::new()).await;
+    }
+
+    #[tokio::test]
+    async fn what_a_crash_left_half_written_is_not_loaded_and_deleted_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(".tmp-1-0"), "half").unwrap();
+        std::fs::write(directory.path().join("whole"), "x").unwrap();
+        let store = DirectoryCheckpoints::open(directory.path(), 100).unwrap();
+        assert_eq!(store.load_all().await.unwrap().checkpoints.into_keys().collect::<Vec<_>>(), ["whole"]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_read_does_not_hide_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DirectoryCheckpoints::open(directory.path(), 3).unwrap();
+        store.save("good", b"123").await.unwrap();
+        std::fs::write(directory.path().join("large"), "1234").unwrap();
+        std::fs::create_dir(directory.path().join("odd")).unwrap();
+        let loaded = store.load_all().await.unwrap();
+        assert_eq!(loaded.checkpoints.into_keys().collect::<Vec<_>>(), ["good"]);
+        assert_eq!(loaded.unreadable.len(), 2);
+        let error = store.save("large", b"1234").await.unwrap_err();
+        let expected = "the checkpoint large would be 4 bytes large, and no more than 3 are allowed";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_keeps_what_it_has() {
+        let store = SimulatedCheckpoints::new();
+        store.save("a", b"12").await.unwrap();
+        store.set_capacity(3);
+        let error = store.save("a", b"34").await.unwrap_err();
+        let CheckpointError::Write(WriteError { source, .. }) = error else { panic!("{error}") };
+        assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(store.content()["a"], b"12");
+        store.remove("a").await.unwrap();
+        store.save("a", b"34").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_crash_leaves_the_old_checkpoint_or_the_new_one() {
+        for (fault, expected) in [(Fault::CrashBeforeEffect, b"old"), (Fault::CrashAfterEffect, b"new")] {
+            let store = SimulatedCheckpoints::new();
+            store.save("a", b"old").await.unwrap();
+            store.plan(Some(Operation::Save), 1, fault);
+            tokio::select! {
+                biased;
+                _ = store.save("a", b"new") => panic!("returned"),
+                () = store.crashed() => {}
+            }
+            store.restart();
+            assert_eq!(store.load_all().await.unwrap().checkpoints["a"], expected);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What the machine is and has.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+/// What the machine is and has. Nothing here changes while it runs, but for what is plugged in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// The processors that are online.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Swap space in bytes.
+    pub swap: u64,
+    /// How many huge pages there are of each size in bytes.
+    pub huge_pages: BTreeMap<u64, u64>,
+    /// How many processes and threads there can be at most, if the kernel tells.
+    pub processes: Option<u64>,
+    /// The ID that the machine got when it was installed, or nothing.
+    pub machine_id: String,
+    /// The ID that the machine got when it was built, or nothing.
+    pub system_uuid: String,
+    /// An ID that is new with each boot, or nothing.
+    pub boot_id: String,
+    /// When it was booted, if the kernel tells.
+    pub boot_time: Option<Timestamp>,
+    /// The version of the kernel.
+    pub kernel_version: String,
+    /// What the operating system calls itself.
+    pub os_image: String,
+    /// The architecture, as Go names it.
+    pub architecture: &'static str,
+}
+
+/// Why the machine's facts could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file does not say what it should.
+    #[error("{} does not say {what}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+}
+
+impl Machine {
+    /// Reads them from the files below a root, which is `/` but for tests. Only processors and memory must be there.
+    pub fn read(root: &Path) -> Result<Machine, MachineError> {
+        let memory_info = MemoryInfo::read(root)?;
+        Ok(Machine {
+            cpus: online_cpus(root)?,
+            memory: memory_info.memory,
+            swap: memory_info.swap,
+            huge_pages: huge_pages(root)?,
+            processes: most_processes(root),
+            machine_id: first(root, &["etc/machine-id", "var/lib/dbus/machine-id"]),
+            system_uuid: first(
+                root,
+                &[
+                    "sys/class/dmi/id/product_uuid",
+                    "proc/device-tree/system-id",
+                    "proc/device-tree/vm,uuid",
+                    "etc/machine-id",
+                ],
+            ),
+            boot_id: first(root, &["proc/sys/kernel/random/boot_id"]),
+            boot_time: boot_time(root),
+            kernel_version: kernel_version(root),
+            os_image: os_image(root),
+            architecture: architecture(std::env::consts::ARCH),
+        })
+    }
+}
+
+/// How many processes and threads run now, from the files below a root.
+pub fn running_processes(root: &Path) -> Result<u64, MachineError> {
+    let path = root.join("proc/loadavg");
+    let text = read(&path)?;
+    // `0.02 0.11 0.09 1/311 12345`
+    let count = text.split(' ').nth(3).and_then(|field| field.split_once('/')?.1.parse().ok());
+    count.ok_or(MachineError::Missing { path, what: "how many processes there are" })
+}
+
+/// The room on a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Storage {
+    /// How many bytes it holds.
+    pub capacity: u64,
+    /// How many are free for others than root.
+    pub available: u64,
+    /// How many files it holds.
+    pub inodes: u64,
+    /// How many more files can be made.
+    pub inodes_free: u64,
+}
+
+impl Storage {
+    /// The room on the file system that a path is on.
+    pub fn of(path: &Path) -> io::Result<Storage> {
+        let status = rustix::fs::statvfs(path)?;
+        Ok(Storage {
+            capacity: status.f_blocks.saturating_mul(status.f_frsize),
+            available: status.f_bavail.saturating_mul(status.f_frsize),
+            inodes: status.f_files,
+            inodes_free: status.f_ffree,
+        })
+    }
+}
+
+/// What `/proc/meminfo` says.
+struct MemoryInfo {
+    memory: u64,
+    swap: u64,
+}
+
+impl MemoryInfo {
+    fn read(root: &Path) -> Result<MemoryInfo, MachineError> {
+        let path = root.join("proc/meminfo");
+        let text = read(&path)?;
+        // `MemTotal:       32768000 kB`
+        let bytes = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        };
+        let memory = bytes("MemTotal").ok_or(MachineError::Missing { path, what: "MemTotal" })?;
+        Ok(MemoryInfo { memory, swap: bytes("SwapTotal").unwrap_or(0) })
+    }
+}
+
+fn online_cpus(root: &Path) -> Result<u32, MachineError> {
+    const WHAT: &str = "which processors are online";
+    let path = root.join("sys/devices/system/cpu/online");
+    match read(&path) {
+        Ok(list) => count_of_list(list.trim()).ok_or(MachineError::Missing { path, what: WHAT }),
+        Err(_) => {
+            let path = root.join("proc/cpuinfo");
+            let count = read(&path)?.lines().filter(|line| line.starts_with("processor")).count();
+            match u32::try_from(count) {
+                Ok(0) | Err(_) => Err(MachineError::Missing { path, what: WHAT }),
+                Ok(count) => Ok(count),
+            }
+        }
+    }
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn count_of_list(list: &str) -> Option<u32> {
+    list.split(',').try_fold(0_u32, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// A kernel without huge pages has no such directory.
+fn huge_pages(root: &Path) -> Result<BTreeMap<u64, u64>, MachineError> {
+    let directory = root.join("sys/kernel/mm/hugepages");
+    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(BTreeMap::new()) };
+    let mut pages = BTreeMap::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let size = name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB"));
+        let Some(size) = size.and_then(|size| size.parse::<u64>().ok()?.checked_mul(1024)) else { continue };
+        let path = entry.path().join("nr_hugepages");
+        let count = read(&path)?.trim().parse().ok();
+        pages.insert(size, count.ok_or(MachineError::Missing { path, what: "how many pages there are" })?);
+    }
+    Ok(pages)
+}
+
+/// The lower of the two limits that the kernel has.
+fn most_processes(root: &Path) -> Option<u64> {
+    let limit = |file: &str| read(&root.join("proc/sys/kernel").join(file)).ok()?.trim().parse::<u64>().ok();
+    [limit("pid_max"), limit("threads-max")].into_iter().flatten().min()
+}
+
+fn boot_time(root: &Path) -> Option<Timestamp> {
+    let text = read(&root.join("proc/stat")).ok()?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Timestamp::from_second(seconds.trim().parse().ok()?).ok()
+}
+
+fn kernel_version(root: &Path) -> String {
+    match first(root, &["proc/sys/kernel/osrelease"]) {
+        version if version.is_empty() => "Unknown".into(),
+        version => version,
+    }
+}
+
+fn os_image(root: &Path) -> String {
+    let text = read(&root.join("etc/os-release")).or_else(|_| read(&root.join("usr/lib/os-release")));
+    let Ok(text) = text else { return "Unknown".into() };
+    match text.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME=")) {
+        Some(name) => name.trim_matches(['"', '\'']).into(),
+        None => "Linux".into(),
+    }
+}
+
+/// An architecture as Go names it.
+fn architecture(rust: &'static str) -> &'static str {
+    match rust {
+        "x86_64" => "amd64",
+        "x86" => "386",
+        "aarch64" => "arm64",
+        "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+        "powerpc64" => "ppc64",
+        "loongarch64" => "loong64",
+        same => same,
+    }
+}
+
+/// What the first of these files says that can be read and says something.
+fn first(root: &Path, files: &[&str]) -> String {
+    let texts = files.iter().filter_map(|file| read(&root.join(file)).ok());
+    // Texts from a device tree end in a zero byte.
+    let mut texts = texts.map(|text| text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned());
+    texts.find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+fn read(path: &Path) -> Result<String, MachineError> {
+    std::fs::read_to_string(path).map_err(|source| MachineError::Read { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const LEAST: [(&str, &str); 2] =
+        [("proc/meminfo", "MemTotal:  1024 kB\nMemFree: 1 kB\n"), ("sys/devices/system/cpu/online", "0\n")];
+
+    #[test]
+    fn everything_is_read_from_its_file() {
+        let root = tree(&[
+            ("proc/meminfo", "MemTotal:       16384000 kB\nMemFree:  1 kB\nSwapTotal:  2048 kB\n"),
+            ("sys/devices/system/cpu/online", "0-3,8,10-11\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "7\n"),
+            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n"),
+            ("proc/sys/kernel/pid_max", "4194304\n"),
+            ("proc/sys/kernel/threads-max", "127000\n"),
+            ("etc/machine-id", "0123456789abcdef\n"),
+            ("sys/class/dmi/id/product_uuid", "1B4E28BA-2FA1-11D2-883F-0016D3CCA427\n"),
+            ("proc/sys/kernel/random/boot_id", "b6bd0a4e-2d2c-4f2b-9d0f-000000000001\n"),
+            ("proc/stat", "cpu  1 2 3\nbtime 1700000000\nprocesses 5\n"),
+            ("proc/sys/kernel/osrelease", "6.1.0-9-amd64\n"),
+            ("etc/os-release", "NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
+            ("proc/loadavg", "1.36 3.49 4.53 2/3518 3715089\n"),
+        ]);
+        let expected = Machine {
+            cpus: 7,
+            memory: 16_384_000 * 1024,
+            swap: 2048 * 1024,
+            huge_pages: BTreeMap::from([(2 << 20, 7), (1 << 30, 0)]),
+            processes: Some(127_000),
+            machine_id: "0123456789abcdef".into(),
+            system_uuid: "1B4E28BA-2FA1-11D2-883F-0016D3CCA427".into(),
+            boot_id: "b6bd0a4e-2d2c-4f2b-9d0f-000000000001".into(),
+            boot_time: Some("2023-11-14T22:13:20Z".parse().unwrap()),
+            kernel_version: "6.1.0-9-amd64".into(),
+            os_image: "Debian GNU/Linux 12 (bookworm)".into(),
+            architecture: architecture(std::env::consts::ARCH),
+        };
+        assert_eq!(Machine::read(root.path()).unwrap(), expected);
+        assert_eq!(running_processes(root.path()).unwrap(), 3518);
+    }
+
+    #[test]
+    fn a_machine_that_tells_little_is_read_all_the_same() {
+        let machine = Machine::read(tree(&LEAST).path()).unwrap();
+        assert_eq!((machine.cpus, machine.memory, machine.swap), (1, 1024 * 1024, 0));
+        assert_eq!((machine.processes, machine.boot_time), (None, None));
+        assert_eq!((&*machine.machine_id, &*machine.system_uuid, &*machine.boot_id), ("", "", ""));
+        assert_eq!((&*machine.kernel_version, &*machine.os_image), ("Unknown", "Unknown"));
+        assert!(machine.huge_pages.is_empty());
+    }
+
+    #[test]
+    fn ids_come_from_the_first_place_that_has_one() {
+        for (files, machine_id, system_uuid) in [
+            (&[("etc/machine-id", "\n"), ("var/lib/dbus/machine-id", "b\n")][..], "b", ""),
+            (&[("proc/device-tree/system-id", "IBM,01\0")], "", "IBM,01"),
+            (&[("proc/device-tree/vm,uuid", "u\0"), ("etc/machine-id", "a")], "a", "u"),
+            (&[("etc/machine-id", "a\n")], "a", "a"),
+        ] {
+            let machine = Machine::read(tree(&[&LEAST[..], files].concat()).path()).unwrap();
+            assert_eq!((&*machine.machine_id, &*machine.system_uuid), (machine_id, system_uuid), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_system_is_found_in_both_places_and_has_a_default() {
+        for (file, text, expected) in [
+            ("usr/lib/os-release", "PRETTY_NAME='Clear Linux OS'\n", "Clear Linux OS"),
+            ("etc/os-release", "PRETTY_NAME=Plain\n", "Plain"),
+            ("etc/os-release", "NAME=Nameless\n", "Linux"),
+        ] {
+            let machine = Machine::read(tree(&[&LEAST[..], &[(file, text)]].concat()).path()).unwrap();
+            assert_eq!(machine.os_image, expected);
+        }
+    }
+
+    #[test]
+    fn without_a_list_of_processors_they_are_counted() {
+        let root = tree(&[LEAST[0], ("proc/cpuinfo", "processor\t: 0\nmodel name: x\n\nprocessor\t: 1\n")]);
+        assert_eq!(Machine::read(root.path()).unwrap().cpus, 2);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_file() {
+        let root = tree(&[("proc/meminfo", "MemFree: 1 kB\n"), LEAST[1]]);
+        let expected = format!("{} does not say MemTotal", root.path().join("proc/meminfo").display());
+        assert_eq!(Machine::read(root.path()).unwrap_err().to_string(), expected);
+        let root = tree(&[LEAST[0], ("sys/devices/system/cpu/online", "3-0\n")]);
+        assert!(Machine::read(root.path()).unwrap_err().to_string().ends_with("which processors are online"));
+        assert!(Machine::read(Path::new("/no/such")).is_err());
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let machine = Machine::read(Path::new("/")).unwrap();
+        assert!(machine.cpus > 0 && machine.memory > 1 << 20);
+        assert!(machine.boot_time.is_some());
+        assert!(running_processes(Path::new("/")).unwrap() > 0);
+        let storage = Storage::of(Path::new("/")).unwrap();
+        assert!(storage.available <= storage.capacity && storage.capacity > 0);
+    }
+
+    #[test]
+    fn architectures_have_the_names_that_go_gives_them() {
+        for (rust, go) in
+            [("x86_64", "amd64"), ("aarch64", "arm64"), ("s390x", "s390x"), ("riscv64", "riscv64")]
+        {
+            assert_eq!(architecture(rust), go);
+        }
+    }
+}
