@@ -1,6 +1,42 @@
 //! The running node.
 //!
-//! What is here so far: [`runtime_socket`], which waits for the container runtime. The sources of pods, their
-//! workers, and what observes the runtime join it here.
+//! ```text
+//!   sources ──Change──► Pods ──Input──► Mailbox ──► Worker, one task per pod
+//!                        ▲                            │ looks, decides by core, acts
+//!   runtime ──► Observer ┘ Event                      ├──► runtime, cgroups, files, images
+//!                                                     ├──► Views, Notebook (checkpoints)
+//!                                                     └──► Recorder, Stories
+//! ```
+//!
+//! [`agent`] puts them together. The tasks, and what feeds them:
+//!
+//! - each of the [`sources`] gives what it wants; their merge gives [`sources::Changes`];
+//! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
+//! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
+//! - [`images`] are pulled by a task each, however many pods wait for one;
+//! - [`notebook`] writes what workers want to survive the agent;
+//! - [`readiness`] asks the runtime how it is.
+//!
+//! What belongs to several pods has one owner each: [`admission`], [`images`]. What others may read of it: [`views`]
+//! (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
-pub mod runtime_socket;
+pub mod admission;
+pub mod agent;
+pub mod description;
+pub mod images;
+mod log_tail;
+pub mod mailbox;
+pub mod node;
+pub mod notebook;
+pub mod observe;
+mod orphan;
+pub mod pod_files;
+pub mod pods;
+pub mod readiness;
+pub mod recorder;
+pub mod sources;
+pub mod story;
+pub mod views;
+mod worker;
+
+pub use worker::Recollection;

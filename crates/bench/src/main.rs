@@ -1,13 +1,17 @@
 //! Measures the promises of `SPECIFICATION.md`, writes the figures there, and fails when one is missed.
 //!
 //! - [`promises`]: what is promised, and what measures it.
+//! - [`exits`]: how soon the end of a container is told.
 //! - [`idle`]: what the agent costs when nothing happens.
 //! - [`pods`]: what a decoded pod costs.
+//! - [`relists`]: what the diff of a relist takes.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
+mod exits;
 mod idle;
 mod pods;
 mod promises;
+mod relists;
 mod specification;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_config::{FLAGS, Flag, GivenFlag};
 
 use crate::exit;
+use crate::sim_runtime_command::{self, SimRuntime};
 use crate::version;
 
 /// What the caller wants.
@@ -24,6 +25,8 @@ pub(crate) enum Wanted {
     },
     /// A change of a running agent's log.
     Log(LogChange),
+    /// A simulated runtime.
+    SimRuntime(SimRuntime),
     /// A text to print.
     Text(String),
     /// Nothing that makes sense: this is why.
@@ -128,7 +131,7 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "config" | "log" | "version" => {
+        "config" | "log" | "sim-runtime" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -147,6 +150,10 @@ fn wanted(matches: &ArgMatches) -> Wanted {
             Wanted::Config { flags: given(matches), strict: matches.get_flag("strict") }
         }
         Some(("log", matches)) => Wanted::Log(log_change(matches)),
+        Some(("sim-runtime", matches)) => match sim_runtime_command::read(matches) {
+            Ok(wanted) => Wanted::SimRuntime(wanted),
+            Err(reason) => Wanted::Refused(format!("{reason} (see --help)")),
+        },
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -183,6 +190,7 @@ fn command(name: &'static str) -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
+        .subcommand(sim_runtime_command::subcommand())
         .subcommand(Command::new("version").about("Print the version"))
         .subcommand_help_heading("Commands")
         .max_term_width(120)
@@ -252,6 +260,7 @@ mod tests {
                 words(if strict { "strict config" } else { "config" }, &flags)
             }
             Wanted::Log(change) => format!("log {} {:?}", change.root_dir.display(), change.settings),
+            Wanted::SimRuntime(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

@@ -6,9 +6,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use crablet_agent::runtime_socket;
+use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::description::{Description, Found, node_addresses, node_name};
+use crablet_agent::pod_files::{OnDisk, Places};
+use crablet_agent::sources::{self, Sources, StaticPods};
+use crablet_cri::client::Settings as ClientSettings;
+use crablet_cri::{Client, Runtime as _};
+use crablet_host::checkpoint::DirectoryCheckpoints;
+use crablet_host::clock::Clock;
+use crablet_host::machine::{Machine as Facts, Storage};
 use crablet_config::{Effective, Gate, KubeletConfiguration, LogFormat};
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, swap};
@@ -141,7 +151,9 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
         hold_lock_file(&effective.flags, &stop, &tasks).await?;
         let health = health(&logging);
         start_servers(&effective, &logging, &health, &stop, &tasks).await?;
-        await_runtime(&effective.configuration).await;
+        let client = client(&effective.configuration)?;
+        let version = await_runtime(&client, &effective.configuration).await;
+        let (_agent, _sources) = start_agent(&effective, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         if effective.gates.enabled(Gate::SystemdWatchdog) {
@@ -282,15 +294,97 @@ fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
     Ok(registry)
 }
 
-async fn await_runtime(configuration: &KubeletConfiguration) {
-    let socket = runtime_socket::path(&configuration.container_runtime_endpoint);
-    let waiting = |reason: &runtime_socket::Reason| {
-        service_manager::waiting(&format!(
-            "waiting for the container runtime at {}: {reason}",
-            socket.display()
-        ));
+fn client(configuration: &KubeletConfiguration) -> anyhow::Result<Client> {
+    let settings =
+        ClientSettings { timeout: configuration.runtime_request_timeout.to_std(), ..ClientSettings::default() };
+    let images = Some(&*configuration.image_service_endpoint).filter(|endpoint| !endpoint.is_empty());
+    Ok(Client::new(&configuration.container_runtime_endpoint, images, settings)?)
+}
+
+/// The longest pause between two tries: how late a runtime that came up is noticed, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often a wait that goes on is mentioned in the log.
+const MENTION_EVERY: Duration = Duration::from_secs(30);
+
+/// Waits until the runtime says who it is.
+async fn await_runtime(client: &Client, configuration: &KubeletConfiguration) -> crablet_cri_api::Version {
+    let endpoint = &configuration.container_runtime_endpoint;
+    let mut pause = Duration::from_millis(50);
+    let mut mentioned: Option<(String, tokio::time::Instant)> = None;
+    loop {
+        let reason = match client.version().await {
+            Ok(version) => {
+                info!(%endpoint, runtime = version.name, version = version.version, "Container runtime is there");
+                return version;
+            }
+            Err(error) => error.to_string(),
+        };
+        let is_news = mentioned.as_ref().is_none_or(|(last, when)| *last != reason || when.elapsed() >= MENTION_EVERY);
+        if is_news {
+            warn!(%endpoint, reason, "Waiting for the container runtime");
+            service_manager::waiting(&format!("waiting for the container runtime at {endpoint}: {reason}"));
+            mentioned = Some((reason, tokio::time::Instant::now()));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The largest checkpoint of a pod, or manifest of one that was given to the agent.
+const LARGEST_CHECKPOINT: usize = 4 << 20;
+
+async fn start_agent(
+    effective: &Effective,
+    client: Client,
+    runtime: &crablet_cri_api::Version,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> anyhow::Result<(Agent, ())> {
+    let (configuration, flags) = (&effective.configuration, &effective.flags);
+    let root = Path::new(&*flags.root_dir);
+    let machine = Facts::read(Path::new("/")).context("cannot tell what the machine is")?;
+    let host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = node_name(&flags.hostname_override, &host_name);
+    let resolver = std::fs::read_to_string(&*configuration.resolv_conf).ok();
+    let found = Found {
+        machine: &machine,
+        storage: Storage::of(root).ok(),
+        cgroups: cgroup::version(Path::new(cgroup::MOUNT_POINT))?,
+        runtime,
+        host_name: &host_name,
+        addresses: node_addresses(&flags.node_ip, &name).await,
+        resolver: resolver.as_deref(),
     };
-    runtime_socket::wait(&socket, waiting).await;
+    let description = Description::new(effective, &found);
+    let clock = Clock::system();
+    let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
+        .context("cannot tell how cgroups are mounted")?;
+    let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup::Driver::Cgroupfs);
+    let parts = Parts {
+        runtime: Arc::new(client),
+        clock: clock.clone(),
+        cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
+        files: Arc::new(OnDisk::new(Places {
+            root: root.to_owned(),
+            logs: PathBuf::from(&*configuration.pod_logs_dir),
+            links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
+        })),
+        checkpoints: Arc::new(DirectoryCheckpoints::open(&root.join("crablet/pods"), LARGEST_CHECKPOINT)?),
+    };
+    let pushed = DirectoryCheckpoints::open(&root.join("crablet/pushed"), LARGEST_CHECKPOINT)?;
+    let Sources { changes, ready: _, problems, owners, push, api: _, tasks: source_tasks } = sources::start(
+        configuration,
+        sources::Settings {
+            pods: StaticPods::new(&description.name),
+            pushed: Some(Arc::new(pushed)),
+            has_api: false,
+            clock,
+        },
+    )
+    .await?;
+    let agent = Agent::start(parts, description, changes, stop, tasks).await?;
+    std::mem::forget((problems, owners, push, source_tasks));
+    Ok((agent, ()))
 }
 
 #[cfg(test)]

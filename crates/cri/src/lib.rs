@@ -5,7 +5,10 @@
 
 pub mod client;
 mod error;
+pub mod lenient_authority;
+pub mod observer;
 mod runtime;
+pub mod sim;
 
 pub use client::Client;
 pub use error::{Error, Result};

@@ -48,7 +48,8 @@ pub trait Runtime: Send + Sync {
     ) -> Result<String>;
     /// Starts a container that was made and never started.
     async fn start_container(&self, id: &str) -> Result<()>;
-    /// Asks a container to stop, and kills it when `grace` is over. Stopping one that has ended succeeds.
+    /// Asks a container to stop, and kills it when `grace` is over. Stopping one that has ended, or is gone,
+    /// succeeds.
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
     /// Removes a container, killing it if need be. Removing one that is gone succeeds.
     async fn remove_container(&self, id: &str) -> Result<()>;

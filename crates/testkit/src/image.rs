@@ -20,6 +20,9 @@ use crate::run::BASE;
 pub(crate) const PAUSE: &str = "crablet.test/pause:1";
 const BUSYBOX: &str = "crablet.test/busybox:1";
 
+/// The type of an image's manifest.
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
 const PAUSE_SOURCE: &str = include_str!("pause.c");
 
 /// An image with one layer, described by a test.
@@ -147,18 +150,17 @@ impl Image {
         self
     }
 
+    /// What a registry would serve of it: the digest of its manifest, and everything by digest, the manifest too.
+    pub fn blobs(&self) -> Result<(String, BTreeMap<String, Vec<u8>>)> {
+        let (manifest, configuration, layer) = self.parts()?;
+        let by_digest = [&manifest, &configuration, &layer].map(|blob| (digest(blob), blob.clone()));
+        Ok((digest(&manifest), BTreeMap::from(by_digest)))
+    }
+
     /// The image as a tar file in OCI's image layout, for `ctr image import` and its like.
     pub fn archive(&self) -> Result<Vec<u8>> {
-        let layer = self.layer()?;
-        let configuration = self.configuration(&layer).to_string().into_bytes();
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor("application/vnd.oci.image.config.v1+json", &configuration),
-            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-        });
-        let manifest = manifest.to_string().into_bytes();
-        let mut listed = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+        let (manifest, configuration, layer) = self.parts()?;
+        let mut listed = descriptor(MANIFEST, &manifest);
         listed["annotations"] = json!({ "io.containerd.image.name": self.reference });
         let index = json!({ "schemaVersion": 2, "manifests": [listed] }).to_string();
 
@@ -174,6 +176,19 @@ impl Image {
             )?;
         }
         archive.into_inner().context("cannot write an image archive")
+    }
+
+    /// The manifest, the configuration and the layer.
+    fn parts(&self) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>)> {
+        let layer = self.layer()?;
+        let configuration = self.configuration(&layer).to_string().into_bytes();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": descriptor("application/vnd.oci.image.config.v1+json", &configuration),
+            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
+        });
+        Ok((manifest.to_string().into_bytes(), configuration, layer))
     }
 
     fn entry(mut self, path: impl AsRef<Path>, entry: Entry) -> Image {

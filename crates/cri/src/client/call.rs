@@ -64,6 +64,10 @@ impl Transport {
         }
         match status.code() {
             Code::Unimplemented => Error::Unsupported { method, endpoint },
+            // Within the process there is no connection to lose: services that are away say so themselves.
+            Code::Unavailable if self.path.is_none() => {
+                Error::Unreachable { method, endpoint, reason: status.message().to_owned() }
+            }
             Code::OutOfRange if status.message().starts_with(TOO_LARGE) => Error::TooLarge {
                 method,
                 endpoint,

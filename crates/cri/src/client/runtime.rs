@@ -130,8 +130,7 @@ impl Runtime for Client {
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         let mut service = self.runtime_service();
-        self.ask("StopPodSandbox", service.stop_pod_sandbox(request)).await?;
-        Ok(())
+        gone_is_stopped(self.ask("StopPodSandbox", service.stop_pod_sandbox(request)).await)
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
@@ -199,8 +198,7 @@ impl Runtime for Client {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
         let within = Some(self.settings.timeout.saturating_add(grace));
         let mut service = self.runtime_service();
-        self.ask_within("StopContainer", within, service.stop_container(request)).await?;
-        Ok(())
+        gone_is_stopped(self.ask_within("StopContainer", within, service.stop_container(request)).await)
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
@@ -420,6 +418,14 @@ fn present<T>(
     field: &'static str,
 ) -> Result<T> {
     value.ok_or(Error::Malformed { method, source: Malformed { message, field } })
+}
+
+/// What is not there has stopped. CRI says so too; containerd came to it with 1.7.
+fn gone_is_stopped<T>(answer: Result<T>) -> Result<()> {
+    match answer {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// CRI counts in seconds. What is shorter than one is rounded up, because 0 has a meaning of its own.

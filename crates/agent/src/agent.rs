@@ -1,0 +1,157 @@
+//! The agent, put together: who does what on the node, and who tells whom.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crablet_cri::Runtime;
+use crablet_cri::observer::{Observer, Status};
+use crablet_host::cgroup::{Cgroups, HugePages, LevelLimits, Limits};
+use crablet_host::checkpoint::Checkpoints;
+use crablet_host::clock::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::admission::Admission;
+use crate::description::Description;
+use crate::images::Images;
+use crate::node::Node;
+use crate::notebook::Notebook;
+use crate::pod_files::PodFiles;
+use crate::pods::Pods;
+use crate::readiness::Readiness;
+use crate::recorder::Recorder;
+use crate::sources::Changes;
+use crate::story::Stories;
+use crate::views::Views;
+use crate::worker::Recollection;
+
+/// What an agent works on. A simulated run gives simulated ones.
+pub struct Parts {
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// The time.
+    pub clock: Clock,
+    /// The cgroups of pods.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// The directories and files of pods.
+    pub files: Arc<dyn PodFiles>,
+    /// Where the state of pods is written down.
+    pub checkpoints: Arc<dyn Checkpoints>,
+}
+
+/// An agent at work, as others see it.
+#[derive(Clone)]
+pub struct Agent {
+    /// Every pod with its latest status.
+    pub views: Views,
+    /// What happened to each pod.
+    pub stories: Stories,
+    /// Who gets images.
+    pub images: Images,
+    /// Who tells what happens.
+    pub recorder: Recorder,
+    /// How the observer of the runtime is.
+    pub observer: watch::Receiver<Status>,
+}
+
+/// Why an agent could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cgroups that all pods are below could not be made.
+    #[error("cannot make the cgroups of pods")]
+    Cgroups(#[from] crablet_host::cgroup::CgroupError),
+    /// What was written down could not be read.
+    #[error("cannot read what was written down of pods")]
+    Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
+}
+
+impl Agent {
+    /// Starts an agent: it works until `stop`. Stopping it touches no pod.
+    pub async fn start(
+        parts: Parts,
+        description: Description,
+        changes: Changes,
+        stop: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Result<Agent, StartError> {
+        let Parts { runtime, clock, cgroups, files, checkpoints } = parts;
+        let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
+        let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
+        cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
+        let recollections = recollect(&*checkpoints).await?;
+
+        let stories = Stories::new(clock.clone());
+        let recorder = Recorder::new(clock.clone(), stories.clone());
+        let images = Images::new(runtime.clone(), recorder.clone(), clock.clone(), description.images);
+        let (readiness, keep_readiness) = Readiness::watch(runtime.clone());
+        let (observer, events, observer_status) = Observer::new(runtime.clone());
+        let notebook = Notebook::new(checkpoints);
+        let views = Views::new();
+        let agent = Agent {
+            views: views.clone(),
+            stories: stories.clone(),
+            images: images.clone(),
+            recorder: recorder.clone(),
+            observer: observer_status,
+        };
+        let node = Arc::new(Node {
+            runtime,
+            clock,
+            cgroups,
+            files,
+            images,
+            recorder,
+            stories,
+            views,
+            notebook: notebook.clone(),
+            admission: Admission::new(description.node, description.features),
+            readiness,
+            translation: description.translation,
+            status_facts: description.status,
+            features: description.features,
+            restart_limits: description.restart_limits,
+            pod_pids_limit: description.pod_pids_limit,
+            dead_containers_kept: description.dead_containers_kept,
+            recollections: Mutex::new(recollections),
+        });
+
+        let (pods, ends) = Pods::new(node);
+        let until_stopped = |task: futures_util::future::BoxFuture<'static, ()>| {
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                let _ = stop.run_until_cancelled(task).await;
+            });
+        };
+        until_stopped(Box::pin(keep_readiness));
+        until_stopped(Box::pin(observer.run()));
+        until_stopped(Box::pin(notebook.run()));
+        until_stopped(Box::pin(pods.run(ends, changes, events)));
+        Ok(agent)
+    }
+}
+
+async fn recollect(
+    checkpoints: &dyn Checkpoints,
+) -> Result<BTreeMap<String, Recollection>, crablet_host::checkpoint::CheckpointError> {
+    let loaded = checkpoints.load_all().await?;
+    for error in &loaded.unreadable {
+        warn!(%error, "Cannot read what was written down of a pod; its state is made anew");
+    }
+    let mut recollections = BTreeMap::new();
+    for (uid, bytes) in loaded.checkpoints {
+        match Recollection::read(&bytes) {
+            Ok(recollection) => {
+                recollections.insert(uid, recollection);
+            }
+            Err(error) => {
+                warn!(uid, error, "Cannot understand what was written down of a pod; its state is made anew");
+            }
+        }
+    }
+    if !recollections.is_empty() {
+        info!(pods = recollections.len(), "Going on from what was written down");
+    }
+    Ok(recollections)
+}

@@ -1,0 +1,322 @@
+//! What the node is, from its configuration and its machine: what decisions, translations and admission ask about it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+use crablet_api::Quantity;
+use crablet_api::core::{Node, ResourceList};
+use crablet_config::{
+    CgroupDriver, Effective, EvictionSignal, Gate, KubeletConfiguration, SwapBehavior as ConfiguredSwap,
+    Threshold,
+};
+use crablet_core::backoff::Limits;
+use crablet_core::features::Features;
+use crablet_core::status;
+use crablet_core::translate::{
+    self, Cgroups, Gates, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior,
+    parse_resolv_conf,
+};
+use crablet_cri_api::Version;
+use crablet_host::cgroup;
+use crablet_host::machine::{Machine, Storage};
+
+use crate::images;
+
+/// What the node is.
+pub struct Description {
+    /// The node's name.
+    pub name: String,
+    /// As the API server would show it, for admission.
+    pub node: Node,
+    /// For the translation of pods.
+    pub translation: translate::Node,
+    /// For the statuses of pods.
+    pub status: status::NodeFacts,
+    /// Which features are on.
+    pub features: Features,
+    /// The waits before restarts.
+    pub restart_limits: Limits,
+    /// How many processes a pod may have.
+    pub pod_pids_limit: Option<u64>,
+    /// How many dead containers of each are kept.
+    pub dead_containers_kept: usize,
+    /// How pulls are bounded.
+    pub images: images::Settings,
+}
+
+/// What was found out about the machine and its runtime.
+pub struct Found<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The file system that the root directory is on.
+    pub storage: Option<Storage>,
+    /// The cgroups.
+    pub cgroups: cgroup::Version,
+    /// The runtime.
+    pub runtime: &'a Version,
+    /// The machine's name for itself.
+    pub host_name: &'a str,
+    /// The addresses that the node is reached by, the preferred one first.
+    pub addresses: Vec<IpAddr>,
+    /// The text of the resolver's file, where one is configured and there.
+    pub resolver: Option<&'a str>,
+}
+
+impl Description {
+    /// Describes the node.
+    pub fn new(effective: &Effective, found: &Found<'_>) -> Description {
+        let (configuration, flags) = (&effective.configuration, &effective.flags);
+        let name = node_name(&flags.hostname_override, found.host_name);
+        let (capacity, allocatable) = resources(configuration, found);
+        let features = features(effective);
+        let mut node = Node::default();
+        node.metadata.name = name.as_str().into();
+        node.metadata.labels = labels(&name, found.machine, &flags.node_labels);
+        node.status.capacity = capacity;
+        node.status.allocatable = allocatable;
+        let reduced = effective.gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay);
+        let longest = configuration
+            .crash_loop_back_off
+            .max_container_restart_period
+            .filter(|_| effective.gates.enabled(Gate::KubeletCrashLoopBackOffMax));
+        Description {
+            translation: translation(effective, found, &node.status.allocatable),
+            status: status::NodeFacts {
+                host_ips: found.addresses.clone(),
+                prefers_ipv6: found.addresses.first().is_some_and(IpAddr::is_ipv6),
+                runtime_name: found.runtime.name.as_str().into(),
+                recursive_read_only_mounts: false,
+            },
+            features,
+            restart_limits: Limits::restarts(reduced, longest),
+            pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
+            dead_containers_kept: usize::try_from(flags.maximum_dead_containers_per_container)
+                .unwrap_or(usize::MAX),
+            images: images::Settings::new(
+                configuration.serialize_image_pulls,
+                configuration.max_parallel_image_pulls,
+                configuration.registry_pull_qps,
+                configuration.registry_burst,
+            ),
+            name,
+            node,
+        }
+    }
+}
+
+/// The node's name: the one that was given, else the machine's for itself, in small letters.
+pub fn node_name(given: &str, host_name: &str) -> String {
+    let name = if given.is_empty() { host_name } else { given };
+    name.trim().to_lowercase()
+}
+
+/// The addresses that a node is reached by: those that were given, else what its name resolves to, else the one that
+/// it would reach others from. No packet is sent to find out.
+pub async fn node_addresses(given: &str, name: &str) -> Vec<IpAddr> {
+    let given: Vec<IpAddr> = given
+        .split(',')
+        .filter_map(|ip| ip.trim().parse().ok())
+        .filter(|ip: &IpAddr| !ip.is_unspecified())
+        .collect();
+    if !given.is_empty() {
+        return given;
+    }
+    if let Ok(ip) = name.parse::<IpAddr>() {
+        return vec![ip];
+    }
+    let resolved = tokio::net::lookup_host((name, 0)).await;
+    let usable = |ip: &IpAddr| !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
+    let mut resolved: Vec<IpAddr> =
+        resolved.into_iter().flatten().map(|address| address.ip()).filter(usable).collect();
+    resolved.sort_by_key(IpAddr::is_ipv6);
+    resolved.first().copied().or_else(outward_address).into_iter().collect()
+}
+
+fn outward_address() -> Option<IpAddr> {
+    // Connecting a datagram socket sends nothing; it only asks the kernel for a route.
+    let far_away = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(far_away).ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+fn labels(
+    name: &str,
+    machine: &Machine,
+    given: &BTreeMap<Box<str>, Box<str>>,
+) -> crablet_api::Map<crablet_api::Text> {
+    let mut labels = crablet_api::Map::default();
+    labels.insert("kubernetes.io/hostname", name.into());
+    for (label, value) in [
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", machine.architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", machine.architecture),
+    ] {
+        labels.insert(label, value.into());
+    }
+    for (label, value) in given {
+        labels.insert(&**label, (&**value).into());
+    }
+    labels
+}
+
+/// What the node has, and what of it is for pods.
+fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (ResourceList, ResourceList) {
+    let machine = found.machine;
+    let pods = match configuration.pods_per_core {
+        0 => i64::from(configuration.max_pods),
+        per_core => i64::from(configuration.max_pods).min(i64::from(per_core) * i64::from(machine.cpus)),
+    };
+    let mut capacity = ResourceList::default();
+    capacity.insert("cpu", amount(u64::from(machine.cpus)));
+    capacity.insert("memory", amount(machine.memory));
+    capacity.insert("pods", amount(pods.unsigned_abs()));
+    if let Some(storage) = found.storage.filter(|_| configuration.local_storage_capacity_isolation) {
+        capacity.insert("ephemeral-storage", amount(storage.capacity));
+    }
+    for (size, count) in &machine.huge_pages {
+        let name = format!("hugepages-{}", in_binary(*size));
+        capacity.insert(name, amount(size.saturating_mul(*count)));
+    }
+
+    let mut allocatable = capacity.clone();
+    for reserved in [&configuration.kube_reserved, &configuration.system_reserved] {
+        for (name, quantity) in reserved {
+            take(&mut allocatable, name, &quantity.value);
+        }
+    }
+    for (signal, resource) in
+        [(EvictionSignal::MemoryAvailable, "memory"), (EvictionSignal::NodeFsAvailable, "ephemeral-storage")]
+    {
+        let whole = capacity.get(resource).map_or(0, Quantity::value);
+        match configuration.eviction_hard.get(&signal).map(|threshold| &threshold.value) {
+            Some(Threshold::Quantity(quantity)) => take(&mut allocatable, resource, quantity),
+            Some(Threshold::Percentage(share)) => {
+                // A share of some bytes: what is lost beyond the 53 bits of precision does not matter.
+                #[allow(
+                    clippy::cast_precision_loss,
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss
+                )]
+                let kept = (whole as f64 * f64::from(*share) / 100.0) as u64;
+                take(&mut allocatable, resource, &amount(kept));
+            }
+            None => {}
+        }
+    }
+    // Huge pages are memory that nobody else gets.
+    let huge: u64 = machine.huge_pages.iter().map(|(size, count)| size.saturating_mul(*count)).sum();
+    take(&mut allocatable, "memory", &amount(huge));
+    (capacity, allocatable)
+}
+
+fn amount(value: u64) -> Quantity {
+    Quantity::from_value(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn in_binary(size: u64) -> String {
+    match size {
+        size if size.is_multiple_of(1 << 30) => format!("{}Gi", size >> 30),
+        size if size.is_multiple_of(1 << 20) => format!("{}Mi", size >> 20),
+        size => format!("{}Ki", size >> 10),
+    }
+}
+
+fn take(list: &mut ResourceList, name: &str, quantity: &Quantity) {
+    if let Some(left) = list.get_mut(name) {
+        *left -= quantity;
+        if left.sign() < 0 {
+            *left = amount(0);
+        }
+    }
+}
+
+fn features(effective: &Effective) -> Features {
+    let on = |gate| effective.gates.enabled(gate);
+    Features {
+        container_restart_rules: on(Gate::ContainerRestartRules),
+        restart_all_containers: on(Gate::RestartAllContainersOnContainerExits),
+        pod_ready_to_start_containers: on(Gate::PodReadyToStartContainersCondition),
+        container_stop_signals: on(Gate::ContainerStopSignals),
+        pod_level_resources: on(Gate::PodLevelResources),
+        in_place_pod_level_resources: on(Gate::InPlacePodLevelResourcesVerticalScaling),
+        dra_extended_resource: on(Gate::DRAExtendedResource),
+        taint_comparison_operators: on(Gate::TaintTolerationComparisonOperators),
+        ..Features::default()
+    }
+}
+
+fn translation(effective: &Effective, found: &Found<'_>, allocatable: &ResourceList) -> translate::Node {
+    let configuration = &effective.configuration;
+    let on = |gate| effective.gates.enabled(gate);
+    let root = Path::new(&*effective.flags.root_dir);
+    translate::Node {
+        facts: NodeFacts {
+            host_ips: found.addresses.clone(),
+            node_ips: found.addresses.clone(),
+            allocatable: allocatable.clone(),
+            memory_capacity: i64::try_from(found.machine.memory).unwrap_or(i64::MAX),
+            swap_capacity: i64::try_from(found.machine.swap).unwrap_or(i64::MAX),
+            page_size: 0,
+            cgroup_v2: found.cgroups == cgroup::Version::V2,
+            swap_controller: false,
+            huge_page_sizes: found.machine.huge_pages.keys().map(|size| in_cgroup_words(*size)).collect(),
+            selinux: false,
+            masked_paths: Vec::new(),
+        },
+        settings: Settings {
+            pod_logs_directory: configuration.pod_logs_dir.to_string(),
+            cluster_dns: configuration.cluster_dns.iter().filter_map(|ip| ip.parse().ok()).collect(),
+            cluster_domain: configuration.cluster_domain.to_string(),
+            resolver: match found.resolver {
+                None if configuration.resolv_conf.is_empty() => HostResolver::Off,
+                text => {
+                    HostResolver::File(text.and_then(|text| parse_resolv_conf(text).ok()).unwrap_or_default())
+                }
+            },
+            seccomp_default: configuration.seccomp_default,
+            seccomp_profile_root: root.join("seccomp").display().to_string(),
+            cpu_cfs_quota: configuration.cpu_cfs_quota,
+            cpu_cfs_quota_period: configuration.cpu_cfs_quota_period.as_nanos() / 1000,
+            memory_throttling_factor: configuration.memory_throttling_factor.unwrap_or(0.9),
+            memory_reservation: MemoryReservation::None,
+            swap: match &configuration.memory_swap.swap_behavior {
+                Some(ConfiguredSwap::LimitedSwap) => SwapBehavior::LimitedSwap,
+                Some(_) | None => SwapBehavior::NoSwap,
+            },
+            single_process_oom_kill: configuration.single_process_oom_kill,
+            cgroups: Cgroups {
+                driver: match configuration.cgroup_driver {
+                    CgroupDriver::Systemd => translate::CgroupDriver::Systemd,
+                    CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => translate::CgroupDriver::Cgroupfs,
+                },
+                root: configuration.cgroup_root.to_string(),
+                per_qos: configuration.cgroups_per_qos,
+            },
+        },
+        gates: Gates {
+            container_stop_signals: on(Gate::ContainerStopSignals),
+            custom_cpu_cfs_quota_period: on(Gate::CustomCPUCFSQuotaPeriod),
+            disable_cpu_quota_with_exclusive_cpus: on(Gate::DisableCPUQuotaWithExclusiveCPUs),
+            env_files: on(Gate::EnvFiles),
+            hostname_override: on(Gate::HostnameOverride),
+            image_volume: on(Gate::ImageVolume),
+            memory_qos: on(Gate::MemoryQoS),
+            node_swap: on(Gate::NodeSwap),
+            pod_level_resources: on(Gate::PodLevelResources),
+            recursive_read_only_mounts: on(Gate::RecursiveReadOnlyMounts),
+            user_namespaces_support: on(Gate::UserNamespacesSupport),
+        },
+    }
+}
+
+/// A size of pages as control groups name it.
+fn in_cgroup_words(size: u64) -> String {
+    match size {
+        size if size >= 1 << 30 => format!("{}GB", size >> 30),
+        size if size >= 1 << 20 => format!("{}MB", size >> 20),
+        size => format!("{}KB", size >> 10),
+    }
+}

@@ -1,0 +1,255 @@
+//! The owner of the node's images: sees to it that an image is there before a container is made from it.
+//!
+//! ```text
+//!   worker ──ensure──► is it there? ──────────────────────────────► its reference
+//!                          │ no                                          ▲
+//!                          ▼                                             │
+//!                      did the last pull fail just now? ──► back-off     │
+//!                          │ no                                          │
+//!                          ▼                                             │
+//!                      flights: one pull per image, for all who wait ────┘
+//!                          a slot, a turn, the runtime's PullImage
+//! ```
+//!
+//! Whether an image is there is asked of the runtime without waiting for any pull, so that a large image never holds
+//! up a container whose image is present. Events and messages are upstream's, to the letter.
+//!
+//! What differs from upstream: many pods that wait for one image share one pull; and when pulls come faster than
+//! `registryPullQPS` allows they wait their turn, where upstream fails them with "pull QPS exceeded" and backs off.
+
+mod backoff;
+mod error;
+mod flight;
+mod name;
+mod service;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_api::GoDuration;
+use crablet_api::core::PullPolicy;
+use crablet_core::backoff::PullError;
+use crablet_cri::Runtime;
+use crablet_cri_api::{Image, v1};
+use crablet_host::clock::Clock;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub use error::{ImageError, ImageErrorReason};
+pub use flight::Pull;
+
+use crate::recorder::bucket::Rate;
+use crate::recorder::{EventType, Involved, Recorder, reason};
+use backoff::{Backoff, Held};
+use flight::{Flights, Pulled, Wanted};
+use service::ImageService;
+
+/// How pulls are bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// How many pulls run at once; as many as are wanted, if nothing is said.
+    parallel: Option<usize>,
+    rate: Option<Rate>,
+}
+
+impl Settings {
+    /// By the configuration's `serializeImagePulls`, `maxParallelImagePulls`, `registryPullQPS` and `registryBurst`.
+    pub fn new(serialize: bool, max_parallel: Option<i32>, pulls_per_second: i32, burst: i32) -> Settings {
+        let max_parallel = max_parallel.and_then(|max| usize::try_from(max).ok()).filter(|max| *max > 0);
+        let per_second = u32::try_from(pulls_per_second).ok().filter(|rate| *rate > 0);
+        let rate = per_second.map(|per_second| Rate {
+            burst: u32::try_from(burst).unwrap_or_default(),
+            every: Duration::from_secs(1) / per_second,
+        });
+        Settings { parallel: if serialize { Some(1) } else { max_parallel }, rate }
+    }
+}
+
+/// An image that a container needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The container, which the events are about. Its pod's UID is whose back-off it is.
+    pub involved: &'a Involved,
+    /// The image as the container's spec has it.
+    pub image: &'a str,
+    /// When to pull it. Without one it is always pulled; defaults are set long before.
+    pub policy: Option<&'a PullPolicy>,
+    /// Credentials for its registry, which are tried one after the other. Without any, the pull is anonymous.
+    pub credentials: &'a [v1::AuthConfig],
+    /// The runtime handler, where the runtime keeps images apart by it; empty otherwise.
+    pub runtime_handler: &'a str,
+    /// The pod's sandbox. Its annotations go with the image, too.
+    pub sandbox: Option<&'a v1::PodSandboxConfig>,
+}
+
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ensured {
+    /// What to make a container from.
+    pub reference: String,
+    /// What the runtime says of the image, so that it need not be asked again. Nothing, if it would not say after the
+    /// pull.
+    pub image: Option<Image>,
+    /// Whether it was pulled for this.
+    pub was_pulled: bool,
+}
+
+/// The node's images. Clones are the same owner; pulls end when the last one is dropped.
+#[derive(Clone)]
+pub struct Images {
+    service: Arc<dyn ImageService>,
+    recorder: Recorder,
+    flights: Flights,
+    backoff: Arc<Backoff>,
+}
+
+impl Images {
+    /// The images of a runtime.
+    pub fn new(runtime: Arc<dyn Runtime>, recorder: Recorder, clock: Clock, settings: Settings) -> Images {
+        Images::of(Arc::new(runtime), recorder, clock, settings)
+    }
+
+    fn of(service: Arc<dyn ImageService>, recorder: Recorder, clock: Clock, settings: Settings) -> Images {
+        let flights = Flights::new(service.clone(), clock, settings.parallel, settings.rate);
+        Images { service, recorder, flights, backoff: Arc::default() }
+    }
+
+    /// Sees to it that an image is there. Takes as long as the pull does. To stop waiting, drop the future: the pull
+    /// goes on for those who still wait, and ends a little later if nobody does.
+    ///
+    /// On an error, upstream's caller records one more event about the container:
+    /// [`reason::FAILED`](crate::recorder::reason::FAILED) with [`ImageError::event_message`].
+    pub async fn ensure(&self, request: Request<'_>) -> Result<Ensured, ImageError> {
+        let image = name::with_default_tag(request.image).map_err(|error| {
+            let image = request.image;
+            let message = format!(
+                "Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: {error}"
+            );
+            self.warn(request.involved, reason::INSPECT_FAILED, &message);
+            ImageError::new(ImageErrorReason::InvalidImageName, message)
+        })?;
+        let spec = v1::ImageSpec {
+            image: image.into_owned(),
+            annotations: request.sandbox.map(|sandbox| sandbox.annotations.clone()).unwrap_or_default(),
+            runtime_handler: request.runtime_handler.to_owned(),
+            ..v1::ImageSpec::default()
+        };
+        loop {
+            let landed = self.flights.landed();
+            if let Some(image) = self.present(&request, &spec).await? {
+                return Ok(Ensured { reference: image.id.clone(), image: Some(image), was_pulled: false });
+            }
+            if let Some(held) = self.backoff.held(&request.involved.uid, request.image) {
+                let Held { event, message, until } = held;
+                self.tell(request.involved, reason::BACK_OFF, event);
+                return Err(ImageError::new(ImageErrorReason::ImagePullBackOff, message).retry_at(until));
+            }
+            let wanted = Wanted {
+                spec: spec.clone(),
+                credentials: request.credentials.to_vec(),
+                sandbox: request.sandbox.cloned(),
+            };
+            // A pull that ended since the runtime was asked may have been the one for this image.
+            let unless_since = looks_first(request.policy).then_some(landed);
+            let Some(seat) = self.flights.board(wanted, unless_since) else { continue };
+            self.tell(request.involved, reason::PULLING, format!("Pulling image {:?}", request.image));
+            let asked = Instant::now();
+            return match seat.arrival().await.as_ref() {
+                Ok(pulled) => Ok(self.pulled(&request, pulled, asked.elapsed())),
+                Err(error) => Err(self.failed(&request, error)),
+            };
+        }
+    }
+
+    /// Forgets about the pulls that failed for a pod, which is gone.
+    pub fn forget(&self, pod_uid: &str) {
+        self.backoff.forget(pod_uid);
+    }
+
+    /// The pulls that run or wait for their turn, in the order in which they were wanted.
+    pub fn pulls(&self) -> Vec<Pull> {
+        self.flights.list()
+    }
+
+    /// Changes whenever [`Images::pulls`] would give another list.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.flights.changes()
+    }
+
+    /// The image, if the policy lets one that is there do.
+    async fn present(
+        &self,
+        request: &Request<'_>,
+        spec: &v1::ImageSpec,
+    ) -> Result<Option<Image>, ImageError> {
+        if !looks_first(request.policy) {
+            return Ok(None);
+        }
+        let image = self.service.status(spec).await.map_err(|error| {
+            // Upstream names no image here, and has said so for years.
+            let message = format!("Failed to inspect image \"\": {error}");
+            self.warn(request.involved, reason::INSPECT_FAILED, &message);
+            ImageError::new(ImageErrorReason::ImageInspectError, message)
+        })?;
+        if image.is_some() {
+            let message = format!(
+                "Container image {:?} already present on machine and can be accessed by the pod",
+                request.image
+            );
+            self.tell(request.involved, reason::PULLED, message);
+        } else if request.policy == Some(&PullPolicy::Never) {
+            let message =
+                format!("Container image {:?} is not present with pull policy of Never", request.image);
+            self.warn(request.involved, reason::ERR_IMAGE_NEVER_PULL, &message);
+            return Err(ImageError::new(ImageErrorReason::ErrImageNeverPull, message));
+        }
+        Ok(image)
+    }
+
+    fn pulled(&self, request: &Request<'_>, pulled: &Pulled, waited: Duration) -> Ensured {
+        // Who joined a pull late waited for less than it took.
+        let (took, waited) = (go_millis(pulled.took.min(waited)), go_millis(waited));
+        let size = pulled.image.as_ref().map_or(0, |image| image.size);
+        let message = format!(
+            "Successfully pulled image {:?} in {took} ({waited} including waiting). Image size: {size} bytes.",
+            request.image
+        );
+        self.tell(request.involved, reason::PULLED, message);
+        self.backoff.forget_what_is_long_ago();
+        Ensured { reference: pulled.reference.clone(), image: pulled.image.clone(), was_pulled: true }
+    }
+
+    fn failed(&self, request: &Request<'_>, error: &str) -> ImageError {
+        self.warn(
+            request.involved,
+            reason::FAILED,
+            &format!("Failed to pull image {:?}: {error}", request.image),
+        );
+        let error = PullError::from_runtime(request.image, error);
+        let until = self.backoff.failed(&request.involved.uid, request.image, &error);
+        ImageError::from(error).retry_at(until)
+    }
+
+    fn tell(&self, involved: &Involved, reason: &str, message: String) {
+        self.recorder.event(involved, EventType::Normal, reason, message);
+    }
+
+    fn warn(&self, involved: &Involved, reason: &str, message: &str) {
+        self.recorder.event(involved, EventType::Warning, reason, message);
+    }
+}
+
+fn looks_first(policy: Option<&PullPolicy>) -> bool {
+    match policy {
+        Some(PullPolicy::IfNotPresent | PullPolicy::Never) => true,
+        Some(PullPolicy::Always | PullPolicy::Other(_)) | None => false,
+    }
+}
+
+fn go_millis(duration: Duration) -> GoDuration {
+    GoDuration::from_millis(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,83 @@
+//! What all workers of a node share: its runtime, its disk, and those who own what belongs to several pods.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crablet_core::backoff::Limits;
+use crablet_core::features::Features;
+use crablet_core::status::NodeFacts;
+use crablet_core::translate;
+use crablet_cri::Runtime;
+use crablet_host::cgroup::Cgroups;
+use crablet_host::clock::Clock;
+
+use crate::admission::Admission;
+use crate::images::Images;
+use crate::notebook::Notebook;
+use crate::pod_files::PodFiles;
+use crate::readiness::Readiness;
+use crate::recorder::Recorder;
+use crate::story::Stories;
+use crate::views::Views;
+use crate::worker::Recollection;
+
+/// What all workers share.
+pub struct Node {
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// The time.
+    pub clock: Clock,
+    /// The cgroups of pods.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// The directories and files of pods.
+    pub files: Arc<dyn PodFiles>,
+    /// Who gets images.
+    pub images: Images,
+    /// Who tells what happens to people.
+    pub recorder: Recorder,
+    /// What happened to each pod.
+    pub stories: Stories,
+    /// Every pod with its latest status.
+    pub views: Views,
+    /// Where the state of pods is written down.
+    pub notebook: Notebook,
+    /// Who decides which pods the node takes.
+    pub admission: Admission,
+    /// Whether the runtime and its network are ready.
+    pub readiness: Readiness,
+    /// What translation must know of the node.
+    pub translation: translate::Node,
+    /// What statuses must know of the node.
+    pub status_facts: NodeFacts,
+    /// Which features are on.
+    pub features: Features,
+    /// The waits before restarts.
+    pub restart_limits: Limits,
+    /// How many processes a pod may have.
+    pub pod_pids_limit: Option<u64>,
+    /// How many dead containers of each are kept.
+    pub dead_containers_kept: usize,
+    /// What the agent before wrote down, by UID.
+    pub recollections: Mutex<BTreeMap<String, Recollection>>,
+}
+
+impl Node {
+    /// What the agent before wrote down of a pod. It is told once.
+    pub(crate) fn take_recollection(&self, uid: &str) -> Option<Recollection> {
+        self.recollections.lock().unwrap_or_else(PoisonError::into_inner).remove(uid)
+    }
+
+    /// The UIDs of pods that the agent before wrote something down of, and that nobody asked about yet.
+    pub(crate) fn recollected(&self) -> Vec<String> {
+        self.recollections.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Removes a pod's cgroup, on whichever level it is.
+    pub(crate) async fn remove_cgroup(&self, uid: &str) -> Result<(), String> {
+        let pods = self.cgroups.pods().await.map_err(|error| error.to_string())?;
+        for pod in pods.iter().filter(|pod| pod.uid() == uid) {
+            self.cgroups.remove_pod(pod).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}

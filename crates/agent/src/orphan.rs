@@ -1,0 +1,42 @@
+//! A pod made from what the runtime remembers of it, good enough to end it as it would have wanted.
+
+use crablet_api::core::{Container as PodContainer, Lifecycle, Pod};
+use crablet_core::labels::{self, ContainerRecord, Owner};
+use crablet_cri_api::{Container, Sandbox};
+
+/// What is known of a pod that nobody wants.
+pub(crate) fn pod(uid: &str, sandboxes: &[Sandbox], containers: &[Container]) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = uid.into();
+    let has_uid = |labels: &std::collections::BTreeMap<String, String>| {
+        labels.get(labels::POD_UID).is_some_and(|other| other == uid)
+    };
+    let sandbox = sandboxes.iter().find(|sandbox| has_uid(&sandbox.labels));
+    let of_pod: Vec<&Container> = containers.iter().filter(|container| has_uid(&container.labels)).collect();
+    let labels = sandbox.map(|sandbox| &sandbox.labels).or(of_pod.first().map(|container| &container.labels));
+    if let Some(labels) = labels {
+        let owner = Owner::from_labels(labels);
+        pod.metadata.namespace = owner.pod_namespace.into();
+        pod.metadata.name = owner.pod_name.into();
+    }
+    let mut spec: Vec<PodContainer> = Vec::new();
+    for container in of_pod {
+        let record = ContainerRecord::from_annotations(&container.annotations);
+        pod.metadata.deletion_grace_period_seconds =
+            pod.metadata.deletion_grace_period_seconds.or(record.deletion_grace_period);
+        pod.spec.termination_grace_period_seconds =
+            pod.spec.termination_grace_period_seconds.or(record.termination_grace_period);
+        if !spec.iter().any(|known| *known.name == *container.name) {
+            let lifecycle = record
+                .pre_stop
+                .map(|hook| Box::new(Lifecycle { pre_stop: Some(hook), ..Lifecycle::default() }));
+            spec.push(PodContainer {
+                name: container.name.as_str().into(),
+                lifecycle,
+                ..PodContainer::default()
+            });
+        }
+    }
+    pod.spec.containers = spec.into();
+    pod
+}

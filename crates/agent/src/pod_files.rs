@@ -1,0 +1,103 @@
+//! The directories and files that a pod has on the node, at upstream's paths.
+//!
+//! ```text
+//! <root>/pods/<uid>/                      the pod's own
+//!                   etc-hosts             its /etc/hosts
+//!                   containers/<name>/…   a termination log per attempt
+//! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log
+//! <links>/<pod>_<namespace>_<container>-<id>.log → the log above
+//! ```
+//!
+//! They stand behind a trait, so that a simulated run can let them fail.
+
+mod on_disk;
+mod simulated;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use on_disk::OnDisk;
+pub use simulated::Simulated;
+
+/// Whose files they are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's UID.
+    pub uid: String,
+}
+
+/// Where files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// `--root-dir`.
+    pub root: PathBuf,
+    /// `podLogsDir`.
+    pub logs: PathBuf,
+    /// Where links to all logs are, for those who collect them.
+    pub links: PathBuf,
+}
+
+impl Places {
+    /// A pod's own directory.
+    pub fn pod(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+
+    /// What containers of a pod see as `/etc/hosts`.
+    pub fn hosts(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("etc-hosts")
+    }
+
+    /// The file that one attempt of a container may leave its last words in.
+    pub fn termination_log(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
+        self.pod(uid).join("containers").join(container).join(format!("{attempt:08x}"))
+    }
+
+    /// The directory of a pod's logs.
+    pub fn pod_logs(&self, owner: &Owner) -> PathBuf {
+        self.logs.join(format!("{}_{}_{}", owner.namespace, owner.name, owner.uid))
+    }
+}
+
+/// What the agent does to a pod's files. Everything can be done again.
+pub trait PodFiles: Send + Sync {
+    /// Where they are.
+    fn places(&self) -> &Places;
+
+    /// Makes the pod's directories.
+    fn make_pod(&self, owner: &Owner) -> io::Result<()>;
+
+    /// Makes what one attempt of a container needs: the directory of its logs, and an empty termination log.
+    fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()>;
+
+    /// Writes the pod's `/etc/hosts`. Containers that have it mounted see the change.
+    fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
+
+    /// The names of the log files that a container has.
+    fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>>;
+
+    /// Puts a link to a log where log collectors look. `name` is the link's.
+    fn link_log(&self, name: &str, log: &Path) -> io::Result<()>;
+
+    /// Removes the links to logs that are no longer there, of this pod.
+    fn unlink_logs(&self, owner: &Owner) -> io::Result<()>;
+
+    /// The beginning of a file, if it is there.
+    fn head(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
+
+    /// The end of a file, if it is there.
+    fn tail(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
+
+    /// Removes a container's log and termination log of one attempt.
+    fn remove_container(&self, owner: &Owner, container: &str, attempt: u32, log: &Path) -> io::Result<()>;
+
+    /// Removes everything that a pod has, once nothing is mounted in it any more.
+    fn remove_pod(&self, owner: &Owner) -> io::Result<()>;
+
+    /// The UIDs that have a directory.
+    fn pods(&self) -> io::Result<Vec<String>>;
+}

@@ -1,0 +1,273 @@
+//! The files as they really are.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use crate::pod_files::{Owner, Places, PodFiles};
+
+/// Files on the node's own disk.
+#[derive(Debug, Clone)]
+pub struct OnDisk {
+    places: Places,
+}
+
+impl OnDisk {
+    /// Files in these places.
+    pub fn new(places: Places) -> OnDisk {
+        OnDisk { places }
+    }
+}
+
+impl PodFiles for OnDisk {
+    fn places(&self) -> &Places {
+        &self.places
+    }
+
+    fn make_pod(&self, owner: &Owner) -> io::Result<()> {
+        let pod = self.places.pod(&owner.uid);
+        make_directory(&pod, 0o750)?;
+        for part in ["volumes", "plugins", "containers"] {
+            make_directory(&pod.join(part), 0o750)?;
+        }
+        make_directory(&self.places.pod_logs(owner), 0o755)
+    }
+
+    fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()> {
+        make_directory(&self.places.pod_logs(owner).join(container), 0o755)?;
+        let log = self.places.termination_log(&owner.uid, container, attempt);
+        if let Some(directory) = log.parent() {
+            make_directory(directory, 0o750)?;
+        }
+        // Any user of the container may write to it; the mode is set apart, because a umask would narrow it.
+        let file = OpenOptions::new().create(true).append(true).mode(0o666).open(&log)?;
+        file.set_permissions(Permissions::from_mode(0o666))
+    }
+
+    fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()> {
+        let path = self.places.hosts(uid);
+        if fs::read(&path).is_ok_and(|current| current == text) {
+            return Ok(());
+        }
+        // Written in place: a file that is mounted into containers must keep its inode.
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o644))
+    }
+
+    fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+        let Some(entries) = entries(&self.places.pod_logs(owner).join(container))? else {
+            return Ok(Vec::new());
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn link_log(&self, name: &str, log: &Path) -> io::Result<()> {
+        make_directory(&self.places.links, 0o755)?;
+        let link = self.places.links.join(name);
+        if fs::read_link(&link).is_ok_and(|target| target == log) {
+            return Ok(());
+        }
+        absent_is_fine(fs::remove_file(&link))?;
+        symlink(log, &link)
+    }
+
+    fn unlink_logs(&self, owner: &Owner) -> io::Result<()> {
+        let Some(entries) = entries(&self.places.links)? else { return Ok(()) };
+        let own = self.places.pod_logs(owner);
+        for entry in entries {
+            let link = entry?.path();
+            let Ok(target) = fs::read_link(&link) else { continue };
+            if target.starts_with(&own) && !target.exists() {
+                absent_is_fine(fs::remove_file(&link))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = open_regular(path)? else { return Ok(None) };
+        let mut content = Vec::new();
+        file.take(limit as u64).read_to_end(&mut content)?;
+        Ok(Some(content))
+    }
+
+    fn tail(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some(mut file) = open_regular(path)? else { return Ok(None) };
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(limit as u64)))?;
+        let mut content = Vec::new();
+        file.take(limit as u64).read_to_end(&mut content)?;
+        Ok(Some(content))
+    }
+
+    fn remove_container(&self, owner: &Owner, container: &str, attempt: u32, log: &Path) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(self.places.termination_log(&owner.uid, container, attempt)))?;
+        if let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
+            && let Some(entries) = entries(directory)?
+        {
+            // A log that was rotated has its name with a time behind it.
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_name().to_str().is_some_and(|other| is_log_or_rotated(other, name)) {
+                    absent_is_fine(fs::remove_file(entry.path()))?;
+                }
+            }
+        }
+        self.unlink_logs(owner)
+    }
+
+    fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+        absent_is_fine(fs::remove_dir_all(self.places.pod_logs(owner)))?;
+        self.unlink_logs(owner)?;
+        absent_is_fine(fs::remove_dir_all(self.places.pod(&owner.uid)))
+    }
+
+    fn pods(&self) -> io::Result<Vec<String>> {
+        let Some(entries) = entries(&self.places.root.join("pods"))? else { return Ok(Vec::new()) };
+        let mut pods = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                pods.extend(entry.file_name().into_string());
+            }
+        }
+        pods.sort();
+        Ok(pods)
+    }
+}
+
+fn is_log_or_rotated(other: &str, name: &str) -> bool {
+    other.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)
+}
+
+/// A container can put anything at the place of its own files: only a plain file is read, and nothing is waited for.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a file", path.display())));
+    }
+    Ok(Some(file))
+}
+
+fn entries(path: &Path) -> io::Result<Option<fs::ReadDir>> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        entries => entries.map(Some),
+    }
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, OnDisk, Owner) {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let places = Places { root: at("root"), logs: at("logs"), links: at("links") };
+        let owner = Owner { namespace: "ns".into(), name: "pod".into(), uid: "uid".into() };
+        (directory, OnDisk::new(places), owner)
+    }
+
+    #[test]
+    fn a_pod_gets_its_files_and_leaves_none_behind() {
+        let (_directory, files, owner) = files();
+        for _again in 0..2 {
+            files.make_pod(&owner).unwrap();
+            files.make_container(&owner, "c", 0).unwrap();
+            files.write_hosts("uid", b"127.0.0.1 localhost\n").unwrap();
+        }
+        let places = files.places();
+        let termination_log = places.termination_log("uid", "c", 0);
+        assert_eq!(fs::metadata(&termination_log).unwrap().permissions().mode() & 0o777, 0o666);
+        let log = places.logs.join("ns_pod_uid/c/0.log");
+        fs::write(&log, "x").unwrap();
+        files.link_log("link.log", &log).unwrap();
+        files.link_log("link.log", &log).unwrap();
+        assert_eq!(fs::read(places.links.join("link.log")).unwrap(), b"x");
+        assert_eq!(files.pods().unwrap(), ["uid"]);
+
+        for _again in 0..2 {
+            files.remove_pod(&owner).unwrap();
+        }
+        assert_eq!(files.pods().unwrap(), Vec::<String>::new());
+        assert!(!log.exists() && fs::symlink_metadata(places.links.join("link.log")).is_err());
+    }
+
+    #[test]
+    fn the_hosts_file_keeps_its_inode_when_it_changes() {
+        use std::os::unix::fs::MetadataExt as _;
+        let (_directory, files, owner) = files();
+        files.make_pod(&owner).unwrap();
+        let inode = || fs::metadata(files.places().hosts("uid")).unwrap().ino();
+        files.write_hosts("uid", b"one\n").unwrap();
+        let before = inode();
+        files.write_hosts("uid", b"two\n").unwrap();
+        assert_eq!(inode(), before);
+        assert_eq!(fs::read_to_string(files.places().hosts("uid")).unwrap(), "two\n");
+    }
+
+    #[test]
+    fn a_container_that_goes_takes_its_logs_and_not_those_of_another_attempt() {
+        let (_directory, files, owner) = files();
+        files.make_pod(&owner).unwrap();
+        files.make_container(&owner, "c", 1).unwrap();
+        let directory = files.places().logs.join("ns_pod_uid/c");
+        for name in ["1.log", "1.log.20261115-070000", "1.log.20261115-060000.gz", "10.log", "0.log"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        files.remove_container(&owner, "c", 1, &directory.join("1.log")).unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["0.log", "10.log"]);
+    }
+
+    #[test]
+    fn what_a_container_put_at_the_place_of_its_file_is_not_followed() {
+        let (directory, files, owner) = files();
+        files.make_pod(&owner).unwrap();
+        files.make_container(&owner, "c", 0).unwrap();
+        let log = files.places().termination_log("uid", "c", 0);
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "hunter2").unwrap();
+        fs::remove_file(&log).unwrap();
+        symlink(&secret, &log).unwrap();
+        assert!(files.head(&log, 10).is_err());
+        fs::remove_file(&log).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(files.head(&log, 10).unwrap_err().to_string().contains("is not a file"));
+    }
+
+    #[test]
+    fn the_beginning_and_the_end_of_a_file_are_bounded() {
+        let (directory, files, _) = files();
+        let path = directory.path().join("file");
+        assert_eq!(files.tail(&path, 3).unwrap(), None);
+        fs::write(&path, "abcdef").unwrap();
+        assert_eq!(files.head(&path, 3).unwrap().unwrap(), b"abc");
+        assert_eq!(files.tail(&path, 3).unwrap().unwrap(), b"def");
+        assert_eq!(files.tail(&path, 30).unwrap().unwrap(), b"abcdef");
+    }
+}

@@ -1,0 +1,116 @@
+//! Files that are not there: a record of what the agent asked for, which can fail on command.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::pod_files::{Owner, Places, PodFiles};
+
+/// Files in memory.
+#[derive(Debug)]
+pub struct Simulated {
+    places: Places,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeSet<Owner>,
+    calls: u64,
+    failing: BTreeSet<u64>,
+}
+
+impl Simulated {
+    /// No files yet.
+    pub fn new() -> Simulated {
+        let places = Places {
+            root: "/simulated/root".into(),
+            logs: "/simulated/logs".into(),
+            links: "/simulated/links".into(),
+        };
+        Simulated { places, state: Mutex::default() }
+    }
+
+    /// Lets the nth change from now on fail, as on a full disk. The first is 0.
+    pub fn fail(&self, nth: u64) {
+        let mut state = self.state();
+        let call = state.calls + nth;
+        state.failing.insert(call);
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<Owner>)) -> io::Result<()> {
+        let mut state = self.state();
+        let call = state.calls;
+        state.calls += 1;
+        if state.failing.remove(&call) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        change(&mut state.pods);
+        Ok(())
+    }
+}
+
+impl Default for Simulated {
+    fn default() -> Simulated {
+        Simulated::new()
+    }
+}
+
+impl PodFiles for Simulated {
+    fn places(&self) -> &Places {
+        &self.places
+    }
+
+    fn make_pod(&self, owner: &Owner) -> io::Result<()> {
+        self.change(|pods| {
+            pods.insert(owner.clone());
+        })
+    }
+
+    fn make_container(&self, _: &Owner, _: &str, _: u32) -> io::Result<()> {
+        self.change(|_| {})
+    }
+
+    fn write_hosts(&self, _: &str, _: &[u8]) -> io::Result<()> {
+        self.change(|_| {})
+    }
+
+    fn logs(&self, _: &Owner, _: &str) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn link_log(&self, _: &str, _: &Path) -> io::Result<()> {
+        self.change(|_| {})
+    }
+
+    fn unlink_logs(&self, _: &Owner) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn head(&self, _: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn tail(&self, _: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn remove_container(&self, _: &Owner, _: &str, _: u32, _: &Path) -> io::Result<()> {
+        self.change(|_| {})
+    }
+
+    fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+        self.change(|pods| {
+            pods.remove(owner);
+        })
+    }
+
+    fn pods(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().pods.iter().map(|owner| owner.uid.clone()).collect())
+    }
+}

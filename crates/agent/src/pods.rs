@@ -1,0 +1,285 @@
+//! The pods of the node, each with its worker.
+//!
+//! One task takes changes from the sources and events from the runtime, and tells the worker of the pod that they are
+//! about. It decides nothing about a pod: it makes workers, wakes them, and sees them off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_api::core::Pod;
+use crablet_core::labels;
+use crablet_cri::observer::{Event, EventKind};
+use crablet_cri_api::{ContainerFilter, SandboxFilter};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::mailbox::{Cause, End, Input, Mailbox};
+use crate::node::Node;
+use crate::orphan;
+use crate::sources::{Change, Changes, SourceKind};
+use crate::worker::{Beginning, Worker};
+
+/// The wait before a worker that panicked begins again; each further time doubles it.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+/// No such wait is longer.
+const LONGEST_AFTER_PANIC: Duration = Duration::from_secs(300);
+/// The wait after a search for pods that could not be completed.
+const BETWEEN_SEARCHES: Duration = Duration::from_secs(1);
+/// How many workers' ends may wait to be seen.
+const ENDS: usize = 256;
+
+/// The pods of the node.
+pub struct Pods {
+    node: Arc<Node>,
+    workers: BTreeMap<String, Handle>,
+    /// The worker that has a full name now, of static pods: the next one of that name comes after it.
+    names: BTreeMap<(String, String), String>,
+    ended: mpsc::Sender<String>,
+    tasks: TaskTracker,
+}
+
+/// A pod's worker, seen from here.
+struct Handle {
+    mailbox: Mailbox,
+    /// Cancelled when nothing of the pod is left.
+    gone: CancellationToken,
+    full_name: (String, String),
+}
+
+impl Pods {
+    /// No pods yet; [`Pods::run`] brings them.
+    pub fn new(node: Arc<Node>) -> (Pods, mpsc::Receiver<String>) {
+        let (ended, ends) = mpsc::channel(ENDS);
+        let pods =
+            Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, tasks: TaskTracker::new() };
+        (pods, ends)
+    }
+
+    /// Follows the sources and the runtime until the sources end. Dropping it stops all workers where they are, and
+    /// touches no pod.
+    pub async fn run(
+        mut self,
+        mut ends: mpsc::Receiver<String>,
+        mut changes: Changes,
+        mut events: mpsc::Receiver<Event>,
+    ) {
+        let mut ready = changes.sources_ready();
+        let mut search = Search::Due;
+        loop {
+            tokio::select! {
+                biased;
+                Some(uid) = ends.recv() => self.see_off(&uid),
+                change = changes.next() => match change {
+                    Some(change) => self.change(change),
+                    None => return,
+                },
+                // Who wants which pods is known only when all sources have spoken.
+                () = ready.ready(), if matches!(search, Search::Due) => {
+                    search = Search::Running(find(Arc::clone(&self.node)).boxed());
+                }
+                found = search.found() => {
+                    search = Search::Done;
+                    self.end_orphans(found);
+                }
+                Some(event) = events.recv() => {
+                    let is_unknown = self.event(&event);
+                    if is_unknown && matches!(search, Search::Done) {
+                        search = Search::Due;
+                    }
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Add(pod) | Change::Update(pod) | Change::Reconcile(pod) => self.want(pod),
+            Change::Delete(pod) => {
+                let grace = pod.metadata.deletion_grace_period_seconds.map(seconds);
+                self.want(Arc::clone(&pod));
+                self.tell(&pod.metadata.uid, Input::End(End { cause: Cause::Deleted, grace }));
+            }
+            Change::Remove(pod) => {
+                self.tell(&pod.metadata.uid, Input::End(End { cause: Cause::Removed, grace: None }));
+            }
+        }
+    }
+
+    /// A source wants this pod, in this form.
+    fn want(&mut self, pod: Arc<Pod>) {
+        match self.workers.get(&*pod.metadata.uid) {
+            Some(worker) => worker.mailbox.tell(Input::Spec(pod)),
+            None => self.employ(pod, None),
+        }
+    }
+
+    /// Makes a worker for a pod.
+    fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
+        let uid = pod.metadata.uid.to_string();
+        let full_name = (pod.metadata.namespace.to_string(), pod.metadata.name.to_string());
+        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
+        let after = is_static.then(|| self.names.insert(full_name.clone(), uid.clone())).flatten().and_then(
+            |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
+        );
+        let mailbox = Mailbox::new();
+        if let Some(end) = end {
+            mailbox.tell(Input::End(end));
+        }
+        let handle = Handle { mailbox: mailbox.clone(), gone: CancellationToken::new(), full_name };
+        let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
+        self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
+        self.workers.insert(uid, handle);
+    }
+
+    fn tell(&self, uid: &str, input: Input) {
+        if let Some(worker) = self.workers.get(uid) {
+            worker.mailbox.tell(input);
+        }
+    }
+
+    /// Tells the worker of the pod. Says whether something runs that has none.
+    fn event(&mut self, event: &Event) -> bool {
+        match self.workers.get(&*event.pod_uid) {
+            Some(worker) => {
+                worker.mailbox.tell(Input::Look);
+                false
+            }
+            None => match event.kind {
+                EventKind::ContainerStarted | EventKind::SandboxStarted => true,
+                EventKind::ContainerDied(_)
+                | EventKind::ContainerRemoved
+                | EventKind::ContainerChanged
+                | EventKind::ContainerOutOfMemory
+                | EventKind::SandboxStopped
+                | EventKind::SandboxRemoved => false,
+            },
+        }
+    }
+
+    /// Nothing is left of a pod.
+    fn see_off(&mut self, uid: &str) {
+        let Some(worker) = self.workers.remove(uid) else { return };
+        worker.gone.cancel();
+        if self.names.get(&worker.full_name).is_some_and(|current| current == uid) {
+            self.names.remove(&worker.full_name);
+        }
+        self.node.views.remove(uid);
+        self.node.stories.close(uid);
+    }
+
+    /// Gives every pod that was found and that nobody wants a worker that ends it.
+    fn end_orphans(&mut self, found: Vec<Pod>) {
+        for pod in found {
+            if self.workers.contains_key(&*pod.metadata.uid) {
+                continue;
+            }
+            info!(
+                pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
+                "Ending a pod that nobody wants"
+            );
+            self.employ(Arc::new(pod), Some(End { cause: Cause::Orphaned, grace: None }));
+        }
+    }
+}
+
+/// The search for pods that are on the node, to find those that nobody wants.
+enum Search {
+    Due,
+    Running(BoxFuture<'static, Vec<Pod>>),
+    Done,
+}
+
+impl Search {
+    async fn found(&mut self) -> Vec<Pod> {
+        match self {
+            Search::Running(search) => search.await,
+            Search::Due | Search::Done => std::future::pending().await,
+        }
+    }
+}
+
+/// Every pod that the runtime, the disk, the cgroups or the notebook know. Tries until all could be asked.
+async fn find(node: Arc<Node>) -> Vec<Pod> {
+    loop {
+        match try_to_find(&node).await {
+            Ok(found) => return found,
+            Err(reason) => {
+                warn!(reason, "Cannot look for pods that nobody wants; trying again");
+                tokio::time::sleep(BETWEEN_SEARCHES).await;
+            }
+        }
+    }
+}
+
+async fn try_to_find(node: &Node) -> Result<Vec<Pod>, String> {
+    let words = |error: crablet_cri::Error| error.to_string();
+    let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
+    let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
+    let cgroups = node.cgroups.pods().await.map_err(|error| error.to_string())?;
+    let directories = node.files.pods().map_err(|error| error.to_string())?;
+    let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.labels.get(labels::POD_UID).cloned());
+    let of_containers =
+        containers.iter().filter_map(|container| container.labels.get(labels::POD_UID).cloned());
+    let of_cgroups = cgroups.iter().map(|pod| pod.uid().to_owned());
+    let uids: BTreeSet<String> = of_sandboxes
+        .chain(of_containers)
+        .chain(of_cgroups)
+        .chain(directories)
+        .chain(node.recollected())
+        .collect();
+    Ok(uids.iter().map(|uid| orphan::pod(uid, &sandboxes, &containers)).collect())
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+/// Runs a worker to its end. One that panics is reported and begins again, a little later each time.
+async fn supervise(beginning: Beginning, gone: CancellationToken, ended: mpsc::Sender<String>) {
+    let Beginning { node, mailbox, mut pod, after } = beginning;
+    let uid = pod.metadata.uid.to_string();
+    let mut pause = AFTER_PANIC;
+    let mut after = after;
+    loop {
+        let beginning = Beginning {
+            node: Arc::clone(&node),
+            mailbox: mailbox.clone(),
+            pod: Arc::clone(&pod),
+            after: after.take(),
+        };
+        match AssertUnwindSafe(Worker::begin(beginning)).catch_unwind().await {
+            Ok(()) => break,
+            Err(panic) => {
+                let reason = panic_text(&*panic);
+                error!(
+                    uid,
+                    reason,
+                    ?pause,
+                    "A pod's worker panicked; only this pod is affected, and it begins again"
+                );
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_AFTER_PANIC);
+                if let Some(view) = node.views.get(&uid) {
+                    pod = view.pod;
+                }
+                mailbox.tell(Input::Look);
+            }
+        }
+    }
+    let _ = ended.send(uid).await;
+    drop(gone);
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given")
+}

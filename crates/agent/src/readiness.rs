@@ -1,0 +1,102 @@
+//! Whether the runtime can run containers and give pods a network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_cri::Runtime;
+use crablet_cri_api::Condition;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// How often a runtime that is ready is asked.
+const WHEN_READY: Duration = Duration::from_secs(10);
+/// How often one that is not is asked.
+const WHEN_NOT: Duration = Duration::from_secs(1);
+
+/// What a node is ready for. The reasons are in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// Whether it can run containers, else why not.
+    pub runtime: Result<(), String>,
+    /// Whether it can give pods a network, else why not.
+    pub network: Result<(), String>,
+}
+
+/// What the node is ready for now. Clones show the same.
+#[derive(Debug, Clone)]
+pub struct Readiness(watch::Receiver<Ready>);
+
+impl Readiness {
+    /// A readiness, and the task that keeps it true.
+    pub fn watch(runtime: Arc<dyn Runtime>) -> (Readiness, impl Future<Output = ()> + Send) {
+        let unknown = Err("container runtime status check may not have completed yet".to_owned());
+        let (tell, told) = watch::channel(Ready { runtime: unknown.clone(), network: unknown });
+        (Readiness(told), keep_asking(runtime, tell))
+    }
+
+    /// A readiness that never changes.
+    pub fn always() -> Readiness {
+        Readiness(watch::channel(Ready { runtime: Ok(()), network: Ok(()) }).1)
+    }
+
+    /// What it is now.
+    pub fn now(&self) -> Ready {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until it is something else than `seen`.
+    pub async fn other_than(&self, seen: &Ready) {
+        let mut told = self.0.clone();
+        if told.wait_for(|ready| ready != seen).await.is_err() {
+            // Nobody asks any more: the agent is about to stop.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn keep_asking(runtime: Arc<dyn Runtime>, tell: watch::Sender<Ready>) {
+    loop {
+        let ready = ask(&*runtime).await;
+        let is_ready = ready.runtime.is_ok() && ready.network.is_ok();
+        tell.send_if_modified(|told| {
+            let is_news = *told != ready;
+            if is_news {
+                mention(&ready);
+                *told = ready;
+            }
+            is_news
+        });
+        tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
+    }
+}
+
+async fn ask(runtime: &dyn Runtime) -> Ready {
+    match runtime.status().await {
+        Ok(status) => Ready {
+            runtime: in_words("RuntimeReady", "runtime", &status.runtime),
+            network: in_words("NetworkReady", "runtime network", &status.network),
+        },
+        Err(error) => {
+            let reason = Err(format!("container runtime is down: {error}"));
+            Ready { runtime: reason.clone(), network: reason }
+        }
+    }
+}
+
+fn in_words(name: &str, what: &str, condition: &Condition) -> Result<(), String> {
+    if condition.ready {
+        return Ok(());
+    }
+    let Condition { reason, message, .. } = condition;
+    Err(format!("container {what} not ready: {name}=false reason:{reason} message:{message}"))
+}
+
+fn mention(ready: &Ready) {
+    match (&ready.runtime, &ready.network) {
+        (Ok(()), Ok(())) => info!("Container runtime and network are ready"),
+        (Err(reason), _) => warn!(reason, "Container runtime is not ready: no container is started"),
+        (Ok(()), Err(reason)) => {
+            warn!(reason, "Network is not ready: only pods on the host's network are started");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The event recorder: what happens to pods, told to people in upstream's words.
+//!
+//! ```text
+//!   workers, images, probes ──► Recorder ──► correlator: counts, combines, holds back floods
+//!                                               ├──► the pod's story   (all of it, merged there)
+//!                                               ├──► the log           (what is not held back)
+//!                                               └──► queues            (what is not held back; the oldest is dropped)
+//! ```
+//!
+//! A message goes to logs and to API servers: **it must not hold a secret**. Nothing is taken out of it here; whoever
+//! words a message leaves secrets out.
+
+pub(crate) mod bucket;
+mod correlate;
+mod involved;
+mod lru;
+mod queue;
+pub mod reason;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crablet_api::Text;
+use crablet_host::clock::Clock;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+pub use involved::{ContainerKind, Involved, InvolvedKind};
+pub use queue::EventQueue;
+
+use crate::story::{Stories, Telling};
+use correlate::{Correlated, Correlator, Draft};
+use queue::Queue;
+
+/// How long a message is at most; runtimes have been seen to answer with whole logs.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Whether an event is a reason for concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventType {
+    /// It is not.
+    Normal,
+    /// It is.
+    Warning,
+}
+
+impl EventType {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        }
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Something that happened, as it stands after it was counted and combined with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What it happened to.
+    pub involved: Involved,
+    /// Whether it is a reason for concern.
+    pub event_type: EventType,
+    /// What happened, in a word (see [`reason`]).
+    pub reason: Text,
+    /// What happened, in a sentence.
+    pub message: Text,
+    /// How often it has happened.
+    pub count: u32,
+    /// When it happened first. An event that is told again has the same first time, which makes its name.
+    pub first: Timestamp,
+    /// When it happened last.
+    pub last: Timestamp,
+}
+
+/// Records events. Clones record into the same places.
+#[derive(Clone)]
+pub struct Recorder {
+    clock: Clock,
+    stories: Stories,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    correlator: Correlator,
+    queues: Vec<Weak<Queue>>,
+    held_back: u64,
+}
+
+impl Recorder {
+    /// A recorder that takes the time from `clock` and tells events to `stories`.
+    pub fn new(clock: Clock, stories: Stories) -> Recorder {
+        Recorder { clock, stories, shared: Arc::default() }
+    }
+
+    /// Records that something happened. Never waits. The message must not hold a secret.
+    pub fn event(&self, involved: &Involved, event_type: EventType, reason: &str, message: impl Into<Text>) {
+        let message = bounded(message.into());
+        let draft = Draft { involved, event_type, reason, message: &message };
+        let (now, at) = (Instant::now(), self.clock.now());
+        let (correlated, queues) = {
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let correlated = shared.correlator.correlate(&draft, now, at);
+            if correlated.is_spam {
+                shared.held_back += 1;
+            }
+            shared.queues.retain(|queue| queue.strong_count() > 0);
+            (correlated, shared.queues.clone())
+        };
+        self.tell(&draft, &correlated);
+        if correlated.is_spam {
+            return;
+        }
+        let Correlated { message, count, first, .. } = correlated;
+        let event = Event {
+            involved: involved.clone(),
+            event_type,
+            reason: reason.into(),
+            message,
+            count,
+            first,
+            last: at,
+        };
+        log(&event);
+        if queues.is_empty() {
+            return;
+        }
+        let event = Arc::new(event);
+        for queue in queues.iter().filter_map(Weak::upgrade) {
+            queue.push(event.clone());
+        }
+    }
+
+    /// A queue of the events from now on, for whoever writes them to an API server. It ends when it is dropped.
+    pub fn queue(&self) -> EventQueue {
+        let (queue, theirs) = EventQueue::new(EventQueue::CAPACITY);
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).queues.push(theirs);
+        queue
+    }
+
+    /// How many events were held back because there were too many about one object.
+    pub fn held_back(&self) -> u64 {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).held_back
+    }
+
+    fn tell(&self, draft: &Draft<'_>, correlated: &Correlated) {
+        let (container, message) = (draft.involved.container(), &correlated.message);
+        let (about, colon) = container.map_or(("", ""), |container| (container, ": "));
+        let telling = Telling {
+            topic: draft.reason,
+            text: format_args!("{about}{colon}{message}"),
+            took: None,
+            is_warning: draft.event_type == EventType::Warning,
+            is_combined: correlated.is_combined,
+        };
+        self.stories.event(&draft.involved.uid, telling);
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+/// One line per event, with the fields that upstream's line has. (`message` is what a log line calls its own.)
+fn log(event: &Event) {
+    let Event { involved, event_type, reason, message, count, .. } = event;
+    let (kind, field_path) = (involved.kind.as_str(), &*involved.field_path);
+    match event_type {
+        EventType::Normal => {
+            info!(object = %involved, fieldPath = field_path, kind, "type" = %event_type, %reason, note = %message, count, "Event occurred")
+        }
+        EventType::Warning => {
+            warn!(object = %involved, fieldPath = field_path, kind, "type" = %event_type, %reason, note = %message, count, "Event occurred")
+        }
+    }
+}
+
+fn bounded(message: Text) -> Text {
+    if message.len() <= LONGEST_MESSAGE {
+        return message;
+    }
+    format!("{}…", &message[..message.floor_char_boundary(LONGEST_MESSAGE)]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn recorder() -> (Recorder, Stories) {
+        let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
+        let stories = Stories::new(clock.clone());
+        (Recorder::new(clock, stories.clone()), stories)
+    }
+
+    fn pod() -> Involved {
+        Involved::pod("default", "web", "u1")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_reaches_the_story_and_the_queue() {
+        let (recorder, stories) = recorder();
+        stories.open("default", "web", "u1");
+        let queue = recorder.queue();
+        let container = pod().in_container(ContainerKind::Main, "c");
+        recorder.event(&container, EventType::Normal, reason::PULLED, "Container image \"x\" is there");
+        recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, "no such volume");
+        tokio::time::advance(Duration::from_secs(7)).await;
+        recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, "no such volume");
+
+        let story = stories.story("u1").unwrap();
+        let texts: Vec<String> = story
+            .entries
+            .iter()
+            .map(|entry| format!("{} {} x{}", entry.topic, entry.text, entry.count))
+            .collect();
+        assert_eq!(texts, ["Pulled c: Container image \"x\" is there x1", "FailedMount no such volume x2"]);
+        assert!(!story.entries[0].is_warning && story.entries[1].is_warning);
+
+        let first = queue.next().await;
+        assert_eq!(&*first.involved.field_path, "spec.containers{c}");
+        queue.next().await;
+        let last = queue.next().await;
+        assert_eq!((last.count, last.event_type), (2, EventType::Warning));
+        assert_eq!(last.last.duration_since(last.first), jiff::SignedDuration::from_secs(7));
+        assert!(queue.try_next().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_held_back_from_the_queue_but_counted_in_the_story() {
+        let (recorder, stories) = recorder();
+        stories.open("default", "web", "u1");
+        let queue = recorder.queue();
+        for _ in 0..100 {
+            recorder.event(&pod(), EventType::Warning, reason::UNHEALTHY, "the probe failed");
+        }
+        let mut queued = 0;
+        while queue.try_next().is_some() {
+            queued += 1;
+        }
+        assert_eq!((queued, recorder.held_back()), (25, 75));
+        assert_eq!(stories.story("u1").unwrap().entries[0].count, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_is_dropped_is_forgotten() {
+        let (recorder, _) = recorder();
+        drop(recorder.queue());
+        recorder.event(&pod(), EventType::Normal, reason::KILLING, "Stopping container c");
+        assert!(recorder.shared.lock().unwrap().queues.is_empty());
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        let text = bounded("ü".repeat(4000).into());
+        assert_eq!(text.len(), LONGEST_MESSAGE + '…'.len_utf8());
+    }
+}

@@ -1,0 +1,78 @@
+//! [`Feed`]: how a source says what it wants.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{SourceKind, Wanted};
+
+/// A source's way to say what it wants: always the whole set. What was said before and not looked at yet is
+/// forgotten, so nothing piles up here, and saying it never waits.
+pub struct Feed {
+    kind: SourceKind,
+    inbox: Arc<Inbox>,
+}
+
+impl Feed {
+    /// The kind of source it belongs to.
+    pub fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    /// Says that these are the pods that the source wants from now on, and no others.
+    ///
+    /// A pod that has not changed is best given as the same `Arc` again: then it is not compared field by field.
+    pub fn set(&self, pods: Vec<Wanted>) {
+        self.inbox.lock().latest.insert(self.kind, pods);
+        self.inbox.news.notify_one();
+    }
+}
+
+/// A source that ends leaves its pods as they are: it has nothing more to say about them.
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.inbox.lock().open -= 1;
+        self.inbox.news.notify_one();
+    }
+}
+
+/// The latest word of each source.
+#[derive(Default)]
+pub(super) struct Inbox {
+    words: Mutex<Words>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Words {
+    latest: BTreeMap<SourceKind, Vec<Wanted>>,
+    open: usize,
+}
+
+impl Inbox {
+    pub(super) fn feed(self: &Arc<Inbox>, kind: SourceKind) -> Feed {
+        self.lock().open += 1;
+        Feed { kind, inbox: self.clone() }
+    }
+
+    /// The next word of a source, or nothing when all sources have ended.
+    pub(super) async fn next(&self) -> Option<(SourceKind, Vec<Wanted>)> {
+        loop {
+            {
+                let mut words = self.lock();
+                if let Some(word) = words.latest.pop_first() {
+                    return Some(word);
+                }
+                if words.open == 0 {
+                    return None;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

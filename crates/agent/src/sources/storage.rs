@@ -1,0 +1,269 @@
+//! [`Storage`]: what each source wanted last, and what its next word changes. No I/O, no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crablet_api::Text;
+use crablet_api::core::Pod;
+
+use super::compare::{Difference, difference, introduced, succeeded};
+use super::{Change, SourceKind, Wanted, full_name};
+
+/// What each source wants, by UID.
+#[derive(Default)]
+pub(super) struct Storage {
+    pods: BTreeMap<SourceKind, BTreeMap<Text, Wanted>>,
+}
+
+/// What a source's word changes.
+#[derive(Default)]
+pub(super) struct Merged {
+    /// The changes, in the order in which they are to be acted on.
+    pub(super) changes: Vec<Change>,
+    /// Pods that were refused, and why.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A pod that was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) origin: Arc<str>,
+    pub(super) why: String,
+}
+
+impl Storage {
+    /// Takes in that `wanted` is all that a source wants, at the time `now`.
+    pub(super) fn merge(&mut self, source: SourceKind, wanted: Vec<Wanted>, now: &str) -> Merged {
+        let (wanted, refused) = without_clashes(source, wanted);
+        let mut known = self.pods.remove(&source).unwrap_or_default();
+        let mut pods = BTreeMap::new();
+        let (mut added, mut updated, mut deleted, mut reconciled) = (vec![], vec![], vec![], vec![]);
+        for Wanted { pod: given, origin } in wanted {
+            let uid = given.metadata.uid.clone();
+            let pod = match known.remove(&uid) {
+                None => {
+                    let pod = introduced(given, source, now);
+                    added.push(pod.clone());
+                    pod
+                }
+                Some(Wanted { pod, .. }) if Arc::ptr_eq(&pod, &given) => pod,
+                Some(Wanted { pod, .. }) => {
+                    let list = match difference(&pod, &given) {
+                        Difference::Nothing => None,
+                        Difference::Update => Some(&mut updated),
+                        Difference::Delete => Some(&mut deleted),
+                        Difference::Reconcile => Some(&mut reconciled),
+                    };
+                    match list {
+                        None => pod,
+                        Some(list) => {
+                            let pod = succeeded(&pod, given);
+                            list.push(pod.clone());
+                            pod
+                        }
+                    }
+                }
+            };
+            pods.insert(uid, Wanted { pod, origin });
+        }
+        self.pods.insert(source, pods);
+        // Where they compete for the node, the oldest pod comes first.
+        added.sort_by_key(|pod| pod.metadata.creation_timestamp);
+        let changes = (known.into_values().map(|wanted| Change::Remove(wanted.pod)))
+            .chain(added.into_iter().map(Change::Add))
+            .chain(updated.into_iter().map(Change::Update))
+            .chain(deleted.into_iter().map(Change::Delete))
+            .chain(reconciled.into_iter().map(Change::Reconcile))
+            .collect();
+        Merged { changes, refused }
+    }
+
+    /// Which sources want a pod of that name, in the order of their kinds; those are asked that `which` accepts.
+    pub(super) fn owners(
+        &self,
+        namespace: &str,
+        name: &str,
+        which: impl Fn(SourceKind) -> bool,
+    ) -> impl Iterator<Item = (SourceKind, &Wanted)> {
+        let asked = self.pods.iter().filter(move |(kind, _)| which(**kind));
+        asked.flat_map(move |(kind, pods)| {
+            let is_it = move |pod: &Pod| pod.metadata.name == *name && pod.metadata.namespace == *namespace;
+            pods.values().filter(move |wanted| is_it(&wanted.pod)).map(move |wanted| (*kind, wanted))
+        })
+    }
+}
+
+/// Of pods of one source with the same name or UID, the first counts.
+fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec<Refused>) {
+    let (mut names, mut uids) = (BTreeSet::new(), BTreeMap::<Text, Arc<Pod>>::new());
+    let mut refused = Vec::new();
+    let mut accepted = Vec::with_capacity(wanted.len());
+    for wanted in wanted {
+        let metadata = &wanted.pod.metadata;
+        let (name, uid) = (&metadata.name, &metadata.uid);
+        let described = format_args!("{name}_{}({uid})", metadata.namespace);
+        let why = if !names.insert((metadata.namespace.clone(), name.clone())) {
+            format!(
+                "Error validating pod {described} from {source} due to duplicate pod name {:?}, ignoring",
+                name.as_str()
+            )
+        } else if uid.is_empty() {
+            format!("Error validating pod {described} from {source}: it has no UID, ignoring")
+        } else if let Some(other) = uids.get(uid) {
+            let other = full_name(other);
+            format!(
+                "Error validating pod {described} from {source}: its UID is that of pod {other}, ignoring"
+            )
+        } else {
+            uids.insert(uid.clone(), wanted.pod.clone());
+            accepted.push(wanted);
+            continue;
+        };
+        refused.push(Refused { origin: wanted.origin, why });
+    }
+    (accepted, refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{CONFIG_SEEN, CONFIG_SOURCE};
+    use crablet_api::core::PodPhase;
+    use crablet_api::meta::Time;
+    use crablet_api::testing::{PodBuilder, pod};
+
+    fn wanted(pod: PodBuilder) -> Wanted {
+        Wanted { pod: Arc::new(pod.build()), origin: "here".into() }
+    }
+
+    /// The changes that the word of a source makes, as `ADD ns/name(uid)`.
+    fn say(storage: &mut Storage, source: SourceKind, pods: Vec<PodBuilder>) -> Vec<String> {
+        let merged = storage.merge(source, pods.into_iter().map(wanted).collect(), "now");
+        assert_eq!(merged.refused, []);
+        merged.changes.iter().map(|change| format!("{change:?}")).collect()
+    }
+
+    #[test]
+    fn pods_come_change_and_go() {
+        let mut storage = Storage::default();
+        let mut file = |pods| say(&mut storage, SourceKind::File, pods);
+        assert_eq!(file(vec![]), [""; 0]);
+        assert_eq!(file(vec![pod("a"), pod("b")]), ["ADD default/a(uid-a)", "ADD default/b(uid-b)"]);
+        assert_eq!(file(vec![pod("b"), pod("a")]), [""; 0]);
+        assert_eq!(file(vec![pod("b").label("x", "y"), pod("a")]), ["UPDATE default/b(uid-b)"]);
+        assert_eq!(file(vec![pod("b").label("x", "y")]), ["REMOVE default/a(uid-a)"]);
+        assert_eq!(file(vec![]), ["REMOVE default/b(uid-b)"]);
+        assert_eq!(file(vec![]), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_with_a_new_uid_replaces_the_one_of_its_name() {
+        let mut storage = Storage::default();
+        let mut file = |pods| say(&mut storage, SourceKind::File, pods);
+        file(vec![pod("a")]);
+        assert_eq!(file(vec![pod("a").uid("new")]), ["REMOVE default/a(uid-a)", "ADD default/a(new)"]);
+    }
+
+    #[test]
+    fn all_kinds_of_changes_come_in_the_order_to_act_on_them() {
+        let mut storage = Storage::default();
+        let edited = |name: &str, edit: fn(&mut Pod)| {
+            let mut pod = pod(name).build();
+            edit(&mut pod);
+            Wanted { pod: Arc::new(pod), origin: "here".into() }
+        };
+        let before = ["status", "deleted", "updated", "removed", "same"];
+        storage.merge(SourceKind::Api, before.map(|name| edited(name, |_| {})).into(), "now");
+        let merged = storage.merge(
+            SourceKind::Api,
+            vec![
+                edited("status", |pod| pod.status.phase = Some(PodPhase::Running)),
+                edited("deleted", |pod| pod.metadata.deletion_timestamp = Some(Time::default())),
+                edited("updated", |pod| pod.spec.host_network = true),
+                edited("same", |_| {}),
+                edited("added", |_| {}),
+            ],
+            "now",
+        );
+        let changes: Vec<String> = merged.changes.iter().map(|change| format!("{change:?}")).collect();
+        assert_eq!(
+            changes,
+            [
+                "REMOVE default/removed(uid-removed)",
+                "ADD default/added(uid-added)",
+                "UPDATE default/updated(uid-updated)",
+                "DELETE default/deleted(uid-deleted)",
+                "RECONCILE default/status(uid-status)",
+            ]
+        );
+        assert_eq!(merged.changes[4].pod().status.phase, Some(PodPhase::Running));
+    }
+
+    #[test]
+    fn the_oldest_of_new_pods_comes_first() {
+        let mut storage = Storage::default();
+        let pods = vec![pod("c").created(3), pod("b").created(2), pod("z"), pod("a").created(2)];
+        let names: Vec<String> = say(&mut storage, SourceKind::Api, pods);
+        assert_eq!(
+            names.iter().map(|line| line.split('(').next().unwrap()).collect::<Vec<_>>(),
+            ["ADD default/z", "ADD default/b", "ADD default/a", "ADD default/c"]
+        );
+    }
+
+    #[test]
+    fn sources_do_not_touch_the_pods_of_others() {
+        let mut storage = Storage::default();
+        say(&mut storage, SourceKind::File, vec![pod("a")]);
+        assert_eq!(say(&mut storage, SourceKind::Url, vec![pod("a").uid("u")]), ["ADD default/a(u)"]);
+        assert_eq!(say(&mut storage, SourceKind::Url, vec![]), ["REMOVE default/a(u)"]);
+        assert_eq!(say(&mut storage, SourceKind::File, vec![pod("a")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_is_marked_with_its_source_and_the_time_it_was_first_seen() {
+        let mut storage = Storage::default();
+        let added = storage.merge(SourceKind::Url, vec![wanted(pod("a"))], "first").changes;
+        let annotations = &added[0].pod().metadata.annotations;
+        assert_eq!((&*annotations[CONFIG_SOURCE], &*annotations[CONFIG_SEEN]), ("http", "first"));
+        let updated = storage.merge(SourceKind::Url, vec![wanted(pod("a").label("x", "y"))], "later").changes;
+        assert_eq!(updated[0].pod().metadata.annotations[CONFIG_SEEN], "first");
+        storage.merge(SourceKind::Url, vec![], "later");
+        let again = storage.merge(SourceKind::Url, vec![wanted(pod("a"))], "later").changes;
+        assert_eq!(again[0].pod().metadata.annotations[CONFIG_SEEN], "later");
+    }
+
+    #[test]
+    fn of_pods_with_the_same_name_the_first_counts() {
+        let mut storage = Storage::default();
+        let pods = vec![
+            pod("a").uid("1"),
+            pod("a").uid("2"),
+            pod("a").namespace("other").uid("3"),
+            pod("b").uid("1"),
+            pod("c").uid(""),
+        ];
+        let merged = storage.merge(SourceKind::File, pods.into_iter().map(wanted).collect(), "now");
+        let changes: Vec<String> = merged.changes.iter().map(|change| format!("{change:?}")).collect();
+        assert_eq!(changes, ["ADD default/a(1)", "ADD other/a(3)"]);
+        let refused: Vec<&str> = merged.refused.iter().map(|refused| refused.why.as_str()).collect();
+        assert_eq!(
+            refused,
+            [
+                "Error validating pod a_default(2) from file due to duplicate pod name \"a\", ignoring",
+                "Error validating pod b_default(1) from file: its UID is that of pod default/a, ignoring",
+                "Error validating pod c_default() from file: it has no UID, ignoring",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_same_pod_again_is_not_copied() {
+        let mut storage = Storage::default();
+        let added = storage.merge(SourceKind::File, vec![wanted(pod("a"))], "now").changes;
+        let pod = added[0].pod().clone();
+        let same = Wanted { pod: pod.clone(), origin: "here".into() };
+        assert_eq!(storage.merge(SourceKind::File, vec![same], "now").changes, []);
+        let (_, held) = storage.owners("default", "a", |_| true).next().unwrap();
+        assert!(Arc::ptr_eq(&held.pod, &pod));
+    }
+}

@@ -1,0 +1,147 @@
+//! [`UrlSource`]: pods from what a web server gives.
+
+mod fetch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_config::Headers;
+use crablet_host::clock::Clock;
+use sha2::{Digest, Sha256};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::info;
+
+use super::compare::mark;
+use super::identity::Origin;
+use super::manifest::read_pods;
+use super::problems::{Consequence, Found};
+use super::{Feed, Problems, SourceKind, StaticPods, Wanted};
+use fetch::Target;
+pub use fetch::UrlError;
+
+/// The shortest time between two requests.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+/// Under what name its problems are kept.
+const KEY: &str = "";
+
+/// Pods from what a web server gives: a pod, or a list of them. While the server gives nothing that makes sense, its
+/// last answer that did stays in force.
+pub struct UrlSource {
+    target: Target,
+    period: Duration,
+    pods: StaticPods,
+    problems: Problems,
+    clock: Clock,
+}
+
+impl UrlSource {
+    /// A source that asks `url` every `period`, with these headers.
+    pub fn new(
+        url: &str,
+        headers: &Headers,
+        period: Duration,
+        pods: StaticPods,
+        problems: Problems,
+        clock: Clock,
+    ) -> Result<UrlSource, UrlError> {
+        let target = Target::new(url, headers)?;
+        Ok(UrlSource { target, period: period.max(SHORTEST_PERIOD), pods, problems, clock })
+    }
+
+    /// Works for as long as it is polled.
+    pub async fn run(self, feed: Feed) {
+        let url: Arc<str> = self.target.shown().into();
+        info!(%url, "Watching URL for manifests of pods");
+        let mut ticks = interval(self.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = Last::default();
+        loop {
+            ticks.tick().await;
+            let answer = match self.target.get().await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.tell(&last, vec![found(&url, error.to_string())]);
+                    continue;
+                }
+            };
+            if answer.is_empty() {
+                // A server that has nothing to say has been heard. It does not say that what it asked for is to stop:
+                // that would be an empty list.
+                if !last.was_heard {
+                    last.was_heard = true;
+                    feed.set(vec![]);
+                }
+                self.tell(
+                    &last,
+                    vec![found(&url, "gave an empty answer; no pods are an empty PodList".to_owned())],
+                );
+                continue;
+            }
+            let digest: [u8; 32] = Sha256::digest(&answer).into();
+            if last.digest != Some(digest) {
+                last.digest = Some(digest);
+                last.verdict = match self.read(&url, &answer) {
+                    Ok((pods, remarks)) => {
+                        (last.was_heard, last.was_good) = (true, true);
+                        feed.set(pods);
+                        Verdict::Good(remarks)
+                    }
+                    Err(found) => Verdict::Bad(found),
+                };
+            }
+            self.tell_verdict(&last);
+        }
+    }
+
+    fn read(&self, url: &Arc<str>, answer: &[u8]) -> Result<(Vec<Wanted>, Vec<Found>), Vec<Found>> {
+        let origin = Origin { source: SourceKind::Url, place: url, modified: None };
+        let (made, remarks) = read_pods(&self.pods, origin, answer)?;
+        let now = format!("{:.9}", self.clock.now());
+        let wanted = made.into_iter().map(|made| {
+            let mut pod = made.pod;
+            mark(&mut pod, SourceKind::Url, &now);
+            Wanted { pod: Arc::new(pod), origin: url.clone() }
+        });
+        Ok((wanted.collect(), remarks))
+    }
+
+    fn tell_verdict(&self, last: &Last) {
+        match &last.verdict {
+            Verdict::Good(remarks) => {
+                self.problems.set(SourceKind::Url, KEY, Consequence::Noted, remarks.clone());
+            }
+            Verdict::Bad(found) => self.tell(last, found.clone()),
+        }
+    }
+
+    fn tell(&self, last: &Last, found: Vec<Found>) {
+        let consequence = if last.was_good { Consequence::LastGoodKept } else { Consequence::Ignored };
+        self.problems.set(SourceKind::Url, KEY, consequence, found);
+    }
+}
+
+/// What the server last said.
+#[derive(Default)]
+struct Last {
+    digest: Option<[u8; 32]>,
+    verdict: Verdict,
+    was_heard: bool,
+    /// Whether there is an answer in force.
+    was_good: bool,
+}
+
+/// What became of it.
+enum Verdict {
+    Good(Vec<Found>),
+    Bad(Vec<Found>),
+}
+
+impl Default for Verdict {
+    fn default() -> Verdict {
+        Verdict::Good(Vec::new())
+    }
+}
+
+fn found(url: &str, message: String) -> Found {
+    Found { origin: url.to_owned(), line: 0, message }
+}

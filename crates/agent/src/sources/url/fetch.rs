@@ -1,0 +1,294 @@
+//! One request for manifests over plain HTTP.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crablet_config::Headers;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+/// How long an answer may take, all of it.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The longest answer that is read.
+const LONGEST_ANSWER: usize = 10 << 20;
+/// How often a server may send us on.
+const MOST_REDIRECTS: usize = 10;
+
+/// Why an address cannot be asked.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UrlError {
+    /// It is no address.
+    #[error("is not a URL such as http://host:port/path")]
+    Malformed,
+    /// Its scheme is none that is known.
+    #[error("has the scheme {0:?}; accepted is http")]
+    Scheme(String),
+    /// It needs TLS.
+    #[error("is an https URL, which this version cannot ask yet; accepted is http")]
+    Https,
+    /// A header cannot be sent. Its value is not shown: it may be a secret.
+    #[error(
+        "has a header {0:?} that cannot be sent: its name or its value has characters that no header may have"
+    )]
+    Header(String),
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("cannot be reached: {0}")]
+    Connect(io::Error),
+    #[error("broke off: {0}")]
+    BrokenOff(Box<dyn std::error::Error + Send + Sync>),
+    #[error("answered {0}")]
+    Status(StatusCode),
+    #[error("gave an answer of more than {LONGEST_ANSWER} bytes")]
+    TooLong,
+    #[error("did not answer within {}s", DEADLINE.as_secs())]
+    Deadline,
+    #[error("sent us on to somewhere else more than {MOST_REDIRECTS} times")]
+    Redirects,
+    #[error("sent us on to an address that {0}")]
+    Redirect(UrlError),
+}
+
+/// Where to ask, and with which headers.
+pub(super) struct Target {
+    address: Address,
+    headers: HeaderMap,
+}
+
+/// An address without what could be a secret.
+#[derive(Clone, PartialEq, Eq)]
+struct Address {
+    host: String,
+    port: u16,
+    path: String,
+    /// What it says of a user and a password, as a header would.
+    login: Option<HeaderValue>,
+}
+
+impl Target {
+    pub(super) fn new(url: &str, headers: &Headers) -> Result<Target, UrlError> {
+        let address = Address::parse(url)?;
+        let mut map = HeaderMap::new();
+        for (name, values) in &headers.0 {
+            let bad = || UrlError::Header(name.to_string());
+            let header: HeaderName = name.parse().map_err(|_| bad())?;
+            for value in values {
+                let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+                value.set_sensitive(true);
+                map.append(header.clone(), value);
+            }
+        }
+        // This one says whom we ask, and that is in the address.
+        map.remove(HOST);
+        Ok(Target { address, headers: map })
+    }
+
+    /// The address as it may be logged: without a password and without what follows the question mark.
+    pub(super) fn shown(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// What the server says.
+    pub(super) async fn get(&self) -> Result<Bytes, FetchError> {
+        timeout(DEADLINE, self.follow()).await.unwrap_or(Err(FetchError::Deadline))
+    }
+
+    async fn follow(&self) -> Result<Bytes, FetchError> {
+        let mut address = self.address.clone();
+        for _ in 0..=MOST_REDIRECTS {
+            // What is meant for one server is not told to another.
+            let is_own = (&address.host, address.port) == (&self.address.host, self.address.port);
+            let headers = if is_own { self.headers.clone() } else { HeaderMap::new() };
+            match ask(&address, headers).await? {
+                Answer::Content(content) => return Ok(content),
+                Answer::Elsewhere(location) => {
+                    address = address.join(&location).map_err(FetchError::Redirect)?;
+                }
+            }
+        }
+        Err(FetchError::Redirects)
+    }
+}
+
+enum Answer {
+    Content(Bytes),
+    Elsewhere(String),
+}
+
+async fn ask(address: &Address, mut headers: HeaderMap) -> Result<Answer, FetchError> {
+    let broken_off = |error: hyper::Error| FetchError::BrokenOff(error.into());
+    if let Some(login) = &address.login {
+        headers.entry(AUTHORIZATION).or_insert_with(|| login.clone());
+    }
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static("crablet"));
+    let mut request = Request::get(&address.path)
+        .header(HOST, address.authority())
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| FetchError::BrokenOff(error.into()))?;
+    request.headers_mut().extend(headers);
+
+    let host = address.host.trim_start_matches('[').trim_end_matches(']');
+    let stream = TcpStream::connect((host, address.port)).await.map_err(FetchError::Connect)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken_off)?;
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let answer = sender.send_request(request).await.map_err(broken_off)?;
+    let status = answer.status();
+    if let (true, Some(location)) = (is_redirect(status), answer.headers().get(LOCATION)) {
+        return Ok(Answer::Elsewhere(String::from_utf8_lossy(location.as_bytes()).into_owned()));
+    }
+    if status != StatusCode::OK {
+        return Err(FetchError::Status(status));
+    }
+    match Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await {
+        Ok(content) => Ok(Answer::Content(content.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLong),
+        Err(error) => Err(FetchError::BrokenOff(error)),
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    )
+}
+
+impl Address {
+    fn parse(url: &str) -> Result<Address, UrlError> {
+        let uri: Uri = url.parse().map_err(|_| UrlError::Malformed)?;
+        let authority = uri.authority().ok_or(UrlError::Malformed)?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(UrlError::Https),
+            Some(other) => return Err(UrlError::Scheme(other.to_owned())),
+            None => return Err(UrlError::Malformed),
+        }
+        if authority.host().is_empty() {
+            return Err(UrlError::Malformed);
+        }
+        let login = authority.as_str().rsplit_once('@').and_then(|(user, _)| login(user));
+        Ok(Address {
+            host: authority.host().to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            login,
+        })
+    }
+
+    /// The address that a server means when it sends us on from here.
+    fn join(&self, location: &str) -> Result<Address, UrlError> {
+        if location.contains("://") {
+            return Address::parse(location);
+        }
+        let path = match (location.starts_with('/'), self.path.split('?').next()) {
+            (true, _) | (_, None) => location.to_owned(),
+            (false, Some(path)) => {
+                format!("{}/{location}", path.rsplit_once('/').map_or("", |(folder, _)| folder))
+            }
+        };
+        let _: Uri = path.parse().map_err(|_| UrlError::Malformed)?;
+        Ok(Address { path, ..self.clone() })
+    }
+
+    fn authority(&self) -> String {
+        match self.port {
+            80 => self.host.clone(),
+            port => format!("{}:{port}", self.host),
+        }
+    }
+}
+
+fn login(user: &str) -> Option<HeaderValue> {
+    let user = percent_encoding::percent_decode_str(user).collect::<Vec<u8>>();
+    let user = if user.contains(&b':') { user } else { [user.as_slice(), b":"].concat() };
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(user))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, query) = match self.path.split_once('?') {
+            Some((path, _)) => (path, "?<masked>"),
+            None => (self.path.as_str(), ""),
+        };
+        write!(formatter, "http://{}{path}{query}", self.authority())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> Result<Target, UrlError> {
+        Target::new(url, &Headers::default())
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (url, shown) in [
+            ("http://a", "http://a/"),
+            ("http://a:8080/b/c", "http://a:8080/b/c"),
+            ("http://user:s3cret@a/b?token=s3cret", "http://a/b?<masked>"),
+            ("http://[::1]:81/", "http://[::1]:81/"),
+        ] {
+            assert_eq!(target(url).ok().unwrap().shown(), shown);
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_asked_says_why() {
+        for (url, error) in [
+            ("https://a/b", UrlError::Https),
+            ("ftp://a/b", UrlError::Scheme("ftp".into())),
+            ("/a/b", UrlError::Malformed),
+            ("a", UrlError::Malformed),
+            ("", UrlError::Malformed),
+            ("http://", UrlError::Malformed),
+            ("http://a b/", UrlError::Malformed),
+        ] {
+            assert_eq!(target(url).err().unwrap(), error, "{url}");
+        }
+        let headers = Headers([("X-A".into(), vec!["a\nb: s3cret".into()])].into());
+        let error = Target::new("http://a", &headers).err().unwrap().to_string();
+        assert!(error.contains("X-A") && !error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn a_redirect_leads_where_a_browser_would_go() {
+        let from = Address::parse("http://u:p@a:81/x/y?z").ok().unwrap();
+        for (location, to) in [
+            ("http://b/c", "http://b/c"),
+            ("/c", "http://a:81/c"),
+            ("c", "http://a:81/x/c"),
+            ("c?d", "http://a:81/x/c?<masked>"),
+        ] {
+            assert_eq!(from.join(location).ok().unwrap().to_string(), to);
+        }
+        assert_eq!(from.join("https://b/c").err(), Some(UrlError::Https));
+        assert!(from.join("http://b/").ok().unwrap().login.is_none());
+    }
+
+    #[test]
+    fn a_login_is_sent_as_a_header() {
+        assert_eq!(login("user:p%40ss").unwrap(), "Basic dXNlcjpwQHNz");
+        assert_eq!(login("user").unwrap(), "Basic dXNlcjo=");
+    }
+}

@@ -1,0 +1,275 @@
+//! The worker of one pod: the one task that owns it.
+//!
+//! It hears what its [`Mailbox`] says, looks at what the runtime knows, decides by [`crablet_core`], acts, and shows
+//! the status, in a loop whose phase is one enum:
+//!
+//! ```text
+//! Syncing ──► Terminating ──► Terminated ──► gone
+//!    ▲ │  every pass: hear → look → status → plan → act one thing → look again
+//!    └─┘
+//! ```
+//!
+//! - [`begin`]: what must hold before a pod is started.
+//! - [`sync`]: a pass over a pod that should run.
+//! - [`carry_out`]: what a plan asks for, done.
+//! - [`recipe`]: what sandboxes and containers are made from.
+//! - [`terminate`]: stopping, step by step, each of which can be done again.
+//! - [`remove`]: taking away what a pod that is over left behind.
+//! - [`memory`]: what is written down, so that the next agent goes on from there.
+//! - [`words`]: events, and the headline of the pod's story.
+
+mod begin;
+mod carry_out;
+mod hooks;
+mod memory;
+mod recipe;
+mod remove;
+mod retry;
+mod sync;
+mod terminate;
+mod words;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_api::Text;
+use crablet_api::core::{Pod, PodStatus};
+use crablet_core::backoff::Restarts;
+use crablet_core::observed;
+use crablet_core::probes::Probes;
+use crablet_core::status::{Failure, StartError, StatusInput, pod_status};
+use crablet_cri::Error;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::mailbox::{Cause, Mailbox, Told};
+use crate::node::Node;
+use crate::observe::observe;
+use crate::pod_files::Owner;
+use crate::story::{State, Teller};
+use crate::views::View;
+use retry::Retries;
+use terminate::Terminating;
+
+pub use memory::Recollection;
+
+/// The task of one pod.
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    mailbox: Mailbox,
+    story: Teller,
+    owner: Owner,
+    /// What is wanted, in its latest form.
+    pod: Arc<Pod>,
+    /// What the runtime knew at the last look.
+    observed: observed::Pod,
+    /// The latest status.
+    status: Arc<PodStatus>,
+    probes: Probes,
+    /// The waits before restarts.
+    restarts: Restarts,
+    /// Why containers could not be started.
+    start_errors: BTreeMap<Text, StartError>,
+    /// What failed, and when to try again.
+    retries: Retries,
+    /// Why the pod failed as a whole, if it did.
+    failure: Option<Failure>,
+    /// Whether a source still wants it.
+    wanted: bool,
+    /// Whether the node has taken it.
+    admitted: bool,
+    /// Whether the waits before restarts were taken from what the runtime remembers.
+    recovered: bool,
+    phase: Phase,
+}
+
+/// Where a pod is in its life.
+#[derive(Debug)]
+enum Phase {
+    /// It should run.
+    Syncing,
+    /// It is being stopped.
+    Terminating(Terminating),
+    /// All its containers have been seen to be stopped. It never runs again.
+    Terminated,
+}
+
+/// What a pass leads to.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Something was done: look again.
+    Again,
+    /// Nothing to do until something is told, or until then.
+    Wait(Option<Timestamp>),
+    /// Nothing of the pod is left.
+    Gone,
+}
+
+/// What a worker begins with.
+pub(crate) struct Beginning {
+    /// What all workers share.
+    pub(crate) node: Arc<Node>,
+    /// Where it hears things.
+    pub(crate) mailbox: Mailbox,
+    /// The pod.
+    pub(crate) pod: Arc<Pod>,
+    /// The end of the pod that has to be gone first, and its UID: a static pod that has the same name.
+    pub(crate) after: Option<(String, CancellationToken)>,
+}
+
+impl Worker {
+    pub(crate) fn new(beginning: Beginning) -> Worker {
+        let Beginning { node, mailbox, pod, after: _ } = beginning;
+        let owner = Owner {
+            namespace: pod.metadata.namespace.to_string(),
+            name: pod.metadata.name.to_string(),
+            uid: pod.metadata.uid.to_string(),
+        };
+        let story = node.stories.open(&owner.namespace, &owner.name, &owner.uid);
+        Worker {
+            status: Arc::new(pod.status.clone()),
+            restarts: Restarts::new(node.restart_limits),
+            mailbox,
+            story,
+            owner,
+            pod,
+            observed: observed::Pod::default(),
+            probes: Probes::default(),
+            start_errors: BTreeMap::new(),
+            retries: Retries::default(),
+            failure: None,
+            wanted: true,
+            admitted: false,
+            recovered: false,
+            phase: Phase::Syncing,
+            node,
+        }
+    }
+
+    /// Works until nothing of the pod is left.
+    pub(crate) async fn begin(mut beginning: Beginning) {
+        let after = beginning.after.take();
+        let mut worker = Worker::new(beginning);
+        worker.recall();
+        let status = (*worker.status).clone();
+        worker.show(status);
+        if let Some((uid, gone)) = after {
+            worker.wait_for_earlier(&uid, &gone).await;
+        }
+        worker.run().await;
+    }
+
+    /// A static pod begins when the one that had its name before is gone.
+    async fn wait_for_earlier(&self, uid: &str, gone: &CancellationToken) {
+        self.story
+            .headline(State::Waiting, format_args!("an earlier pod of the same name to be gone (UID {uid})"));
+        tokio::select! {
+            biased;
+            () = gone.cancelled() => {}
+            () = self.mailbox.wait_for_end() => {}
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let told = self.mailbox.take();
+            self.hear(told).await;
+            let next = match &self.phase {
+                Phase::Syncing => self.sync().await,
+                Phase::Terminating(_) => self.terminate().await,
+                Phase::Terminated if self.wanted => self.rest().await,
+                Phase::Terminated => self.remove().await,
+            };
+            match next {
+                Next::Again => {}
+                Next::Wait(until) => self.wait(until).await,
+                Next::Gone => return,
+            }
+        }
+    }
+
+    /// Takes in what was told.
+    async fn hear(&mut self, told: Told) {
+        if let Some(pod) = told.spec {
+            self.pod = pod;
+        }
+        let Some(end) = told.end else { return };
+        match end.cause {
+            Cause::Removed | Cause::Deleted | Cause::Orphaned => self.wanted = false,
+            Cause::Evicted { ref reason, ref message } => {
+                self.failure.get_or_insert(Failure {
+                    reason: reason.as_str().into(),
+                    message: message.as_str().into(),
+                    disruption: None,
+                });
+            }
+        }
+        self.end(&end).await;
+    }
+
+    async fn wait(&self, until: Option<Timestamp>) {
+        match until {
+            None => self.mailbox.wait().await,
+            Some(until) => {
+                let left =
+                    Duration::try_from(until.duration_since(self.node.clock.now())).unwrap_or_default();
+                // Whether it was told something or the time has come: the next pass finds out.
+                let _ = tokio::time::timeout(left, self.mailbox.wait()).await;
+            }
+        }
+    }
+
+    /// Looks at what the runtime knows. What ended gets its last words here.
+    async fn look(&mut self) -> Result<(), Error> {
+        let observed = observe(&*self.node.runtime, &self.owner.uid, &self.observed).await?;
+        self.observed = self.with_last_words(observed);
+        self.recover_restarts();
+        Ok(())
+    }
+
+    /// The status that the last look amounts to.
+    fn make_status(&self, finished: bool) -> PodStatus {
+        pod_status(&StatusInput {
+            pod: &self.pod,
+            observed: &self.observed,
+            previous: &self.status,
+            probes: &self.probes,
+            start_errors: &self.start_errors,
+            finished,
+            failure: self.failure.as_ref(),
+            resize_conditions: &[],
+            actuated: &BTreeMap::new(),
+            pod_cgroup: None,
+            node: &self.node.status_facts,
+            features: &self.node.features,
+            now: self.node.clock.now(),
+        })
+    }
+
+    /// Shows a status to whoever looks, and has it written down.
+    fn show(&mut self, status: PodStatus) {
+        if *self.status == status && self.node.views.get(&self.owner.uid).is_some() {
+            return;
+        }
+        if self.status.phase != status.phase {
+            let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
+            info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
+        }
+        self.status = Arc::new(status);
+        self.node.views.show(View { pod: Arc::clone(&self.pod), status: Arc::clone(&self.status) });
+        self.write_down();
+    }
+
+    fn pod_name(&self) -> String {
+        format!("{}/{}", self.owner.namespace, self.owner.name)
+    }
+
+    /// The runtime did not answer: nothing is known, so nothing is decided.
+    fn runtime_failed(&mut self, error: &Error) -> Next {
+        let until = self.retries.failed("runtime", self.node.clock.now());
+        self.story.headline(State::Blocked, format_args!("the container runtime does not answer: {error}"));
+        Next::Wait(Some(until))
+    }
+}

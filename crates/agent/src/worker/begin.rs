@@ -1,0 +1,101 @@
+//! What must hold before a pod is started: the node takes it, and the runtime is ready for it.
+
+use crablet_core::observed;
+use crablet_core::status::{
+    LastWords, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, rejected, termination_message,
+};
+use crablet_cri_api::ContainerState;
+use tracing::warn;
+
+use crate::log_tail;
+use crate::readiness::Ready;
+use crate::story::State;
+use crate::worker::{Next, Phase, Worker};
+
+impl Worker {
+    /// Asks for the pod to be taken, once. What runs already is never asked about again.
+    pub(super) async fn admit(&mut self) -> Option<Next> {
+        if self.admitted {
+            return None;
+        }
+        self.admitted = true;
+        let runs = !self.observed.containers().is_empty() || self.observed.has_ready_sandbox();
+        if runs {
+            self.node.admission.take_over(&self.pod);
+            self.story.note("admission", format_args!("goes on: it was there when the agent began"));
+            return None;
+        }
+        let rejection = self.node.admission.admit(&self.pod).err()?;
+        self.warn_pod(&rejection.reason, &rejection.message);
+        let status = rejected(&self.pod, &rejection, self.node.clock.now());
+        self.phase = Phase::Terminated;
+        self.show(status);
+        self.write_down_for_sure().await;
+        self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));
+        warn!(
+            pod = %self.pod_name(), uid = self.owner.uid, reason = %rejection.reason, message = %rejection.message,
+            "The node does not take a pod"
+        );
+        Some(Next::Again)
+    }
+
+    /// What keeps containers from being started now, if something does.
+    pub(super) fn not_ready_to_start(&self) -> Option<Ready> {
+        let ready = self.node.readiness.now();
+        let needs_network = !self.pod.spec.host_network;
+        (ready.runtime.is_err() || (needs_network && ready.network.is_err())).then_some(ready)
+    }
+
+    /// Waits until the node is ready for something else than it was, or something is told.
+    pub(super) async fn wait_for_node(&mut self, ready: Ready) -> Next {
+        match (&ready.runtime, &ready.network) {
+            (Err(reason), _) => {
+                self.story.headline(State::Waiting, format_args!("the container runtime: {reason}"));
+            }
+            (Ok(()), Err(reason)) => self.tell_of_network(&format!("network is not ready: {reason}")),
+            (Ok(()), Ok(())) => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.mailbox.wait() => {}
+            () = self.node.readiness.other_than(&ready) => {}
+        }
+        Next::Again
+    }
+
+    /// Containers that ended since the last look get their last words, from their file or their log.
+    pub(super) fn with_last_words(&self, observed: observed::Pod) -> observed::Pod {
+        let is_known = |id: &str| {
+            let known = self.observed.containers().iter().find(|container| container.id == id);
+            known.is_some_and(|known| known.state == ContainerState::Exited)
+        };
+        let containers = observed.containers().iter().map(|container| {
+            let mut container = container.clone();
+            if container.state == ContainerState::Exited && !is_known(&container.id) {
+                container.status.message =
+                    termination_message(&container.message, &self.last_words(&container));
+            }
+            container
+        });
+        observed::Pod::new(observed.sandboxes().to_vec(), containers.collect())
+    }
+
+    fn last_words(&self, container: &observed::Container) -> Vec<u8> {
+        let files = &self.node.files;
+        let wanted = LastWords::of(container);
+        let from_file = wanted.file.and_then(|file| {
+            files.tail(file.as_ref(), MAX_MESSAGE_BYTES).unwrap_or_else(|error| {
+                Some(format!("Error on reading termination log {file}: {error}").into_bytes())
+            })
+        });
+        match from_file.filter(|words| !words.is_empty()) {
+            Some(words) => words,
+            None if wanted.log => {
+                // A line of a log has its time, stream and tag before it: what is read is more than what counts.
+                let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).ok().flatten();
+                log_tail::last_lines(&log.unwrap_or_default(), MAX_LOG_LINES, MAX_LOG_BYTES)
+            }
+            None => Vec::new(),
+        }
+    }
+}

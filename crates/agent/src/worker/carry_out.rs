@@ -1,0 +1,286 @@
+//! What a plan asks for, done: one thing at a time, so that each is seen before the next is decided.
+
+use std::time::Duration;
+
+use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
+use crablet_core::status::StartError;
+use crablet_cri::Error;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::images;
+use crate::recorder::reason;
+use crate::story::State;
+use crate::worker::{Next, Worker};
+
+impl Worker {
+    /// Does the first thing that the plan asks for.
+    pub(super) async fn carry_out(&mut self, plan: Plan) -> Next {
+        if plan.stops_pod() && !plan.kill.is_empty() {
+            let stop = self.stop_containers().await;
+            return self.and_then_look(stop);
+        }
+        if !plan.kill.is_empty() {
+            let stop = self.kill(&plan.kill).await;
+            return self.and_then_look(stop);
+        }
+        if !plan.remove.is_empty() {
+            let removal = self.remove_containers(&plan.remove).await;
+            return self.and_then_look(removal);
+        }
+        match &plan.sandbox {
+            Sandbox::Keep { id } => self.start_first(id, &plan).await,
+            Sandbox::Create { attempt, stop, .. } => {
+                for id in stop {
+                    if let Err(error) = self.stop_sandbox(id).await {
+                        return self.runtime_failed(&error);
+                    }
+                }
+                self.make_sandbox(*attempt).await
+            }
+            Sandbox::End { .. } => Next::Again,
+        }
+    }
+
+    fn and_then_look(&mut self, result: Result<(), Error>) -> Next {
+        match result {
+            Ok(()) => Next::Again,
+            Err(error) => self.runtime_failed(&error),
+        }
+    }
+
+    /// Stops containers while the pod goes on.
+    async fn kill(&mut self, kills: &[Kill]) -> Result<(), Error> {
+        for kill in kills {
+            self.say(Some(&kill.name), reason::KILLING, &kill.message);
+        }
+        let stops = kills.iter().map(|kill| {
+            let grace = kill.grace.max(crablet_core::kill::MINIMUM_GRACE_SECONDS);
+            let grace = Duration::from_secs(grace.unsigned_abs());
+            self.node.runtime.stop_container(&kill.id, grace)
+        });
+        let began = Instant::now();
+        let results = join_all(stops).await;
+        for (kill, result) in kills.iter().zip(&results) {
+            match result {
+                Ok(()) => self.story.step(
+                    "stop",
+                    began.elapsed(),
+                    format_args!("stopped container {}: {}", kill.name, kill.message),
+                ),
+                Err(error) => self.story.failed(
+                    "stop",
+                    began.elapsed(),
+                    format_args!("could not stop container {}: {error}", kill.name),
+                ),
+            }
+        }
+        results.into_iter().filter(|result| !is_not_found(result)).collect()
+    }
+
+    pub(super) async fn remove_containers(&mut self, ids: &[String]) -> Result<(), Error> {
+        for id in ids {
+            self.node.runtime.remove_container(id).await?;
+            let Some(container) = self.observed.containers().iter().find(|container| container.id == *id)
+            else {
+                continue;
+            };
+            let log = std::path::Path::new(&container.log_path);
+            let removed =
+                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log);
+            if let Err(error) = removed {
+                warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn stop_sandbox(&mut self, id: &str) -> Result<(), Error> {
+        let began = Instant::now();
+        let result = self.node.runtime.stop_sandbox(id).await;
+        match &result {
+            Ok(()) => self.story.step("sandbox", began.elapsed(), format_args!("stopped the sandbox")),
+            Err(error) => self.story.failed(
+                "sandbox",
+                began.elapsed(),
+                format_args!("could not stop the sandbox: {error}"),
+            ),
+        }
+        result
+    }
+
+    async fn make_sandbox(&mut self, attempt: u32) -> Next {
+        const WHAT: &str = "sandbox";
+        let now = self.node.clock.now();
+        if let Some(until) = self.retries.held(WHAT, now) {
+            return Next::Wait(Some(until));
+        }
+        if let Some(not_ready) = self.not_ready_to_start() {
+            return self.wait_for_node(not_ready).await;
+        }
+        let began = Instant::now();
+        let made = match self.prepare_sandbox(attempt).await {
+            Ok(recipe) => self
+                .node
+                .runtime
+                .run_sandbox(&recipe.config, &recipe.handler)
+                .await
+                .map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words())),
+            Err(message) => Err(message),
+        };
+        match made {
+            Ok(_) => {
+                self.retries.worked(WHAT);
+                self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}"));
+                info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
+                Next::Again
+            }
+            Err(message) => {
+                let until = self.retries.failed(WHAT, self.node.clock.now());
+                self.warn_pod(reason::FAILED_CREATE_POD_SANDBOX, &message);
+                self.story.failed("sandbox", began.elapsed(), format_args!("{message}"));
+                self.story.headline(State::Blocked, format_args!("its sandbox cannot be made: {message}"));
+                Next::Wait(Some(until))
+            }
+        }
+    }
+
+    /// Starts the first container that need not wait. One that cannot be started holds up no other, unless it is an
+    /// init container.
+    async fn start_first(&mut self, sandbox: &str, plan: &Plan) -> Next {
+        let now = self.node.clock.now();
+        let mut wait = plan.look_again;
+        for start in &plan.start {
+            if let Some(until) = self.retries.held(&start.name, now) {
+                wait = earliest(wait, Some(until));
+                if start.role == Role::Init {
+                    break;
+                }
+                continue;
+            }
+            if let Some(not_ready) = self.not_ready_to_start() {
+                return self.wait_for_node(not_ready).await;
+            }
+            return self.start(sandbox, start).await;
+        }
+        Next::Wait(wait)
+    }
+
+    async fn start(&mut self, sandbox: &str, start: &Start) -> Next {
+        let began = Instant::now();
+        match self.try_to_start(sandbox, start).await {
+            Ok(()) => {
+                self.retries.worked(&start.name);
+                self.start_errors.remove(&start.name);
+                let (name, attempt) = (&start.name, start.attempt);
+                self.story.step(
+                    "start",
+                    began.elapsed(),
+                    format_args!("started container {name}, attempt {attempt}"),
+                );
+                info!(
+                    pod = %self.pod_name(), uid = self.owner.uid, container = %name, attempt, took = ?began.elapsed(),
+                    "Started a container"
+                );
+            }
+            Err(failure) => {
+                let now = self.node.clock.now();
+                match failure.until {
+                    Some(until) => self.retries.failed_until(&start.name, until),
+                    None => self.retries.failed(&start.name, now),
+                };
+                let (name, error) = (&start.name, &failure.error);
+                self.story.failed(
+                    "start",
+                    began.elapsed(),
+                    format_args!("container {name}: {}: {}", error.reason, error.message),
+                );
+                warn!(
+                    pod = %self.pod_name(), uid = self.owner.uid, container = %name,
+                    reason = %error.reason, message = %error.message, "Cannot start a container"
+                );
+                self.start_errors.insert(start.name.clone(), failure.error);
+            }
+        }
+        Next::Again
+    }
+
+    /// Makes a container and starts it.
+    async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<(), NotStarted> {
+        let Some(container) = start.container(&self.pod) else { return Ok(()) };
+        let container = container.clone();
+        let image = self.ensure_image(&container).await?;
+        let recipe = self.prepare_container(start, &container, &image).await?;
+        let runtime = &self.node.runtime;
+        let created = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox).await;
+        let id = created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
+        self.say(Some(&container.name), reason::CREATED, "Container created");
+        if let Some(last) = start.last_finished {
+            self.restarts.note_start(&container, last, self.node.clock.now());
+        }
+        runtime
+            .start_container(&id)
+            .await
+            .map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
+        self.say(Some(&container.name), reason::STARTED, "Container started");
+        self.link_log(&recipe, &id);
+        Ok(())
+    }
+
+    fn refused(&self, container: &str, reason: &str, error: &Error) -> NotStarted {
+        // Upstream's event has what the runtime said; its status has the error as gRPC words it.
+        let said = match error {
+            Error::Answer { message, .. } => message.clone(),
+            other => other.to_string(),
+        };
+        self.warn(container, reason::FAILED, &format!("Error: {said}"));
+        NotStarted { error: StartError::new(reason, said), until: None }
+    }
+
+    async fn ensure_image(
+        &self,
+        container: &crablet_api::core::Container,
+    ) -> Result<images::Ensured, NotStarted> {
+        let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
+        let request = images::Request {
+            involved: &involved,
+            image: &container.image,
+            policy: container.image_pull_policy.as_ref(),
+            credentials: &[],
+            runtime_handler: "",
+            sandbox: None,
+        };
+        self.story.headline(
+            State::Waiting,
+            format_args!("image {} of container {}", container.image, container.name),
+        );
+        self.node.images.ensure(request).await.map_err(|error| {
+            self.warn(&container.name, reason::FAILED, &error.event_message());
+            NotStarted {
+                until: error.retry_at.map(|at| self.wall_time(at)),
+                error: StartError::new(error.reason.as_str(), error.message),
+            }
+        })
+    }
+
+    fn wall_time(&self, at: Instant) -> Timestamp {
+        let left = at.saturating_duration_since(Instant::now());
+        self.node.clock.now().checked_add(left).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Why a container was not started, and when to try again, if it says so.
+pub(super) struct NotStarted {
+    pub(super) error: StartError,
+    pub(super) until: Option<Timestamp>,
+}
+
+fn is_not_found(result: &Result<(), Error>) -> bool {
+    result.as_ref().is_err_and(Error::is_not_found)
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
+}

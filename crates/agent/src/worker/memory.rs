@@ -1,0 +1,118 @@
+//! What is written down of a pod, so that an agent that starts again goes on from there: its last status, and how far
+//! its end has come. Everything else is read from the runtime and the disk.
+
+use std::sync::Arc;
+
+use crablet_api::core::PodStatus;
+use crablet_api::document::Limits;
+use crablet_core::backoff::Restarts;
+use crablet_core::kill::Termination;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::worker::terminate::Terminating;
+use crate::worker::{Phase, Worker};
+
+/// What is written down.
+#[derive(Debug, Serialize)]
+pub(super) struct Memory<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) terminating: Option<Ending>,
+    pub(super) terminated: bool,
+    pub(super) status: &'a PodStatus,
+}
+
+/// What was written down.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Recollection {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    terminating: Option<Ending>,
+    terminated: bool,
+    status: PodStatus,
+}
+
+/// How far an end has come.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Ending {
+    began: Timestamp,
+    grace: i64,
+    deadline: Timestamp,
+}
+
+impl From<Termination> for Ending {
+    fn from(termination: Termination) -> Ending {
+        let Termination { began, grace, deadline } = termination;
+        Ending { began, grace, deadline }
+    }
+}
+
+impl Recollection {
+    /// Reads what was written down.
+    pub fn read(bytes: &[u8]) -> Result<Recollection, String> {
+        crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
+    }
+
+    /// Whether the pod has terminated: its UID never runs again.
+    pub fn is_terminated(&self) -> bool {
+        self.terminated
+    }
+}
+
+impl Worker {
+    /// Goes on from what the agent before wrote down.
+    pub(super) fn recall(&mut self) {
+        let Some(recollection) = self.node.take_recollection(&self.owner.uid) else { return };
+        self.status = Arc::new(recollection.status);
+        if recollection.terminated {
+            self.phase = Phase::Terminated;
+        } else if let Some(Ending { began, grace, deadline }) = recollection.terminating {
+            let termination = Termination { began, grace, deadline };
+            self.phase = Phase::Terminating(Terminating { termination });
+            self.story.note("stop", format_args!("goes on with the end that began before the agent's start"));
+        }
+    }
+
+    /// Takes the waits before restarts from what the runtime remembers, once after a start of the agent.
+    pub(super) fn recover_restarts(&mut self) {
+        if !self.recovered {
+            self.recovered = true;
+            self.restarts = Restarts::recover(self.node.restart_limits, &self.pod, &self.observed);
+        }
+    }
+
+    /// Has the pod's memory written down soon. What comes later replaces what was not written yet.
+    pub(super) fn write_down(&self) {
+        self.node.notebook.write(&self.owner.uid, self.memory_as_json());
+    }
+
+    /// Writes the pod's memory down before anything is done that stands on it.
+    pub(super) async fn write_down_for_sure(&self) {
+        let json = self.memory_as_json();
+        if let Err(error) = self.node.notebook.write_now(&self.owner.uid, json).await {
+            // The disk may be full: the pod's life goes on, and the next status tries again.
+            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write down the state of a pod");
+            self.story.note("disk", format_args!("cannot write down its state: {error}"));
+        }
+    }
+
+    fn memory_as_json(&self) -> Vec<u8> {
+        let memory = Memory {
+            namespace: &self.owner.namespace,
+            name: &self.owner.name,
+            terminating: match &self.phase {
+                Phase::Terminating(terminating) => Some(terminating.termination.into()),
+                Phase::Syncing | Phase::Terminated => None,
+            },
+            terminated: matches!(self.phase, Phase::Terminated),
+            status: &self.status,
+        };
+        crablet_api::to_json(&memory)
+    }
+}

@@ -1,0 +1,234 @@
+//! What sandboxes and containers are made from, with everything on the node that they need made before.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use crablet_api::core::{Container, Pod};
+use crablet_core::plan::Start;
+use crablet_core::pod_cgroup::pod_resources;
+use crablet_core::qos::{QosClass, qos_class};
+use crablet_core::status::StartError;
+use crablet_core::translate::{
+    self, ContainerInput, ContainerRefusal, Environment, EnvironmentInput, Granted, HostName, MountInput,
+    Objects, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
+};
+use crablet_cri_api::v1;
+use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
+use tracing::warn;
+
+use crate::images;
+use crate::recorder::reason;
+use crate::worker::Worker;
+use crate::worker::carry_out::NotStarted;
+
+/// A sandbox to make.
+pub(super) struct SandboxRecipe {
+    pub(super) config: v1::PodSandboxConfig,
+    pub(super) handler: String,
+}
+
+/// A container to make.
+pub(super) struct ContainerRecipe {
+    pub(super) config: v1::ContainerConfig,
+    pub(super) sandbox: v1::PodSandboxConfig,
+    log: PathBuf,
+}
+
+impl Worker {
+    /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
+    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, String> {
+        self.node
+            .files
+            .make_pod(&self.owner)
+            .map_err(|error| format!("error making pod data directories: {error}"))?;
+        self.make_cgroup().await?;
+        let sandbox = self.sandbox(attempt).map_err(|refusal| refusal.message(&self.pod))?;
+        for warning in &sandbox.warnings {
+            self.warn_pod(warning.reason, &warning.message);
+        }
+        Ok(SandboxRecipe { config: sandbox.config, handler: String::new() })
+    }
+
+    fn sandbox(&self, attempt: u32) -> Result<translate::Sandbox, SandboxRefusal> {
+        translate::sandbox(&SandboxInput {
+            pod: &self.pod,
+            node: &self.node.translation,
+            attempt,
+            runtime_handler: "",
+            users: &UserNamespaces::Unsupported,
+            extra_groups: &[],
+            exclusive_cpus: false,
+        })
+    }
+
+    async fn make_cgroup(&self) -> Result<(), String> {
+        let settings = &self.node.translation.settings;
+        let class = match qos_class(&self.pod) {
+            QosClass::Guaranteed => Qos::Guaranteed,
+            QosClass::Burstable => Qos::Burstable,
+            QosClass::BestEffort => Qos::BestEffort,
+        };
+        let cgroup = PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())?;
+        let limits = self.cgroup_limits(settings);
+        let in_words = |error| {
+            format!(
+                "failed to ensure that the pod: {} cgroups exist and are correctly applied: {error}",
+                self.owner.uid
+            )
+        };
+        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(in_words)? {
+            Ensured::Created => Ok(()),
+            // An agent that died between making and limiting left one without limits.
+            Ensured::Existed => self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(in_words),
+        }
+    }
+
+    fn cgroup_limits(&self, settings: &translate::Settings) -> Limits {
+        let period = settings.cpu_cfs_quota_period;
+        let pod_level = self.node.translation.gates.pod_level();
+        let resources = pod_resources(&self.pod, pod_level, settings.cpu_cfs_quota, period);
+        Limits {
+            cpu_shares: Some(resources.cpu_shares),
+            cpu_bandwidth: resources.cpu_quota.map(|quota| CpuBandwidth {
+                quota: u64::try_from(quota)
+                    .ok()
+                    .filter(|quota| *quota > 0)
+                    .map_or(Bound::Unlimited, Bound::At),
+                period: period.unsigned_abs(),
+            }),
+            memory: resources.memory.filter(|memory| *memory > 0).map(Bound::At),
+            processes: self.node.pod_pids_limit.map(Bound::At),
+            huge_pages: HugePages::Only(resources.huge_pages),
+            ..Limits::default()
+        }
+    }
+
+    /// Makes what a container needs on the node, and says what it is made from.
+    pub(super) async fn prepare_container(
+        &mut self,
+        start: &Start,
+        container: &Container,
+        image: &images::Ensured,
+    ) -> Result<ContainerRecipe, NotStarted> {
+        let attempt = self.attempt(start);
+        let config = self.container(container, attempt, image).map_err(|refusal| {
+            self.warn(&container.name, reason::FAILED, &format!("Error: {refusal}"));
+            NotStarted { error: StartError::new(ContainerRefusal::REASON, refusal.to_string()), until: None }
+        })?;
+        self.make_files(container, attempt).map_err(|error| {
+            let message =
+                format!("create container log directory for container {} failed: {error}", container.name);
+            self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
+            NotStarted { error: StartError::new("CreateContainerError", message), until: None }
+        })?;
+        let sandbox = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
+        let sandbox = self.sandbox(sandbox).map_err(|refusal| NotStarted {
+            error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
+            until: None,
+        })?;
+        let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
+        Ok(ContainerRecipe { config, sandbox: sandbox.config, log })
+    }
+
+    /// Where the runtime has forgotten all earlier runs, the logs may know of more.
+    fn attempt(&self, start: &Start) -> u32 {
+        if !start.ask_logs {
+            return start.attempt;
+        }
+        let names = self.node.files.logs(&self.owner, &start.name).unwrap_or_default();
+        start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
+    }
+
+    fn container(
+        &self,
+        container: &Container,
+        attempt: u32,
+        image: &images::Ensured,
+    ) -> Result<v1::ContainerConfig, ContainerRefusal> {
+        let ips = self.pod_ips();
+        let references = translate::references(container);
+        let objects = Objects {
+            config_maps: references
+                .config_maps
+                .iter()
+                .map(|name| (*name, Err(Unavailable::NoClient)))
+                .collect(),
+            secrets: references.secrets.iter().map(|name| (*name, Err(Unavailable::NoClient))).collect(),
+        };
+        let environment = Environment::of_container(&EnvironmentInput {
+            pod: &self.pod,
+            container,
+            node: &self.node.translation,
+            pod_ips: &ips,
+            services: &[],
+            services_read: true,
+            objects: &objects,
+            files: &[],
+            granted: &[],
+        })?;
+        let places = self.node.files.places();
+        let hosts = places.hosts(&self.owner.uid).display().to_string();
+        let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
+        translate::container(
+            &ContainerInput {
+                pod: &self.pod,
+                container,
+                node: &self.node.translation,
+                restart_count: attempt,
+                image_ref: &image.reference,
+                image_user: image.image.as_ref().and_then(|image| image.user.as_ref()),
+                mounts: MountInput {
+                    volumes: &BTreeMap::new(),
+                    sub_paths: &BTreeMap::new(),
+                    etc_hosts: &hosts,
+                    has_address: !ips.is_empty() || self.pod.spec.host_network,
+                    termination_log: Some(&termination_log.display().to_string()),
+                    recursive_read_only: self.node.status_facts.recursive_read_only_mounts,
+                },
+                runtime_handler: "",
+                users: &UserNamespaces::Unsupported,
+                extra_groups: &[],
+                target: None,
+                granted: &Granted::default(),
+            },
+            environment,
+        )
+    }
+
+    fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
+        let files = &self.node.files;
+        files.make_container(&self.owner, &container.name, attempt)?;
+        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod)?)
+    }
+
+    fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
+        if pod.spec.host_network {
+            let own = self.node.files.head(Path::new(translate::ETC_HOSTS), LONGEST_HOSTS)?;
+            return Ok(translate::host_network_hosts(&own.unwrap_or_default(), &pod.spec.host_aliases));
+        }
+        let node = &self.node.translation;
+        let name = HostName::of_pod(pod, &node.settings.cluster_domain, node.gates.hostname_override)
+            .map_err(std::io::Error::other)?;
+        let ips: Vec<String> = self.pod_ips().iter().map(ToString::to_string).collect();
+        Ok(translate::pod_hosts(&ips, &name, &pod.spec.host_aliases).into_bytes())
+    }
+
+    fn pod_ips(&self) -> Vec<IpAddr> {
+        let sandbox = self.observed.active_sandbox();
+        sandbox.iter().flat_map(|sandbox| &sandbox.ips).filter_map(|ip| ip.parse().ok()).collect()
+    }
+
+    /// Puts a link to the log where log collectors look. A pod runs well without.
+    pub(super) fn link_log(&self, recipe: &ContainerRecipe, id: &str) {
+        let Some(metadata) = &recipe.config.metadata else { return };
+        let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
+        let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
+        if let Err(error) = self.node.files.link_log(name, &recipe.log) {
+            warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
+        }
+    }
+}
+
+/// The node's own `/etc/hosts` is not read beyond this.
+const LONGEST_HOSTS: usize = 1 << 20;

@@ -1,0 +1,112 @@
+//! A pass over a pod that should run.
+
+use crablet_core::kill::pod_grace;
+use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
+
+use crate::recorder::reason;
+use crate::worker::terminate::Terminating;
+use crate::worker::{Next, Phase, Worker};
+
+impl Worker {
+    /// Looks, shows the status, decides, and does the first thing that there is to do.
+    pub(super) async fn sync(&mut self) -> Next {
+        if let Err(error) = self.look().await {
+            return self.runtime_failed(&error);
+        }
+        self.retries.worked("runtime");
+        if let Some(rejected) = self.admit().await {
+            return rejected;
+        }
+        let status = self.make_status(false);
+        if is_over(&status) {
+            self.show(status);
+            return self.stop_by_itself("its phase is terminal").await;
+        }
+
+        let plan = self.plan(&status);
+        let status = self.with_held_back(&plan, status);
+        self.show(status);
+        self.tell_headline(&plan);
+        if let Sandbox::End { why, .. } = &plan.sandbox {
+            return self.stop_for(why).await;
+        }
+        if plan.is_empty() {
+            self.prune().await;
+            return Next::Wait(plan.look_again);
+        }
+        let mailbox = self.mailbox.clone();
+        tokio::select! {
+            biased;
+            // Whatever is being done, an end goes first; what was half done is found at the next look.
+            () = mailbox.wait_for_end() => Next::Again,
+            next = self.carry_out(plan) => next,
+        }
+    }
+
+    fn plan(&self, status: &crablet_api::core::PodStatus) -> Plan {
+        plan::plan(&plan::Input {
+            pod: &self.pod,
+            observed: &self.observed,
+            status,
+            probes: &self.probes,
+            restarts: &self.restarts,
+            features: &self.node.features,
+            now: self.node.clock.now(),
+        })
+    }
+
+    /// Containers that wait before a restart say so in the status.
+    fn with_held_back(
+        &mut self,
+        plan: &Plan,
+        status: crablet_api::core::PodStatus,
+    ) -> crablet_api::core::PodStatus {
+        let held: std::collections::BTreeMap<_, _> = plan.held_back().collect();
+        let before = self.start_errors.len();
+        self.start_errors
+            .retain(|name, error| *error.reason != *"CrashLoopBackOff" || held.contains_key(name));
+        if held.is_empty() && self.start_errors.len() == before {
+            return status;
+        }
+        for (name, error) in held {
+            let is_new = self.start_errors.get(&name) != Some(&error);
+            if is_new {
+                self.warn(&name, reason::BACK_OFF, &crablet_core::backoff::restart_event(&name, &self.pod));
+            }
+            self.start_errors.insert(name, error);
+        }
+        self.make_status(false)
+    }
+
+    async fn stop_for(&mut self, why: &WhyEnd) -> Next {
+        if *why == WhyEnd::DeadlineExceeded {
+            let failure = crablet_core::status::Failure::deadline_exceeded();
+            self.say(None, reason::DEADLINE_EXCEEDED, &failure.message);
+            self.failure.get_or_insert(failure);
+        }
+        let words = match why {
+            WhyEnd::ContainersDone => "all its containers are done".to_owned(),
+            WhyEnd::InitContainerFailed { name } => format!("init container {name} failed"),
+            WhyEnd::SandboxLost => "it lost its sandbox, and is not to begin again".to_owned(),
+            WhyEnd::DeadlineExceeded => "its active deadline has passed".to_owned(),
+        };
+        self.stop_by_itself(&words).await
+    }
+
+    /// Begins to stop the pod without anybody having asked for it.
+    pub(super) async fn stop_by_itself(&mut self, why: &str) -> Next {
+        let grace = pod_grace(&self.pod, None, None);
+        self.story.note("stop", format_args!("{why}"));
+        self.phase = Phase::Terminating(Terminating::new(self.node.clock.now(), grace));
+        Next::Again
+    }
+}
+
+/// Whether the status is the last word on a pod.
+fn is_over(status: &crablet_api::core::PodStatus) -> bool {
+    use crablet_api::core::PodPhase;
+    match status.phase {
+        Some(PodPhase::Succeeded | PodPhase::Failed) => true,
+        Some(PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_)) | None => false,
+    }
+}

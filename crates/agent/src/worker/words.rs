@@ -1,0 +1,122 @@
+//! What a worker says: events in upstream's words, and the headline that answers "why is my pod not running".
+
+use crablet_api::core::PodConditionType;
+use crablet_api::core::{ContainerState, PodPhase};
+use crablet_api::meta::ConditionStatus;
+use crablet_core::plan::{Plan, WaitingFor};
+
+use crate::recorder::{ContainerKind, EventType, Involved, reason};
+use crate::story::State;
+use crate::worker::Worker;
+
+impl Worker {
+    /// An ordinary event about the pod, or one of its containers.
+    pub(super) fn say(&self, container: Option<&str>, reason: &str, message: &str) {
+        self.event(container, EventType::Normal, reason, message);
+    }
+
+    /// An event of concern about a container.
+    pub(super) fn warn(&self, container: &str, reason: &str, message: &str) {
+        self.event(Some(container), EventType::Warning, reason, message);
+    }
+
+    /// An event of concern about the pod.
+    pub(super) fn warn_pod(&self, reason: &str, message: &str) {
+        self.event(None, EventType::Warning, reason, message);
+    }
+
+    fn event(&self, container: Option<&str>, event_type: EventType, reason: &str, message: &str) {
+        let involved = match container {
+            None => self.involved(),
+            Some(name) => self.involved().in_container(self.kind_of(name), name),
+        };
+        self.node.recorder.event(&involved, event_type, reason, message);
+    }
+
+    pub(super) fn involved(&self) -> Involved {
+        Involved::pod(self.owner.namespace.as_str(), self.owner.name.as_str(), self.owner.uid.as_str())
+    }
+
+    pub(super) fn kind_of(&self, container: &str) -> ContainerKind {
+        let spec = &self.pod.spec;
+        if spec.init_containers.iter().any(|init| *init.name == *container) {
+            ContainerKind::Init
+        } else if spec.ephemeral_containers.iter().any(|ephemeral| *ephemeral.container.name == *container) {
+            ContainerKind::Ephemeral
+        } else {
+            ContainerKind::Main
+        }
+    }
+
+    /// Says why the pod is not running, or that it is.
+    pub(super) fn tell_headline(&self, plan: &Plan) {
+        if let Some((name, error)) = self.start_errors.iter().next() {
+            let (reason, message) = (&error.reason, &error.message);
+            return self
+                .story
+                .headline(State::Blocked, format_args!("container {name}: {reason}: {message}"));
+        }
+        match plan.waiting_for.first() {
+            Some(WaitingFor::Sandbox { .. }) => {
+                return self.story.headline(State::Waiting, format_args!("its sandbox"));
+            }
+            Some(WaitingFor::InitContainer { name }) => {
+                return self.story.headline(State::Waiting, format_args!("init container {name} to finish"));
+            }
+            Some(WaitingFor::SidecarStartup { name }) => {
+                return self.story.headline(State::Waiting, format_args!("sidecar {name} to have started"));
+            }
+            Some(WaitingFor::BackOff { name, message, .. }) => {
+                return self.story.headline(State::Blocked, format_args!("container {name}: {message}"));
+            }
+            Some(WaitingFor::RestartOfAll) => {
+                return self
+                    .story
+                    .headline(State::Waiting, format_args!("all its containers to begin again"));
+            }
+            None => {}
+        }
+        if let Some(start) = plan.start.first() {
+            return self
+                .story
+                .headline(State::Waiting, format_args!("container {} to be started", start.name));
+        }
+        if self.is_ready() {
+            return self.story.headline(State::Running, format_args!(""));
+        }
+        let unready = self.status.container_statuses.iter().find(|status| !status.ready);
+        match unready.map(|status| (&status.name, status.state.one())) {
+            Some((name, Some(ContainerState::Running(_)))) => {
+                self.story.headline(State::Unready, format_args!("container {name} is not ready"));
+            }
+            Some((name, _)) => {
+                self.story.headline(State::Unready, format_args!("container {name} does not run"))
+            }
+            None => self.story.headline(State::Unready, format_args!("a readiness gate is not met")),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|condition| {
+            condition.r#type == PodConditionType::Ready && condition.status == ConditionStatus::True
+        })
+    }
+
+    /// Says how it ended.
+    pub(super) fn tell_last_headline(&self) {
+        let (reason, message) = (&self.status.reason, &self.status.message);
+        match &self.status.phase {
+            Some(PodPhase::Succeeded) => self.story.headline(State::Succeeded, format_args!("")),
+            Some(PodPhase::Failed) if !reason.is_empty() => {
+                self.story.headline(State::Failed, format_args!("{reason}: {message}"));
+            }
+            Some(PodPhase::Failed) => self.story.headline(State::Failed, format_args!("a container failed")),
+            _ => self.story.headline(State::Terminating, format_args!("all its containers have stopped")),
+        }
+    }
+
+    pub(super) fn tell_of_network(&self, message: &str) {
+        self.warn_pod(reason::NETWORK_NOT_READY, message);
+        self.story.headline(State::Waiting, format_args!("the network: {message}"));
+    }
+}

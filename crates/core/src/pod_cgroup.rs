@@ -1,0 +1,97 @@
+//! What a pod's own cgroup allows.
+
+use std::collections::BTreeMap;
+
+use crablet_api::core::{Container, Pod};
+
+use crate::qos::{
+    Overhead, PodLevel, QosClass, pod_level_resources_set, pod_limits, pod_requests, qos_class, quantity,
+};
+use crate::translate::{cpu_quota, cpu_shares};
+
+/// What a pod may use as a whole. What is absent is not limited.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodResources {
+    /// Its shares of CPU.
+    pub cpu_shares: u64,
+    /// How long it may run in each period, in microseconds: 0 for as long as it likes.
+    pub cpu_quota: Option<i64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Bytes of huge pages, by the size of a page in bytes.
+    pub huge_pages: BTreeMap<u64, u64>,
+}
+
+/// What a pod's own cgroup allows: the sum of what its containers may use, where all of them have a limit.
+pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_period: i64) -> PodResources {
+    let requests = pod_requests(pod, pod_level, Overhead::Included);
+    let limits = pod_limits(pod, pod_level, Overhead::Included);
+    let limit_of = |name: &str| {
+        let whole = pod
+            .spec
+            .resources
+            .as_deref()
+            .filter(|_| pod_level == PodLevel::Counted && pod_level_resources_set(pod));
+        let has_limit = |container: &Container| !quantity(&container.resources.limits, name).is_zero();
+        let is_declared = whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero())
+            || pod.spec.containers.iter().chain(&pod.spec.init_containers).all(has_limit);
+        is_declared.then(|| quantity(&limits, name))
+    };
+    let quota = |milli: i64| if enforce_cpu { cpu_quota(milli, cpu_period) } else { -1 };
+    let shares = cpu_shares(quantity(&requests, "cpu").milli_value());
+    let huge_pages = huge_pages(&requests);
+    match qos_class(pod) {
+        QosClass::Guaranteed | QosClass::Burstable => PodResources {
+            cpu_shares: shares.unsigned_abs(),
+            cpu_quota: limit_of("cpu").map(|limit| quota(limit.milli_value())),
+            memory: limit_of("memory").map(|limit| limit.value().unsigned_abs()),
+            huge_pages,
+        },
+        QosClass::BestEffort => {
+            PodResources { cpu_shares: cpu_shares(0).unsigned_abs(), huge_pages, ..PodResources::default() }
+        }
+    }
+}
+
+fn huge_pages(requests: &crablet_api::core::ResourceList) -> BTreeMap<u64, u64> {
+    let mut pages = BTreeMap::new();
+    for (name, amount) in requests.iter() {
+        let size =
+            name.strip_prefix("hugepages-").and_then(|size| size.parse::<crablet_api::Quantity>().ok());
+        if let Some(size) = size {
+            *pages.entry(size.value().unsigned_abs()).or_insert(0) += amount.value().unsigned_abs();
+        }
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crablet_api::testing::pod_yaml;
+
+    fn check(containers: &str, expected: (u64, Option<i64>, Option<u64>)) {
+        let pod = pod_yaml(&format!("spec: {{containers: [{containers}]}}"));
+        let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
+        assert_eq!((found.cpu_shares, found.cpu_quota, found.memory), expected, "{containers}");
+    }
+
+    #[test]
+    fn a_pod_may_use_what_its_containers_may_use_where_all_have_a_limit() {
+        check("{name: a}", (2, None, None));
+        let limited =
+            "{name: a, resources: {limits: {cpu: 500m, memory: 10Mi}, requests: {cpu: 500m, memory: 10Mi}}}";
+        check(limited, (512, Some(50_000), Some(10 << 20)));
+        let burstable = "{name: a, resources: {limits: {memory: 10Mi}, requests: {cpu: 250m}}}";
+        check(burstable, (256, None, Some(10 << 20)));
+        check(&format!("{limited}, {{name: b}}"), (512, None, None));
+    }
+
+    #[test]
+    fn huge_pages_are_counted_by_their_size() {
+        let resources = "{limits: {hugepages-2Mi: 4Mi, cpu: 1, memory: 1Mi}, requests: {hugepages-2Mi: 4Mi, cpu: 1, memory: 1Mi}}";
+        let pod = pod_yaml(&format!("spec: {{containers: [{{name: a, resources: {resources}}}]}}"));
+        let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
+        assert_eq!(found.huge_pages, BTreeMap::from([(2 << 20, 4 << 20)]));
+    }
+}

@@ -1,0 +1,185 @@
+//! What a pod's status is.
+//!
+//! [`pod_status`] makes it from what the runtime knows and from the status before. The worker makes one after every
+//! look, keeps it as the next `previous`, and hands it to whoever writes to the API server, who calls [`to_publish`].
+//! [`rejected`] and [`terminated`] are the statuses of pods that never ran and of pods that are over.
+
+mod addresses;
+mod conditions;
+mod containers;
+mod last_words;
+mod lifecycle;
+mod phase;
+mod readiness;
+mod resources;
+mod transition;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crablet_api::Text;
+use crablet_api::core::{Pod, PodCondition, PodConditionType, PodPhase, PodStatus, ResourceRequirements};
+use crablet_api::meta::{ConditionStatus, Time};
+use jiff::Timestamp;
+
+use crate::features::Features;
+use crate::plan::deadline;
+use crate::probes::Probes;
+use crate::{observed, qos};
+
+pub use addresses::pod_ips;
+pub use last_words::{LastWords, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, termination_message};
+pub use lifecycle::{rejected, terminated, to_publish};
+pub use resources::PodCgroup;
+pub use transition::illegal_transition;
+
+/// What a status is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusInput<'a> {
+    /// What is wanted, with the resources that were granted, and the status that the API server has.
+    pub pod: &'a Pod,
+    /// What the runtime knows.
+    pub observed: &'a observed::Pod,
+    /// The status that was made last: by this agent, or by the one before it and written down; else the API server's.
+    pub previous: &'a PodStatus,
+    /// What probes found.
+    pub probes: &'a Probes,
+    /// Why containers could not be started, by their names in the pod.
+    pub start_errors: &'a BTreeMap<Text, StartError>,
+    /// Whether all containers have been stopped for good.
+    pub finished: bool,
+    /// Why the pod was ended from outside, if it was: evicted, preempted, the node shut down.
+    pub failure: Option<&'a Failure>,
+    /// The conditions of a change of the pod's resources, as their owner keeps them.
+    pub resize_conditions: &'a [PodCondition],
+    /// The resources that containers were last given, by their names in the pod.
+    pub actuated: &'a BTreeMap<Text, ResourceRequirements>,
+    /// What the pod's cgroup says, where it was read.
+    pub pod_cgroup: Option<&'a PodCgroup>,
+    /// What is known of the node.
+    pub node: &'a NodeFacts,
+    /// Which features are on.
+    pub features: &'a Features,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What is known of a node, as far as a pod's status asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeFacts {
+    /// The node's addresses, the first one of the primary family; at most one more, of the other. Empty where the
+    /// agent does not know any: without an API server.
+    pub host_ips: Vec<IpAddr>,
+    /// Whether IPv6 is the primary family.
+    pub prefers_ipv6: bool,
+    /// The runtime's name, such as `containerd`.
+    pub runtime_name: Text,
+    /// Whether the pod's runtime handler can mount read-only recursively.
+    pub recursive_read_only_mounts: bool,
+}
+
+/// Why a container could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError {
+    /// One word, such as `CrashLoopBackOff` or `ErrImagePull`.
+    pub reason: Text,
+    /// More words.
+    pub message: Text,
+}
+
+impl StartError {
+    /// A word and more words.
+    pub fn new(reason: impl Into<Text>, message: impl Into<Text>) -> StartError {
+        StartError { reason: reason.into(), message: message.into() }
+    }
+}
+
+/// Why a pod failed as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// One word.
+    pub reason: Text,
+    /// More words.
+    pub message: Text,
+    /// What disturbed it, where something did: its condition `DisruptionTarget`.
+    pub disruption: Option<PodCondition>,
+}
+
+impl Failure {
+    /// The pod was active for longer than it may be.
+    pub fn deadline_exceeded() -> Failure {
+        Failure {
+            reason: "DeadlineExceeded".into(),
+            message: "Pod was active on the node longer than the specified deadline".into(),
+            disruption: None,
+        }
+    }
+
+    /// The node ran short of something and let this pod go.
+    pub fn evicted(pod: &Pod, message: &str) -> Failure {
+        let disruption = PodCondition {
+            r#type: PodConditionType::DisruptionTarget,
+            observed_generation: pod.metadata.generation,
+            status: ConditionStatus::True,
+            reason: "TerminationByKubelet".into(),
+            message: message.into(),
+            ..PodCondition::default()
+        };
+        Failure { reason: "Evicted".into(), message: message.into(), disruption: Some(disruption) }
+    }
+}
+
+/// Makes the status of a pod.
+pub fn pod_status(input: &StatusInput) -> PodStatus {
+    let StatusInput { pod, previous, features, .. } = *input;
+    let mut status = PodStatus { qos_class: Some(qos::qos_class(pod).into()), ..PodStatus::default() };
+    containers::fill(input, &mut status);
+    addresses::fill(input, &mut status);
+    if features.in_place_pod_level_resources {
+        resources::fill_pod_level(input, &mut status);
+    }
+
+    readiness::fill(input, &mut status);
+    let phase = phase::phase(input, &status);
+    set_phase(input, &mut status, phase);
+    conditions::fill(input, &mut status);
+
+    status.start_time = previous.start_time.or(Some(Time::from(input.now)));
+    status.observed_generation = previous.observed_generation.max(pod.metadata.generation);
+    last_words::shorten(pod, &mut status);
+    status
+}
+
+/// What has come to an end stays there, whatever the containers say now.
+fn set_phase(input: &StatusInput, status: &mut PodStatus, phase: PodPhase) {
+    let StatusInput { pod, previous, .. } = *input;
+    let ended = [&previous.phase, &pod.status.phase].into_iter().flatten().find(|phase| is_terminal(phase));
+    let phase = if is_terminal(&phase) { phase } else { ended.cloned().unwrap_or(phase) };
+    if previous.phase.as_ref() == Some(&phase) {
+        status.reason = first_of(&previous.reason, &pod.status.reason);
+        status.message = first_of(&previous.message, &pod.status.message);
+    }
+    status.phase = Some(phase);
+
+    let too_late = deadline(pod, previous).is_some_and(|deadline| deadline <= input.now);
+    let failure = input.failure.cloned().or_else(|| too_late.then(Failure::deadline_exceeded));
+    if let Some(failure) = failure {
+        status.phase = Some(PodPhase::Failed);
+        (status.reason, status.message) = (failure.reason, failure.message);
+    }
+    if let Some(api) = pod.status.phase.as_ref().filter(|phase| is_terminal(phase)) {
+        status.phase = Some(api.clone());
+    }
+}
+
+/// Whether a pod in this phase never runs again.
+pub(crate) fn is_terminal(phase: &PodPhase) -> bool {
+    match phase {
+        PodPhase::Succeeded | PodPhase::Failed => true,
+        PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_) => false,
+    }
+}
+
+fn first_of(first: &Text, second: &Text) -> Text {
+    if first.is_empty() { second.clone() } else { first.clone() }
+}

@@ -1,0 +1,130 @@
+//! Termination messages: what a container said last.
+
+use std::borrow::Cow;
+
+use crablet_api::core::{
+    ContainerState, ContainerStatus as ApiStatus, Pod, PodStatus, TerminationMessagePolicy,
+};
+use crablet_api::{OneOf, Text};
+use crablet_cri_api::ContainerStatus;
+
+use crate::labels::ContainerRecord;
+
+/// How much of the end of a termination message's file counts, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4096;
+/// How much of the end of a log counts, in bytes.
+pub const MAX_LOG_BYTES: usize = 2048;
+/// How much of the end of a log counts, in lines.
+pub const MAX_LOG_LINES: usize = 80;
+/// How much all the messages of a pod may take, in bytes.
+const MAX_POD_BYTES: usize = 12 * 1024;
+
+/// Where a container that ended has its last words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastWords {
+    /// The file on the host, where there is one: its last [`MAX_MESSAGE_BYTES`].
+    pub file: Option<String>,
+    /// Whether the end of its log counts where the file is missing or empty: at most [`MAX_LOG_LINES`] and
+    /// [`MAX_LOG_BYTES`] of it.
+    pub log: bool,
+}
+
+impl LastWords {
+    /// What to read for a container that ended.
+    pub fn of(container: &ContainerStatus) -> LastWords {
+        let record = ContainerRecord::from_annotations(&container.annotations);
+        // One that could not even be started has no log.
+        let log = record.termination_message_policy == Some(TerminationMessagePolicy::FallbackToLogsOnError)
+            && container.exit_code != 0
+            && container.reason != "ContainerCannotRun";
+        let path = record.termination_message_path;
+        let absolute = if path.starts_with('/') { path } else { format!("/{path}") };
+        let mount = container.mounts.iter().find(|mount| mount.container_path == absolute);
+        let mount = mount.filter(|_| absolute.len() > 1);
+        LastWords { file: mount.map(|mount| mount.host_path.clone()), log }
+    }
+}
+
+/// The message of a container that ended, from what the runtime says and from its last words, already read: the
+/// file's, else the log's. What is no text is replaced.
+pub fn termination_message(runtime_message: &str, last_words: &[u8]) -> String {
+    let last_words: Cow<str> = String::from_utf8_lossy(last_words);
+    match (runtime_message, last_words.as_ref()) {
+        (message, "") => message.to_owned(),
+        ("", last_words) => last_words.to_owned(),
+        (message, last_words) => format!("{message}: {last_words}"),
+    }
+}
+
+/// Cuts the messages of a pod's containers so that together they are not too long to store.
+pub(super) fn shorten(pod: &Pod, status: &mut PodStatus) {
+    let spec = &pod.spec;
+    let containers = spec.containers.len() + spec.init_containers.len() + spec.ephemeral_containers.len();
+    let limit = MAX_POD_BYTES / containers.max(1);
+    let lists = [
+        &mut status.container_statuses,
+        &mut status.init_container_statuses,
+        &mut status.ephemeral_container_statuses,
+    ];
+    for ApiStatus { state, last_state, .. } in lists.into_iter().flatten() {
+        shorten_state(state, limit);
+        shorten_state(last_state, limit);
+    }
+}
+
+fn shorten_state(state: &mut OneOf<ContainerState>, limit: usize) {
+    if let Some(ContainerState::Terminated(terminated)) = state.one_mut()
+        && terminated.message.len() > limit
+    {
+        let end = terminated.message.floor_char_boundary(limit);
+        terminated.message = Text::from(&terminated.message[..end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::labels::{
+        CONTAINER_TERMINATION_MESSAGE_PATH as PATH, CONTAINER_TERMINATION_MESSAGE_POLICY as POLICY,
+    };
+    use crate::testing::{Described, container};
+    use crablet_cri_api::v1::Mount;
+
+    #[track_caller]
+    fn check(exit_code: i32, path: &str, policy: &str, file: Option<&str>, log: bool) {
+        let mut container =
+            container("c", 0).exited(exit_code).annotation(PATH, path).annotation(POLICY, policy);
+        let mount = |container_path: &str, host_path: &str| Mount {
+            container_path: container_path.into(),
+            host_path: host_path.into(),
+            ..Mount::default()
+        };
+        container.status.mounts =
+            vec![mount("/etc/hosts", "/h/hosts"), mount("/dev/termination-log", "/h/log")];
+        let expected = LastWords { file: file.map(str::to_owned), log };
+        assert_eq!(LastWords::of(&container.status), expected, "{exit_code} {path} {policy}");
+    }
+
+    #[test]
+    fn last_words_are_in_the_file_that_is_mounted_for_them() {
+        check(0, "/dev/termination-log", "File", Some("/h/log"), false);
+        check(0, "dev/termination-log", "File", Some("/h/log"), false);
+        check(0, "/elsewhere", "File", None, false);
+        check(0, "", "File", None, false);
+    }
+
+    #[test]
+    fn the_log_counts_only_after_a_failure_and_only_where_asked_for() {
+        check(1, "/dev/termination-log", "File", Some("/h/log"), false);
+        check(1, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), true);
+        check(0, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), false);
+    }
+
+    #[test]
+    fn the_runtimes_words_come_before_the_containers() {
+        assert_eq!(termination_message("", b"bye\n"), "bye\n");
+        assert_eq!(termination_message("oom", b""), "oom");
+        assert_eq!(termination_message("oom", b"bye"), "oom: bye");
+        assert_eq!(termination_message("", b"\xff!"), "\u{fffd}!");
+    }
+}

@@ -1,0 +1,195 @@
+//! What a translation must know of the node, beside the pod.
+
+use std::net::IpAddr;
+
+use crablet_api::core::ResourceList;
+
+use super::dns::HostResolver;
+use crate::qos::PodLevel;
+
+/// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What the node is.
+    pub facts: NodeFacts,
+    /// How its kubelet is set up.
+    pub settings: Settings,
+    /// Which features are on.
+    pub gates: Gates,
+}
+
+/// What a node is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeFacts {
+    /// The addresses of the node's object: at most one of each family, the preferred one first.
+    pub host_ips: Vec<IpAddr>,
+    /// The addresses that the kubelet was told or found to be the node's.
+    pub node_ips: Vec<IpAddr>,
+    /// What pods may use of the node.
+    pub allocatable: ResourceList,
+    /// Bytes of memory.
+    pub memory_capacity: i64,
+    /// Bytes of swap.
+    pub swap_capacity: i64,
+    /// Bytes of a page of memory; 0 is taken for 4096.
+    pub page_size: i64,
+    /// Whether there is one hierarchy of control groups (version 2).
+    pub cgroup_v2: bool,
+    /// Whether control groups can limit swap.
+    pub swap_controller: bool,
+    /// The sizes of huge pages, as control groups name them: `2MB`.
+    pub huge_page_sizes: Vec<String>,
+    /// Whether SELinux is enabled.
+    pub selinux: bool,
+    /// Paths beside the usual ones that containers must not read, such as the thermal counters of each CPU.
+    pub masked_paths: Vec<String>,
+}
+
+/// How a kubelet is set up, as far as it shows in what is asked of the runtime.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where the logs of pods are.
+    pub pod_logs_directory: String,
+    /// The name servers of the cluster.
+    pub cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster.
+    pub cluster_domain: String,
+    /// What the node's own resolver does.
+    pub resolver: HostResolver,
+    /// Whether containers that say nothing run under the runtime's default seccomp profile.
+    pub seccomp_default: bool,
+    /// Where seccomp profiles of the node are.
+    pub seccomp_profile_root: String,
+    /// Whether limits of CPU are enforced.
+    pub cpu_cfs_quota: bool,
+    /// The period within which limits of CPU are enforced, in microseconds.
+    pub cpu_cfs_quota_period: i64,
+    /// Between its request and its limit, the share from which on a container's memory is throttled.
+    pub memory_throttling_factor: f64,
+    /// Whether requested memory is reserved in the kernel.
+    pub memory_reservation: MemoryReservation,
+    /// Whether containers may swap.
+    pub swap: SwapBehavior,
+    /// Whether only the process that ran out of memory dies, and not its whole container.
+    pub single_process_oom_kill: Option<bool>,
+    /// Which control groups there are, and how they are named.
+    pub cgroups: Cgroups,
+}
+
+impl Default for Settings {
+    /// As with an empty configuration.
+    fn default() -> Settings {
+        Settings {
+            pod_logs_directory: "/var/log/pods".to_owned(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolver: HostResolver::default(),
+            seccomp_default: false,
+            seccomp_profile_root: "/var/lib/kubelet/seccomp".to_owned(),
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: super::QUOTA_PERIOD,
+            memory_throttling_factor: 0.9,
+            memory_reservation: MemoryReservation::None,
+            swap: SwapBehavior::NoSwap,
+            single_process_oom_kill: None,
+            cgroups: Cgroups::default(),
+        }
+    }
+}
+
+/// Whether requested memory is reserved in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryReservation {
+    /// It is not.
+    None,
+    /// Firmly for guaranteed pods, softly for others.
+    Tiered,
+}
+
+/// Whether containers may swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// No container.
+    NoSwap,
+    /// Those of burstable pods, in proportion to the memory they ask for.
+    LimitedSwap,
+}
+
+/// Which control groups there are, and how they are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups {
+    /// Who manages them.
+    pub driver: CgroupDriver,
+    /// The group that all pods are under, as a path.
+    pub root: String,
+    /// Whether each pod has its own group, within one for its QoS class.
+    pub per_qos: bool,
+}
+
+impl Default for Cgroups {
+    fn default() -> Cgroups {
+        Cgroups { driver: CgroupDriver::Cgroupfs, root: "/".to_owned(), per_qos: true }
+    }
+}
+
+/// Who manages control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// The kubelet and the runtime, by directories.
+    Cgroupfs,
+    /// systemd, by slices.
+    Systemd,
+}
+
+/// The feature gates that show in what is asked of the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gates {
+    /// `ContainerStopSignals`
+    pub container_stop_signals: bool,
+    /// `CustomCPUCFSQuotaPeriod`
+    pub custom_cpu_cfs_quota_period: bool,
+    /// `DisableCPUQuotaWithExclusiveCPUs`
+    pub disable_cpu_quota_with_exclusive_cpus: bool,
+    /// `EnvFiles`
+    pub env_files: bool,
+    /// `HostnameOverride`
+    pub hostname_override: bool,
+    /// `ImageVolume`
+    pub image_volume: bool,
+    /// `MemoryQoS`
+    pub memory_qos: bool,
+    /// `NodeSwap`
+    pub node_swap: bool,
+    /// `PodLevelResources`
+    pub pod_level_resources: bool,
+    /// `RecursiveReadOnlyMounts`
+    pub recursive_read_only_mounts: bool,
+    /// `UserNamespacesSupport`
+    pub user_namespaces_support: bool,
+}
+
+impl Default for Gates {
+    /// As in Kubernetes 1.36.
+    fn default() -> Gates {
+        Gates {
+            container_stop_signals: false,
+            custom_cpu_cfs_quota_period: true,
+            disable_cpu_quota_with_exclusive_cpus: true,
+            env_files: true,
+            hostname_override: true,
+            image_volume: true,
+            memory_qos: false,
+            node_swap: true,
+            pod_level_resources: true,
+            recursive_read_only_mounts: true,
+            user_namespaces_support: true,
+        }
+    }
+}
+
+impl Gates {
+    /// Whether resources of the pod as a whole are counted.
+    pub fn pod_level(self) -> PodLevel {
+        self.pod_level_resources.into()
+    }
+}

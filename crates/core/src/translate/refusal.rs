@@ -1,0 +1,277 @@
+//! Why a pod or a container is not made: upstream's words, since people search for them.
+
+use super::downward::DownwardError;
+use super::hostname::HostNameError;
+use super::namespaces::UserNamespaceError;
+use super::{go_quote, pod_description};
+use crablet_api::core::Pod;
+
+/// Why a pod has no sandbox. A pod's sandbox fails with [`SandboxRefusal::REASON`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxRefusal {
+    /// It cannot be called anything.
+    #[error(transparent)]
+    HostName(#[from] HostNameError),
+    /// It cannot have the users that it asks for.
+    #[error(transparent)]
+    UserNamespace(#[from] UserNamespaceError),
+    /// It names a policy for its groups that nobody knows.
+    #[error(transparent)]
+    Groups(#[from] UnsupportedGroupsPolicy),
+}
+
+impl SandboxRefusal {
+    /// Why its containers wait, in one word.
+    pub const REASON: &'static str = "CreatePodSandboxError";
+
+    /// What is said of the pod.
+    pub fn message(&self, pod: &Pod) -> String {
+        format!("Failed to generate sandbox config for pod {}: {self}", go_quote(&pod_description(pod)))
+    }
+}
+
+/// A pod names a policy for its groups that nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unsupported supplementalGroupsPolicy: {0}")]
+pub struct UnsupportedGroupsPolicy(pub String);
+
+/// Why a container is not made. It waits with [`ContainerRefusal::REASON`] and the text of this as its message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContainerRefusal {
+    /// Its pod cannot be called anything.
+    #[error(transparent)]
+    HostName(#[from] HostNameError),
+    /// Its pod cannot have the users that it asks for.
+    #[error(transparent)]
+    UserNamespace(#[from] UserNamespaceError),
+    /// Its pod names a policy for its groups that nobody knows.
+    #[error(transparent)]
+    Groups(#[from] UnsupportedGroupsPolicy),
+    /// A field or a resource that a variable refers to cannot be told.
+    #[error(transparent)]
+    Downward(#[from] DownwardError),
+
+    /// Nobody said whether services become variables.
+    #[error("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")]
+    NoServiceLinks,
+    /// The services are not known yet.
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    ServicesNotRead,
+    /// A config map or a secret is not there.
+    #[error("{kind} {} not found", go_quote(name), kind = kind.lower())]
+    NotFound {
+        /// What it would be.
+        kind: ObjectKind,
+        /// Its name.
+        name: String,
+    },
+    /// There is no API server to ask.
+    #[error("couldn't get {kind} {namespace}/{name}, no kubeClient defined", kind = kind.camel())]
+    NoClient {
+        /// What it would be.
+        kind: ObjectKind,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A config map or a secret could not be had.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A config map or a secret has no such key.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}", kind = kind.title())]
+    NoKey {
+        /// The key.
+        key: String,
+        /// Where it should be.
+        kind: ObjectKind,
+        /// The namespace of that.
+        namespace: String,
+        /// The name of that.
+        name: String,
+    },
+    /// The volume that holds a file of variables is not there.
+    #[error("cannot find the volume {} referenced by FileKeyRef", go_quote(.0))]
+    NoEnvVolume(String),
+    /// A file of variables cannot be read.
+    #[error("couldn't parse env file")]
+    EnvFile,
+    /// A file of variables has no such key.
+    #[error("environment variable key {} not found in file {}", go_quote(key), go_quote(file))]
+    NoEnvKey {
+        /// The key.
+        key: String,
+        /// The path of the file on the node.
+        file: String,
+    },
+
+    /// A volume is not there, or not mounted.
+    #[error("cannot find volume {} to mount into container {}", go_quote(volume), go_quote(container))]
+    NoVolume {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A volume is not there, or not a device.
+    #[error("cannot find volume {} to pass into container {}", go_quote(volume), go_quote(container))]
+    NoDevice {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A device's path in the container must begin at the root.
+    #[error("error DevicePath `{0}` must be an absolute path")]
+    RelativeDevicePath(String),
+    /// Variables in a sub path that have no value.
+    #[error("missing value for {}", .0.join(", "))]
+    SubPathVariables(Vec<String>),
+    /// A sub path begins at the root.
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    /// A sub path leads out of its volume.
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    SubPathBacksteps(String),
+    /// A sub path could not be prepared. What went wrong would tell of the node's files.
+    #[error(
+        "failed to prepare subPath for volumeMount {} of container {}",
+        go_quote(mount),
+        go_quote(container)
+    )]
+    SubPathNotPrepared {
+        /// The mount.
+        mount: String,
+        /// The container.
+        container: String,
+    },
+    /// Nobody knows this kind of mount propagation.
+    #[error("invalid MountPropagation mode: {}", go_quote(.0))]
+    MountPropagation(String),
+    /// A mount cannot be read-only all the way down.
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(RecursiveReadOnlyError),
+    /// The feature is off.
+    #[error("recursive read-only mount needs feature gate \"RecursiveReadOnlyMounts\" to be enabled")]
+    RecursiveReadOnlyDisabled,
+
+    /// It must not be root and asks to be.
+    #[error("container's runAsUser breaks non-root policy (pod: {}, container: {container})", go_quote(pod))]
+    RunAsUserIsRoot {
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// It must not be root and its image names a user whose number is not known.
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \
+         {}, container: {container})",
+        go_quote(pod)
+    )]
+    ImageUserIsNotANumber {
+        /// The user.
+        user: String,
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// It must not be root and its image is.
+    #[error(
+        "container has runAsNonRoot and image will run as root (pod: {}, container: {container})",
+        go_quote(pod)
+    )]
+    ImageRunsAsRoot {
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// It must not be root and its image names a user that cannot be.
+    #[error(
+        "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-(2147483647)): must be \
+         between 0 and 2147483647, inclusive (pod: {}, container: {container})",
+        go_quote(pod)
+    )]
+    ImageUserIsInvalid {
+        /// The user.
+        user: i64,
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// A seccomp profile of the node has no name.
+    #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
+    SeccompProfile,
+    /// An AppArmor profile of the node has no name.
+    #[error("missing localhost apparmor profile name")]
+    AppArmorProfileName,
+    /// Nobody knows this kind of AppArmor profile.
+    #[error("unknown apparmor profile type: {}", go_quote(.0))]
+    AppArmorProfileType(String),
+}
+
+impl ContainerRefusal {
+    /// Why the container waits, in one word.
+    pub const REASON: &'static str = "CreateContainerConfigError";
+}
+
+/// Why a mount cannot be read-only all the way down.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecursiveReadOnlyError {
+    /// It is not read-only at all.
+    #[error("volume {} requested recursive read-only mode, but it is not read-only", go_quote(.0))]
+    NotReadOnly(String),
+    /// It lets mounts through.
+    #[error(
+        "volume {} requested recursive read-only mode, but it is not compatible with propagation {}",
+        go_quote(volume),
+        go_quote(propagation)
+    )]
+    Propagation {
+        /// The volume.
+        volume: String,
+        /// How it lets them through.
+        propagation: String,
+    },
+    /// The runtime cannot.
+    #[error("volume {} requested recursive read-only mode, but it is not supported by the runtime", go_quote(.0))]
+    Unsupported(String),
+    /// Nobody knows this mode.
+    #[error("unknown recursive read-only mode {}", go_quote(.0))]
+    Mode(String),
+}
+
+/// What variables come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A config map.
+    ConfigMap,
+    /// A secret.
+    Secret,
+}
+
+impl ObjectKind {
+    fn lower(self) -> &'static str {
+        match self {
+            ObjectKind::ConfigMap => "configmap",
+            ObjectKind::Secret => "secret",
+        }
+    }
+
+    fn camel(self) -> &'static str {
+        match self {
+            ObjectKind::ConfigMap => "configMap",
+            ObjectKind::Secret => "secret",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            ObjectKind::ConfigMap => "ConfigMap",
+            ObjectKind::Secret => "Secret",
+        }
+    }
+}

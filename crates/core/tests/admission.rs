@@ -1,0 +1,240 @@
+//! Whether a node takes a pod.
+
+use crablet_api::core::{Node, Pod};
+use crablet_api::document::Limits;
+use crablet_api::testing::pod_yaml;
+use crablet_core::admission::{Failure, Input, Insufficient, admit, failures};
+use crablet_core::features::Features;
+use crablet_core::status::rejected;
+use crablet_core::testing::at;
+
+fn node() -> Node {
+    let json = r#"{
+        "metadata": {"name": "n1", "labels": {"zone": "a", "size": "5", "kubernetes.io/os": "linux"}},
+        "spec": {"taints": [
+            {"key": "busy", "effect": "NoSchedule"}, {"key": "broken", "value": "yes", "effect": "NoExecute"}]},
+        "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "10Gi", "pods": "3",
+            "example.com/gpu": "2", "hugepages-2Mi": "8Mi"}}}"#;
+    crablet_api::from_json(json.as_bytes(), Limits::MANIFEST).expect("a node")
+}
+
+/// A pod with this spec that tolerates the node's taint.
+fn pod(spec: &str) -> Pod {
+    let mut pod = pod_yaml(&format!("metadata: {{name: web, namespace: default, uid: u}}\nspec: {spec}"));
+    if pod.spec.tolerations.is_empty() {
+        let tolerating = pod_yaml("spec: {tolerations: [{operator: Exists}]}");
+        pod.spec.tolerations = tolerating.spec.tolerations;
+    }
+    pod
+}
+
+/// A pod whose one container asks for this.
+fn asking(requests: &str) -> Pod {
+    pod(&format!("{{containers: [{{name: c, resources: {{requests: {requests}}}}}]}}"))
+}
+
+/// Checks the verdict on a pod on a node where these others are: the reason and the message, or nothing.
+#[track_caller]
+fn check(pod: &Pod, others: &[&Pod], expected: Option<(&str, &str)>) {
+    let node = node();
+    let input = Input { pod, node: &node, others, features: &Features::default() };
+    let verdict = admit(&input).err();
+    let found = verdict.as_ref().map(|rejection| (&*rejection.reason, &*rejection.message));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_pod_that_fits_is_taken() {
+    check(&asking("{}"), &[], None);
+    check(&asking("{cpu: 2, memory: 1Gi, ephemeral-storage: 10Gi, example.com/gpu: 2}"), &[], None);
+    check(&asking("{cpu: 500m}"), &[&asking("{cpu: 1500m}")], None);
+}
+
+#[test]
+fn a_pod_that_asks_for_too_much_is_told_what_there_is() {
+    for (requests, reason, message) in [
+        ("{cpu: 5k}", "OutOfcpu", "cpu, requested: 5000000, used: 100, capacity: 2000"),
+        (
+            "{memory: 2Gi}",
+            "OutOfmemory",
+            "memory, requested: 2147483648, used: 1048576, capacity: 1073741824",
+        ),
+        (
+            "{ephemeral-storage: 11Gi}",
+            "OutOfephemeral-storage",
+            "ephemeral-storage, requested: 11811160064, used: 0, capacity: 10737418240",
+        ),
+        (
+            "{example.com/gpu: 2}",
+            "OutOfexample.com/gpu",
+            "example.com/gpu, requested: 2, used: 1, capacity: 2",
+        ),
+        (
+            "{hugepages-2Mi: 16Mi}",
+            "OutOfhugepages-2Mi",
+            "hugepages-2Mi, requested: 16777216, used: 0, capacity: 8388608",
+        ),
+    ] {
+        let other = asking("{cpu: 100m, memory: 1Mi, example.com/gpu: 1}");
+        let message = format!("Node didn't have enough resource: {message}");
+        check(&asking(requests), &[&other], Some((reason, &message)));
+    }
+}
+
+#[test]
+fn a_full_node_takes_no_pod_even_if_it_asks_for_nothing() {
+    let other = asking("{}");
+    let message = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3";
+    check(&asking("{}"), &[&other, &other, &other], Some(("OutOfpods", message)));
+}
+
+#[test]
+fn a_pod_that_asks_for_nothing_is_taken_even_where_others_have_too_much() {
+    check(&asking("{}"), &[&asking("{cpu: 5}")], None);
+}
+
+#[test]
+fn a_resource_that_the_node_does_not_know_is_not_its_business() {
+    check(&asking("{example.com/unheard-of: 5}"), &[], None);
+}
+
+#[test]
+fn the_whole_pod_is_counted() {
+    let two = "{initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 1}}}], \
+               containers: [{name: c, resources: {requests: {cpu: 1500m}}}]}";
+    let message = "Node didn't have enough resource: cpu, requested: 2500, used: 0, capacity: 2000";
+    check(&pod(two), &[], Some(("OutOfcpu", message)));
+}
+
+#[test]
+fn a_port_of_the_host_has_one_owner() {
+    let listening = |ports: &str| pod(&format!("{{containers: [{{name: c, ports: [{ports}]}}]}}"));
+    let taken = (
+        "NodePorts",
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+    );
+    for (one, other, clash) in [
+        ("{containerPort: 80, hostPort: 80}", "{containerPort: 81, hostPort: 80}", true),
+        ("{containerPort: 80, hostPort: 80}", "{containerPort: 80}", false),
+        ("{containerPort: 80, hostPort: 80}", "{containerPort: 80, hostPort: 80, protocol: UDP}", false),
+        ("{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}", "{containerPort: 80, hostPort: 80}", true),
+        (
+            "{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}",
+            "{containerPort: 80, hostPort: 80, hostIP: 10.0.0.2}",
+            false,
+        ),
+        (
+            "{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}",
+            "{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}",
+            true,
+        ),
+    ] {
+        check(&listening(one), &[&listening(other)], clash.then_some(taken));
+        check(&listening(other), &[&listening(one)], clash.then_some(taken));
+    }
+}
+
+#[test]
+fn a_pod_chooses_its_nodes() {
+    let mismatch =
+        ("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector");
+    let required = |terms: &str| {
+        format!(
+            "{{affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: {terms}}}}}}}}}"
+        )
+    };
+    let expression = |expression: &str| required(&format!("[{{matchExpressions: [{expression}]}}]"));
+    for (spec, fits) in [
+        ("{nodeSelector: {zone: a}}".to_owned(), true),
+        ("{nodeSelector: {zone: a, other: x}}".to_owned(), false),
+        (expression("{key: zone, operator: In, values: [a, b]}"), true),
+        (expression("{key: zone, operator: NotIn, values: [a, b]}"), false),
+        (expression("{key: zone, operator: Exists}"), true),
+        (expression("{key: zone, operator: Exists, values: [a]}"), false),
+        (expression("{key: zone, operator: DoesNotExist}"), false),
+        (expression("{key: size, operator: Gt, values: ['4']}"), true),
+        (expression("{key: size, operator: Lt, values: ['4']}"), false),
+        (expression("{key: zone, operator: Gt, values: ['4']}"), false),
+        (expression("{key: zone, operator: Near, values: [a]}"), false),
+        (required("[]"), false),
+        (required("[{}]"), false),
+        (required("[{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]"), true),
+        (required("[{matchFields: [{key: metadata.name, operator: NotIn, values: [n1]}]}]"), false),
+        (
+            required(
+                "[{matchExpressions: [{key: zone, operator: In, values: [b]}]}, {matchExpressions: [{key: zone, operator: In, values: [a]}]}]",
+            ),
+            true,
+        ),
+    ] {
+        println!("{spec}");
+        check(&pod(&spec), &[], (!fits).then_some(mismatch));
+    }
+}
+
+#[test]
+fn a_pod_for_another_node_is_refused() {
+    let message = "Predicate NodeName failed: node(s) didn't match the requested node name";
+    check(&pod("{nodeName: n2}"), &[], Some(("NodeName", message)));
+    check(&pod("{nodeName: n1}"), &[], None);
+}
+
+#[test]
+fn only_taints_that_drive_pods_away_count_and_not_for_static_pods() {
+    let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    let mut pod = pod("{tolerations: [{key: busy, operator: Exists}]}");
+    check(&pod, &[], Some(("TaintToleration", message)));
+    pod.metadata.annotations.insert("kubernetes.io/config.source", "file".into());
+    check(&pod, &[], None);
+    pod.metadata.annotations.insert("kubernetes.io/config.source", "api".into());
+    check(&pod, &[], Some(("TaintToleration", message)));
+    let tolerating = pod_yaml("spec: {tolerations: [{key: broken, value: 'yes', effect: NoExecute}]}");
+    check(&tolerating, &[], None);
+}
+
+#[test]
+fn a_pod_for_another_operating_system_is_refused() {
+    let message = "Failed to admit pod as the OS field doesn't match node OS";
+    check(&pod("{os: {name: windows}}"), &[], Some(("PodOSNotSupported", message)));
+    check(&pod("{os: {name: linux}}"), &[], None);
+    let mut labelled = pod("{}");
+    labelled.metadata.labels.insert("kubernetes.io/os", "windows".into());
+    let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+    check(&labelled, &[], Some(("PodOSSelectorNodeLabelDoesNotMatch", message)));
+}
+
+#[test]
+fn strict_groups_need_a_runtime_that_can() {
+    let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+    let strict = pod("{securityContext: {supplementalGroupsPolicy: Strict}}");
+    check(&strict, &[], Some(("SupplementalGroupsPolicyNotSupported", message)));
+    check(&pod("{securityContext: {supplementalGroupsPolicy: Merge}}"), &[], None);
+}
+
+#[test]
+fn all_that_speaks_against_a_pod_is_told_to_who_can_make_room() {
+    let node = node();
+    let pod = pod("{nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 3, memory: 2Gi}}}]}");
+    let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
+    let failures = failures(&input);
+    let [Failure::Insufficient(cpu), Failure::Insufficient(memory), Failure::NodeName] = &*failures else {
+        panic!("{failures:?}")
+    };
+    assert_eq!((cpu.missing(), memory.missing()), (1000, 1 << 30));
+    let expected = Insufficient { resource: "cpu".into(), requested: 3000, used: 0, capacity: 2000 };
+    assert_eq!(*cpu, expected);
+}
+
+#[test]
+fn the_status_of_a_pod_that_was_refused_says_why() {
+    let pod = asking("{cpu: 5k}");
+    let node = node();
+    let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
+    let status = rejected(&pod, &admit(&input).expect_err("too much"), at(0));
+    assert_eq!(
+        serde_json::to_string(&status).expect("JSON"),
+        "{\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \
+         5000000, used: 0, capacity: 2000\",\"reason\":\"OutOfcpu\",\"startTime\":\"2027-01-15T08:00:00Z\",\
+         \"qosClass\":\"Burstable\"}"
+    );
+}

@@ -1,0 +1,598 @@
+//! What a pod's status is, case by case. See `common` for how pods and runtimes are written down.
+
+mod common;
+
+use common::{World, pod, with_policy};
+use crablet_api::Text;
+use crablet_api::core::{
+    ContainerRestartPolicy, ContainerState, ContainerStatus, Pod, PodCondition, PodConditionType, PodPhase,
+    PodStatus, Probe,
+};
+use crablet_api::meta::ConditionStatus;
+use crablet_api::testing::pod_yaml;
+use crablet_core::status::{Failure, illegal_transition, terminated, to_publish};
+use crablet_core::testing::at;
+use expect_test::{Expect, expect};
+
+/// A container's status in words: `c: waiting ContainerCreating, last 137, 2 restarts, ready`.
+fn in_words(status: &ContainerStatus) -> String {
+    let state = |state: &ContainerState| match state {
+        ContainerState::Waiting(waiting) => format!("waiting {}", waiting.reason),
+        ContainerState::Running(_) => "running".into(),
+        ContainerState::Terminated(end) => format!("{} {}", end.reason, end.exit_code),
+    };
+    let now = status.state.one().map_or("nothing".into(), state);
+    let mut words = vec![format!("{}: {now}", status.name).trim_end().to_owned()];
+    words.extend(status.last_state.one().map(|last| format!("last {}", state(last))));
+    if status.restart_count > 0 {
+        words.push(format!("{} restarts", status.restart_count));
+    }
+    let flags = [(status.started == Some(true), "started"), (status.ready, "ready")];
+    words.extend(flags.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word.to_owned()));
+    words.join(", ")
+}
+
+/// A status in words: its phase, then its containers, then the conditions that do not hold.
+fn status_in_words(status: &PodStatus) -> String {
+    let mut lines = vec![status.phase.as_ref().map_or(String::new(), ToString::to_string)];
+    for status in status.init_container_statuses.iter().chain(&status.container_statuses) {
+        lines.push(in_words(status));
+    }
+    for condition in status.conditions.iter().filter(|condition| condition.status != ConditionStatus::True) {
+        let text = format!("not {}: {} {}", condition.r#type, condition.reason, condition.message);
+        lines.push(text.trim_end().trim_end_matches(':').to_owned());
+    }
+    lines.join("\n")
+}
+
+#[track_caller]
+fn check(line: &str, observed: &str, expected: Expect) {
+    expected.assert_eq(&status_in_words(&World::new(pod(line), observed).status()));
+}
+
+#[test]
+fn a_new_pod_is_pending() {
+    check(
+        "Always: c",
+        "none",
+        expect![[r#"
+            Pending
+            c: waiting ContainerCreating
+            not PodReadyToStartContainers
+            not Ready: ContainersNotReady containers with unready status: [c]
+            not ContainersReady: ContainersNotReady containers with unready status: [c]"#]],
+    );
+    check(
+        "Always: i | c d",
+        "i running",
+        expect![[r#"
+            Pending
+            i: running, started
+            c: waiting PodInitializing
+            d: waiting PodInitializing
+            not Initialized: ContainersNotInitialized containers with incomplete status: [i]
+            not Ready: ContainersNotReady containers with unready status: [c d]
+            not ContainersReady: ContainersNotReady containers with unready status: [c d]"#]],
+    );
+}
+
+#[test]
+fn a_pod_whose_containers_all_run_is_running_and_ready() {
+    check(
+        "Always: s* i | c",
+        "s running, i exited 0, c running",
+        expect![[r#"
+            Running
+            s: running, started, ready
+            i: Completed 0, ready
+            c: running, started, ready"#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_done_has_succeeded_or_failed() {
+    check(
+        "Never: c d",
+        "sandbox dead, c exited 0, d exited 0",
+        expect![[r#"
+            Succeeded
+            c: Completed 0
+            d: Completed 0
+            not PodReadyToStartContainers
+            not Ready: PodCompleted
+            not ContainersReady: PodCompleted"#]],
+    );
+    check(
+        "Never: c d",
+        "c exited 0, d exited 7",
+        expect![[r#"
+            Failed
+            c: Completed 0
+            d: Error 7
+            not Ready: PodFailed
+            not ContainersReady: PodFailed"#]],
+    );
+    check(
+        "OnFailure: c d",
+        "c exited 0, d exited 7",
+        expect![[r#"
+            Running
+            c: Completed 0
+            d: Error 7
+            not Ready: ContainersNotReady containers with unready status: [c d]
+            not ContainersReady: ContainersNotReady containers with unready status: [c d]"#]],
+    );
+}
+
+#[track_caller]
+fn check_phase(line: &str, observed: &str, expected: PodPhase) {
+    assert_eq!(World::new(pod(line), observed).status().phase, Some(expected), "{line}, {observed}");
+}
+
+#[test]
+fn the_phase_follows_from_the_containers() {
+    use PodPhase::{Failed, Pending, Running, Succeeded};
+    for (line, observed, expected) in [
+        ("Always: c d", "c running", Pending),
+        ("Always: c d", "c running, d exited 1", Running),
+        ("Always: c d", "c exited 0, d exited 0", Running),
+        ("Always: c", "c created", Pending),
+        ("Never: c d", "c running, d exited 1", Running),
+        ("OnFailure: c", "c exited 0", Succeeded),
+        ("OnFailure: c", "c exited 1", Running),
+        ("Never: i | c", "i exited 1", Failed),
+        ("Always: i | c", "i exited 1", Pending),
+        ("OnFailure: i | c", "i exited 1", Pending),
+        ("Never: i | c", "i exited 0", Pending),
+        ("Never: i | c", "i exited 0, c running", Running),
+        ("Never: i | c", "c running", Running),
+        ("Never: s* | c", "s running", Pending),
+        ("Never: s* | c", "s running, c running", Running),
+        ("Never: s* | c", "s exited 1, c running", Running),
+        ("Never: s* | c", "s running, c exited 0", Running),
+        ("Never: s* | c", "s exited 137, c exited 0", Succeeded),
+        ("Never: s* | c", "s exited 0, c exited 1", Failed),
+        ("Never: s? | c", "s running", Pending),
+        ("Always: s? | c", "s running, c running", Running),
+    ] {
+        check_phase(line, observed, expected);
+    }
+}
+
+#[test]
+fn a_containers_own_policy_counts_for_the_phase() {
+    let restarted = with_policy(pod("Never: c d"), "c", ContainerRestartPolicy::Always);
+    let status = World::new(restarted, "c exited 0, d exited 0").status();
+    assert_eq!(status.phase, Some(PodPhase::Running));
+    let never = with_policy(pod("Always: c"), "c", ContainerRestartPolicy::Never);
+    let status = World::new(never, "c exited 1").status();
+    assert_eq!(status.phase, Some(PodPhase::Failed));
+}
+
+#[test]
+fn a_pod_that_was_stopped_for_good_is_done_whatever_its_policy() {
+    let stopped = |observed, source: &str| {
+        let mut world = World::new(pod("Always: c"), observed);
+        world.pod.metadata.annotations.insert("kubernetes.io/config.source", source.into());
+        world.finished = true;
+        world.status().phase
+    };
+    assert_eq!(stopped("c exited 0", "api"), Some(PodPhase::Succeeded));
+    assert_eq!(stopped("c exited 137", "api"), Some(PodPhase::Failed));
+    assert_eq!(stopped("c exited 137", "file"), Some(PodPhase::Running));
+}
+
+#[test]
+fn the_restart_count_and_the_last_state_tell_of_earlier_runs() {
+    check(
+        "Always: c",
+        "c#2 running, c#1 exited 1, c#0 exited 3",
+        expect![[r#"
+            Running
+            c: running, last Error 1, 2 restarts, started, ready"#]],
+    );
+}
+
+#[test]
+fn a_container_that_cannot_start_says_why() {
+    let world = World::new(pod("Always: c"), "").start_error("c", "ErrImagePull", "no such image");
+    let status = world.status();
+    let Some(ContainerState::Waiting(waiting)) = status.container_statuses[0].state.one() else { panic!() };
+    assert_eq!((&*waiting.reason, &*waiting.message), ("ErrImagePull", "no such image"));
+
+    let world = World::new(pod("Always: c"), "c exited 1").start_error("c", "CrashLoopBackOff", "back-off");
+    expect![[r#"
+        Running
+        c: waiting CrashLoopBackOff, last Error 1
+        not Ready: ContainersNotReady containers with unready status: [c]
+        not ContainersReady: ContainersNotReady containers with unready status: [c]"#]]
+    .assert_eq(&status_in_words(&world.status()));
+
+    // What is not to be started is not held back.
+    let world = World::new(pod("Never: c d"), "c exited 1").start_error("c", "CrashLoopBackOff", "back-off");
+    assert_eq!(in_words(&world.status().container_statuses[0]), "c: Error 1");
+    let world =
+        World::new(pod("Always: i | c"), "i exited 0").start_error("i", "CrashLoopBackOff", "back-off");
+    assert_eq!(in_words(&world.status().init_container_statuses[0]), "i: Completed 0, ready");
+}
+
+#[test]
+fn a_container_that_ran_and_is_gone_did_end() {
+    let world = World::new(pod("Always: c"), "c running").then("");
+    assert_eq!(
+        in_words(&world.status().container_statuses[0]),
+        "c: waiting ContainerCreating, last ContainerStatusUnknown 137, 1 restarts"
+    );
+    let never = World::new(pod("Never: c"), "c running").then("");
+    assert_eq!(never.status().phase, Some(PodPhase::Failed));
+    let unknown = World::new(pod("Always: c"), "c running").then("c unknown");
+    assert_eq!(
+        in_words(&unknown.status().container_statuses[0]),
+        "c: ContainerStatusUnknown 137, 1 restarts"
+    );
+}
+
+#[test]
+fn a_container_that_ended_and_was_collected_keeps_its_status() {
+    let world = World::new(pod("Never: c d"), "c exited 3, d running").then("d running");
+    assert_eq!(in_words(&world.status().container_statuses[0]), "c: Error 3");
+    let world = World::new(pod("Always: i | c"), "i exited 0, c running").then("c running");
+    assert_eq!(in_words(&world.status().init_container_statuses[0]), "i: Completed 0, ready");
+}
+
+#[test]
+fn an_init_container_that_nobody_remembers_was_done_if_others_run() {
+    let status = World::new(pod("Always: i s* | c"), "c running").status();
+    assert_eq!(in_words(&status.init_container_statuses[0]), "i: Completed 0, ready");
+    assert_eq!(in_words(&status.init_container_statuses[1]), "s: waiting PodInitializing");
+    assert_eq!(status.phase, Some(PodPhase::Pending));
+}
+
+#[test]
+fn what_probes_found_decides_whether_a_container_is_ready() {
+    let probed = |kind: &str| {
+        let mut pod = pod("Always: c");
+        let probe = Some(Box::new(Probe::default()));
+        match kind {
+            "readiness" => pod.spec.containers[0].readiness_probe = probe,
+            _ => pod.spec.containers[0].startup_probe = probe,
+        }
+        World::new(pod, "c running")
+    };
+    let words = |world: World| in_words(&world.status().container_statuses[0]);
+    assert_eq!(words(probed("readiness")), "c: running, started");
+    assert_eq!(words(probed("readiness").probe("c-0", "readiness", "failed")), "c: running, started");
+    assert_eq!(
+        words(probed("readiness").probe("c-0", "readiness", "succeeded")),
+        "c: running, started, ready"
+    );
+    assert_eq!(words(probed("startup")), "c: running");
+    assert_eq!(words(probed("startup").probe("c-0", "startup", "unknown")), "c: running");
+    assert_eq!(words(probed("startup").probe("c-0", "startup", "succeeded")), "c: running, started, ready");
+}
+
+#[test]
+fn readiness_does_not_change_because_the_agent_restarted() {
+    let mut pod = pod("Always: c");
+    pod.spec.containers[0].readiness_probe = Some(Box::new(Probe::default()));
+    pod.spec.containers[0].startup_probe = Some(Box::new(Probe::default()));
+    let world = World::new(pod, "c running");
+    let world = world.probe("c-0", "startup", "succeeded").probe("c-0", "readiness", "succeeded");
+    let mut restarted = world.then("c running");
+    restarted.probes = Default::default();
+    assert_eq!(in_words(&restarted.status().container_statuses[0]), "c: running, started, ready");
+    // Another run of the container is not ready because the one before was.
+    let mut other = restarted.clone().then("c#1 running, c exited 1");
+    other.probes = Default::default();
+    let expected = "c: running, last Error 1, 1 restarts";
+    assert_eq!(in_words(&other.status().container_statuses[0]), expected);
+}
+
+#[test]
+fn others_have_a_say_in_whether_a_pod_is_ready() {
+    let gated = |condition: Option<&str>| {
+        let mut world = World::new(
+            pod_yaml("spec: {containers: [{name: c}], readinessGates: [{conditionType: example.com/gate}]}"),
+            "c running",
+        );
+        world.pod.status.conditions = condition
+            .map(|status| PodCondition {
+                r#type: PodConditionType::from("example.com/gate"),
+                status: ConditionStatus::from(status),
+                ..PodCondition::default()
+            })
+            .into_iter()
+            .collect();
+        let status = world.status();
+        let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
+        let ready = ready.expect("a condition");
+        format!("{} {} {}", ready.status, ready.reason, ready.message)
+    };
+    assert_eq!(gated(Some("True")).trim(), "True");
+    assert_eq!(
+        gated(None),
+        "False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/gate\" does not exist."
+    );
+    assert_eq!(
+        gated(Some("False")),
+        "False ReadinessGatesNotReady the status of pod readiness gate \"example.com/gate\" is not \"True\", but False"
+    );
+}
+
+#[test]
+fn a_condition_keeps_its_time_until_it_changes() {
+    let time_of = |status: &PodStatus, kind: PodConditionType| {
+        let condition = status.conditions.iter().find(|condition| condition.r#type == kind);
+        condition.and_then(|condition| condition.last_transition_time)
+    };
+    let world = World::new(pod("Always: c"), "").at(10);
+    let world = world.then("c running").at(20);
+    let status = world.status();
+    assert_eq!(time_of(&status, PodConditionType::PodScheduled), Some(at(10).into()));
+    assert_eq!(time_of(&status, PodConditionType::Ready), Some(at(20).into()));
+    assert_eq!(status.start_time, Some(at(10).into()));
+    let status = world.then("c running").at(30).status();
+    assert_eq!(time_of(&status, PodConditionType::Ready), Some(at(20).into()));
+}
+
+#[test]
+fn conditions_are_in_upstreams_order_and_tell_the_generation() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    world.pod.metadata.generation = 3;
+    world.pod.status.conditions =
+        [PodCondition { r#type: PodConditionType::from("example.com/other"), ..PodCondition::default() }]
+            .into();
+    let status = world.status();
+    let conditions: Vec<String> = status
+        .conditions
+        .iter()
+        .map(|condition| format!("{} {}", condition.r#type, condition.observed_generation))
+        .collect();
+    let expected = [
+        "example.com/other 0",
+        "PodReadyToStartContainers 3",
+        "Initialized 3",
+        "Ready 3",
+        "ContainersReady 3",
+        "PodScheduled 3",
+    ];
+    assert_eq!(
+        (conditions.as_slice(), status.observed_generation),
+        (expected.map(String::from).as_slice(), 3)
+    );
+}
+
+#[test]
+fn what_has_come_to_an_end_stays_there() {
+    let mut world = World::new(pod("Never: c"), "c exited 1");
+    world.previous = world.status();
+    world.previous.reason = "Because".into();
+    let status = World { observed: World::new(pod("Never: c"), "c running").observed, ..world }.status();
+    assert_eq!((status.phase, &*status.reason), (Some(PodPhase::Failed), "Because"));
+
+    let mut world = World::new(pod("Always: c"), "c running");
+    world.pod.status.phase = Some(PodPhase::Succeeded);
+    world.failure = Some(Failure::deadline_exceeded());
+    assert_eq!(world.status().phase, Some(PodPhase::Succeeded));
+}
+
+#[test]
+fn a_pod_that_was_active_for_too_long_has_failed() {
+    let mut world = World::new(pod("Always: c"), "c running").at(100);
+    world.pod.spec.active_deadline_seconds = Some(60);
+    let world = world.then("c running").at(159);
+    assert_eq!(world.status().phase, Some(PodPhase::Running));
+    let status = world.at(160).status();
+    let message = "Pod was active on the node longer than the specified deadline";
+    assert_eq!((&*status.reason, &*status.message), ("DeadlineExceeded", message));
+    assert_eq!(status.phase, Some(PodPhase::Failed));
+}
+
+#[test]
+fn a_pod_that_was_evicted_says_so_and_keeps_saying_it() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    world.failure = Some(Failure::evicted(&world.pod, "The node was low on resource: memory."));
+    let mut world = world.then("c exited 137");
+    world.failure = None;
+    let status = world.status();
+    let message = "The node was low on resource: memory.";
+    assert_eq!((&*status.reason, &*status.message), ("Evicted", message));
+    let disruption = status.conditions.iter().find(|c| c.r#type == PodConditionType::DisruptionTarget);
+    let disruption = disruption.expect("it stays");
+    assert_eq!((&*disruption.reason, &*disruption.message), ("TerminationByKubelet", message));
+}
+
+#[test]
+fn addresses_stay_when_the_sandbox_is_gone() {
+    let status = World::new(pod("Never: c"), "c running").then("sandbox dead, c exited 0").status();
+    assert_eq!((&*status.pod_ip, &*status.host_ip), ("10.0.0.1", "192.168.0.1"));
+    let status = World::new(pod("Always: c"), "c running").then("sandbox#1, sandbox#0 dead").status();
+    assert_eq!(&*status.pod_ip, "10.0.0.2");
+    let mut host = pod("Always: c");
+    host.spec.host_network = true;
+    let mut world = World::new(host, "none");
+    assert_eq!(&*world.status().pod_ip, "192.168.0.1");
+    world.node.host_ips.clear();
+    assert_eq!(&*world.status().pod_ip, "");
+}
+
+#[test]
+fn resources_are_what_was_granted_or_what_the_runtime_tells() {
+    let asking = pod_yaml(
+        "spec: {containers: [{name: c, resources: \
+         {limits: {cpu: 100m, memory: 64Mi}, requests: {cpu: 1m, memory: 64Mi}}}]}",
+    );
+    let resources = |world: &World| {
+        let status = world.status();
+        let told = status.container_statuses[0].resources.as_ref();
+        serde_json::to_string(&told.expect("resources")).expect("JSON")
+    };
+    let mut world = World::new(asking, "c running");
+    let granted = r#"{"limits":{"cpu":"100m","memory":"64Mi"},"requests":{"cpu":"1m","memory":"64Mi"}}"#;
+    assert_eq!(resources(&world), granted);
+
+    let mut containers = world.observed.containers().to_vec();
+    containers[0].status.resources = Some(crablet_cri_api::v1::ContainerResources {
+        linux: Some(crablet_cri_api::v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: 20_000,
+            cpu_shares: 2,
+            memory_limit_in_bytes: 128 << 20,
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    world.observed = crablet_core::observed::Pod::new(world.observed.sandboxes().to_vec(), containers);
+    let told = r#"{"limits":{"cpu":"200m","memory":"128Mi"},"requests":{"cpu":"1m","memory":"64Mi"}}"#;
+    assert_eq!(resources(&world), told);
+    // A runtime that does not tell any more: what was told before.
+    assert_eq!(resources(&world.then("c running")), told);
+}
+
+#[test]
+fn the_pod_as_a_whole_has_resources_too() {
+    let line = "spec: {containers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}}}]}";
+    let status = World::new(pod_yaml(line), "c running").status();
+    let allocated = serde_json::to_string(&status.allocated_resources).expect("JSON");
+    assert_eq!(allocated, r#"{"cpu":"1","memory":"1Gi"}"#);
+    let resources = serde_json::to_string(&status.resources).expect("JSON");
+    assert_eq!(resources, r#"{"requests":{"cpu":"1","memory":"1Gi"}}"#);
+}
+
+#[test]
+fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
+    let mounts = |supported: bool| {
+        let mut world = World::new(
+            pod_yaml(
+                "spec: {containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}, \
+                 {name: b, mountPath: /b, readOnly: true}, \
+                 {name: c, mountPath: /c, readOnly: true, recursiveReadOnly: IfPossible}]}]}",
+            ),
+            "",
+        );
+        world.node.recursive_read_only_mounts = supported;
+        let status = world.status();
+        let mounts = status.container_statuses[0].volume_mounts.iter();
+        mounts.map(|mount| mount.recursive_read_only.as_ref().map(ToString::to_string)).collect::<Vec<_>>()
+    };
+    let modes = |mode: &str| vec![None, Some("Disabled".to_owned()), Some(mode.to_owned())];
+    assert_eq!(mounts(true), modes("Enabled"));
+    assert_eq!(mounts(false), modes("Disabled"));
+}
+
+#[test]
+fn last_words_are_cut_so_that_a_pods_fit_together() {
+    let mut world = World::new(pod("Never: a b c d"), "a exited 1");
+    let mut containers = world.observed.containers().to_vec();
+    containers[0].status.message = "ä".repeat(4000);
+    world.observed = crablet_core::observed::Pod::new(world.observed.sandboxes().to_vec(), containers);
+    let status = world.status();
+    let Some(ContainerState::Terminated(end)) = status.container_statuses[0].state.one() else { panic!() };
+    assert_eq!(end.message.len(), 3072);
+}
+
+#[test]
+fn the_last_status_of_a_pod_leaves_nothing_running() {
+    let last = |line: &str, observed: &str| {
+        let mut world = World::new(pod(line), observed);
+        world.pod.status = world.status();
+        status_in_words(&terminated(&world.pod, &world.pod.status))
+            .lines()
+            .take(4)
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    assert_eq!(last("Always: c", "c running"), "Failed; c: ContainerStatusUnknown 137, started, ready");
+    assert!(last("Never: i j | c", "i running").starts_with(
+        "Failed; i: ContainerStatusUnknown 137, started; j: waiting PodInitializing; c: waiting PodInitializing"
+    ));
+    assert!(last("Never: i | c", "i exited 0, c exited 0").starts_with("Succeeded; i: Completed 0, ready"));
+}
+
+#[test]
+fn a_pod_does_not_come_to_its_end_for_others_while_its_containers_may_run() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    world.pod.status = world.status();
+    world.previous = world.pod.status.clone();
+    world.failure = Some(Failure::evicted(&world.pod, "low"));
+    let new = world.status();
+    let publish = |running| to_publish(&world.pod, &new, running, &world.features, world.now);
+    let has_disruption = |status: &PodStatus| {
+        status.conditions.iter().any(|condition| condition.r#type == PodConditionType::DisruptionTarget)
+    };
+    let early = publish(true);
+    assert_eq!((early.phase.clone(), &*early.reason), (Some(PodPhase::Running), ""));
+    assert!(!has_disruption(&early));
+    let late = publish(false);
+    assert_eq!((late.phase.clone(), &*late.reason), (Some(PodPhase::Failed), "Evicted"));
+    assert!(has_disruption(&late));
+}
+
+#[test]
+fn what_others_say_of_a_pod_is_left_as_it_is() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    let other = PodCondition { r#type: PodConditionType::from("example.com/x"), ..PodCondition::default() };
+    world.pod.status.conditions = [other.clone()].into();
+    let published = to_publish(&world.pod, &PodStatus::default(), false, &world.features, world.now);
+    assert_eq!(&*published.conditions, [other]);
+}
+
+#[test]
+fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
+    let check = |line: &str, old: &str, new: &str| {
+        let pod: Pod = pod(line);
+        let status = |observed| World::new(pod.clone(), observed).status();
+        illegal_transition(&pod, &status(old), &status(new), &Default::default())
+    };
+    let c: Option<Text> = Some("c".into());
+    assert_eq!(check("Never: c", "c exited 0", "c running"), c);
+    assert_eq!(check("Never: c", "c running", "c exited 0"), None);
+    assert_eq!(check("OnFailure: c", "c exited 0", "c running"), c);
+    assert_eq!(check("OnFailure: c", "c exited 1", "c running"), None);
+    assert_eq!(check("Always: c", "c exited 0", "c running"), None);
+    assert_eq!(check("Never: i | c", "i exited 0", "i running"), Some("i".into()));
+    assert_eq!(check("Never: s* | c", "s exited 0", "s running"), None);
+}
+
+#[test]
+fn a_pod_that_restarts_in_place_says_so() {
+    let pod = || {
+        pod_yaml(
+            "
+metadata: {name: web, namespace: default, uid: uid-web}
+spec:
+  restartPolicy: Never
+  initContainers: [{name: i, image: img}]
+  containers:
+  - name: c
+    image: img
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+",
+        )
+    };
+    let words = |world: &World| status_in_words(&world.status());
+    let running = World::new(pod(), "i exited 0, c running");
+    assert_eq!(
+        words(&running),
+        "Running\ni: Completed 0, ready\nc: running, started, ready\nnot AllContainersRestarting"
+    );
+    let exited = running.then("i exited 0, c exited 88");
+    assert!(words(&exited).starts_with("Running\n"), "{}", words(&exited));
+    let removed = exited.then("");
+    expect![[r#"
+        Running
+        i: waiting RestartingAllContainers, last RestartingAllContainers 137, 1 restarts
+        c: waiting RestartingAllContainers, last RestartingAllContainers 137, 1 restarts
+        not Ready: ContainersNotReady containers with unready status: [c]
+        not ContainersReady: ContainersNotReady containers with unready status: [c]
+        not AllContainersRestarting"#]]
+    .assert_eq(&words(&removed));
+    let again = removed.then("i#1 exited 0, c#1 running");
+    expect![[r#"
+        Running
+        i: Completed 0, last RestartingAllContainers 137, 1 restarts, ready
+        c: running, last RestartingAllContainers 137, 1 restarts, started, ready
+        not AllContainersRestarting"#]]
+    .assert_eq(&words(&again));
+}
