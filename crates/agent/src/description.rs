@@ -244,7 +244,6 @@ fn features(effective: &Effective) -> Features {
         in_place_pod_level_resources: on(Gate::InPlacePodLevelResourcesVerticalScaling),
         dra_extended_resource: on(Gate::DRAExtendedResource),
         taint_comparison_operators: on(Gate::TaintTolerationComparisonOperators),
-        ..Features::default()
     }
 }
 

@@ -60,8 +60,8 @@ async fn exits_of_a_batch(
     let started = try_join_all(pods.iter().enumerate().map(|(pod_number, pod)| async move {
         let mut ids = Vec::new();
         for number in 0..CONTAINERS_AT_ONCE / PODS {
-            // Between 4 and 5 seconds, in no order.
-            let lives = 4_000_000 + (batch * 7919 + pod_number * 104_729 + number * 611_953) % 1_000_000;
+            // Between 3 and 5 seconds, in no order.
+            let lives = 3_000_000 + (batch * 7919 + pod_number * 104_729 + number * 611_953) % 2_000_000;
             ids.push(pod.run_container(client, &format!("{batch}-{number}"), lives).await?);
         }
         anyhow::Ok(ids)

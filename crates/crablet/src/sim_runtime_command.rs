@@ -137,7 +137,8 @@ fn socket(endpoint: &str) -> Result<PathBuf, String> {
 }
 
 fn latency(text: &str) -> Result<Latency, String> {
-    let wrong = || format!("--latency: {text:?} is no duration: expected 5ms, 1s, or two of them as 5ms..200ms");
+    let wrong =
+        || format!("--latency: {text:?} is no duration: expected 5ms, 1s, or two of them as 5ms..200ms");
     let duration = |text: &str| {
         let (number, factor) = match text.strip_suffix("ms") {
             Some(number) => (number, 0.001),
@@ -175,8 +176,11 @@ fn image(text: &str) -> Result<Image, String> {
 
 /// Serves it until the process is told to stop.
 pub(crate) fn run(wanted: &SimRuntime) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
     Ok(runtime.block_on(serve(wanted))?)
 }
 
@@ -227,7 +231,8 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => bail!("another process listens on {shown}: stop it, or choose another path"),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).with_context(|| format!("cannot replace the old socket {shown}"))?;
+                std::fs::remove_file(path)
+                    .with_context(|| format!("cannot replace the old socket {shown}"))?;
             }
             Err(error) => return Err(anyhow!(error).context(format!("cannot use the socket {shown}"))),
         },
@@ -249,8 +254,14 @@ mod tests {
     #[test]
     fn arguments_that_make_no_sense_are_refused_with_what_would() {
         for (arguments, expected) in [
-            (&["--listen=run/x.sock"][..], "--listen: \"run/x.sock\" is no unix socket: expected unix:///path/to/socket"),
-            (&["--listen=tcp://x:1"], "--listen: \"tcp://x:1\" is no unix socket: expected unix:///path/to/socket"),
+            (
+                &["--listen=run/x.sock"][..],
+                "--listen: \"run/x.sock\" is no unix socket: expected unix:///path/to/socket",
+            ),
+            (
+                &["--listen=tcp://x:1"],
+                "--listen: \"tcp://x:1\" is no unix socket: expected unix:///path/to/socket",
+            ),
             (&["--listen=/x", "--seed=a"], "--seed: \"a\" is no whole number"),
             (
                 &["--listen=/x", "--latency=fast"],
@@ -260,7 +271,10 @@ mod tests {
                 &["--listen=/x", "--like=cri-o"],
                 "--like: \"cri-o\" is not known: expected everything, containerd-1.6 or containerd-1.7",
             ),
-            (&["--listen=/x", "--image==exit=1"], "--image: \"=exit=1\" has no name: expected NAME or NAME=PROGRAM"),
+            (
+                &["--listen=/x", "--image==exit=1"],
+                "--image: \"=exit=1\" has no name: expected NAME or NAME=PROGRAM",
+            ),
         ] {
             assert_eq!(check(arguments).unwrap_err(), expected, "{arguments:?}");
         }
@@ -271,15 +285,14 @@ mod tests {
 
     #[test]
     fn arguments_that_make_sense_are_taken() {
-        let arguments = ["--listen=unix:///run/x.sock", "--latency=1ms..2s", "--image=a", "--image=b=exit=1,after=5s"];
+        let arguments =
+            ["--listen=unix:///run/x.sock", "--latency=1ms..2s", "--image=a", "--image=b=exit=1,after=5s"];
         let wanted = check(&arguments).unwrap();
         assert_eq!(wanted.socket, Path::new("/run/x.sock"));
         assert_eq!(wanted.latency, Latency::Uniform(Duration::from_millis(1), Duration::from_secs(2)));
         let program = Program::exit_after(Duration::from_secs(5), 1);
-        let images = [
-            Image::new("a").running_anything(),
-            Image::new("b").running_anything().program(program),
-        ];
+        let images =
+            [Image::new("a").running_anything(), Image::new("b").running_anything().program(program)];
         assert_eq!(wanted.images, images);
     }
 }

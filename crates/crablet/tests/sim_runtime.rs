@@ -75,10 +75,10 @@ async fn a_client_in_python_drives_a_pods_whole_life_however_it_names_the_socket
     fs::create_dir(&logs).unwrap();
     let runtime = Runtime::start(&socket).await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pod_life.py");
-    let run = Command::new(python()).arg(script).args([&socket, &descriptors, &logs]).kill_on_drop(true).output();
+    let run =
+        Command::new(python()).arg(script).args([&socket, &descriptors, &logs]).kill_on_drop(true).output();
     let Output { status, stdout, stderr } = timeout(PATIENCE, run).await.unwrap().unwrap();
-    let told =
-        format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    let told = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{told}");
     assert_eq!(told.matches("ok: the events").count(), 5, "{told}");
     assert_eq!(runtime.stop(Signal::TERM).await, Some(0));
@@ -111,14 +111,20 @@ async fn a_socket_that_nobody_listens_on_is_replaced_and_any_other_is_left_alone
     let endpoint = format!("unix://{}", socket.display());
     assert_eq!(
         refused(&endpoint).await,
-        format!("1: crablet: another process listens on {}: stop it, or choose another path\n", socket.display())
+        format!(
+            "1: crablet: another process listens on {}: stop it, or choose another path\n",
+            socket.display()
+        )
     );
     assert_eq!(runtime.stop(Signal::TERM).await, Some(0));
 
     fs::write(&socket, "mine").unwrap();
     assert_eq!(
         refused(&endpoint).await,
-        format!("1: crablet: {} is there and is no socket: choose another path, or remove it\n", socket.display())
+        format!(
+            "1: crablet: {} is there and is no socket: choose another path, or remove it\n",
+            socket.display()
+        )
     );
     assert_eq!(fs::read(&socket).unwrap(), b"mine");
 }

@@ -73,11 +73,7 @@ impl<Connection: AsyncRead + Unpin> AsyncRead for LenientAuthority<Connection> {
 }
 
 impl<Connection: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<Connection> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().connection).poll_write(context, bytes)
     }
 

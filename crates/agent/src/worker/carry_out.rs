@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
+use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
 use crablet_cri::Error;
+use crablet_cri_api::v1;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -33,6 +35,13 @@ impl Worker {
         match &plan.sandbox {
             Sandbox::Keep { id } => self.start_first(id, &plan).await,
             Sandbox::Create { attempt, stop, .. } => {
+                if !stop.is_empty() {
+                    self.say(
+                        None,
+                        reason::SANDBOX_CHANGED,
+                        "Pod sandbox changed, it will be killed and re-created.",
+                    );
+                }
                 for id in stop {
                     if let Err(error) = self.stop_sandbox(id).await {
                         return self.runtime_failed(&error);
@@ -155,7 +164,9 @@ impl Worker {
         for start in &plan.start {
             if let Some(until) = self.retries.held(&start.name, now) {
                 wait = earliest(wait, Some(until));
-                if start.role == Role::Init {
+                let is_init = start.role == Role::Init
+                    && start.container(&self.pod).is_some_and(|container| !is_sidecar(container));
+                if is_init {
                     break;
                 }
                 continue;
@@ -211,8 +222,9 @@ impl Worker {
     async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<(), NotStarted> {
         let Some(container) = start.container(&self.pod) else { return Ok(()) };
         let container = container.clone();
-        let image = self.ensure_image(&container).await?;
-        let recipe = self.prepare_container(start, &container, &image).await?;
+        let sandbox_config = self.active_sandbox_config()?;
+        let image = self.ensure_image(&container, &sandbox_config).await?;
+        let recipe = self.prepare_container(start, &container, &image, sandbox_config).await?;
         let runtime = &self.node.runtime;
         let created = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox).await;
         let id = created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
@@ -242,6 +254,7 @@ impl Worker {
     async fn ensure_image(
         &self,
         container: &crablet_api::core::Container,
+        sandbox: &v1::PodSandboxConfig,
     ) -> Result<images::Ensured, NotStarted> {
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
         let request = images::Request {
@@ -250,7 +263,7 @@ impl Worker {
             policy: container.image_pull_policy.as_ref(),
             credentials: &[],
             runtime_handler: "",
-            sandbox: None,
+            sandbox: Some(sandbox),
         };
         self.story.headline(
             State::Waiting,

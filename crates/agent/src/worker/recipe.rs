@@ -110,6 +110,7 @@ impl Worker {
         start: &Start,
         container: &Container,
         image: &images::Ensured,
+        sandbox: v1::PodSandboxConfig,
     ) -> Result<ContainerRecipe, NotStarted> {
         let attempt = self.attempt(start);
         let config = self.container(container, attempt, image).map_err(|refusal| {
@@ -122,13 +123,18 @@ impl Worker {
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
             NotStarted { error: StartError::new("CreateContainerError", message), until: None }
         })?;
-        let sandbox = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
-        let sandbox = self.sandbox(sandbox).map_err(|refusal| NotStarted {
+        let log = Path::new(&sandbox.log_directory).join(&config.log_path);
+        Ok(ContainerRecipe { config, sandbox, log })
+    }
+
+    /// What the sandbox that is there was made from.
+    pub(super) fn active_sandbox_config(&self) -> Result<v1::PodSandboxConfig, NotStarted> {
+        let attempt = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
+        let sandbox = self.sandbox(attempt).map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
         })?;
-        let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
-        Ok(ContainerRecipe { config, sandbox: sandbox.config, log })
+        Ok(sandbox.config)
     }
 
     /// Where the runtime has forgotten all earlier runs, the logs may know of more.

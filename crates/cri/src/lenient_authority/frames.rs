@@ -189,8 +189,7 @@ fn written(first: Head, priority: &[u8], block: &[u8]) -> Vec<u8> {
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(rest.len().min(LARGEST_FRAME));
         rest = after;
-        let head =
-            Head { length: piece.len(), kind: CONTINUATION, flags: flag(rest), stream: first.stream };
+        let head = Head { length: piece.len(), kind: CONTINUATION, flags: flag(rest), stream: first.stream };
         head.write(&mut frames);
         frames.extend_from_slice(piece);
     }
@@ -279,12 +278,7 @@ mod tests {
         let priority = [0, 0, 0, 3, 16];
         let body = [&[4][..], &priority, BAD, &[0; 4]].concat();
         let flags = END_HEADERS | END_STREAM | PADDED | PRIORITY;
-        let after = frame(
-            HEADERS,
-            END_HEADERS | END_STREAM | PRIORITY,
-            5,
-            &[&priority[..], GOOD].concat(),
-        );
+        let after = frame(HEADERS, END_HEADERS | END_STREAM | PRIORITY, 5, &[&priority[..], GOOD].concat());
         assert_eq!(passed(&stream(&[frame(HEADERS, flags, 5, &body)]), 7), stream(&[after]));
     }
 
@@ -328,7 +322,7 @@ mod tests {
             // A frame that never ends.
             stream(&[frame(HEADERS, END_HEADERS, 1, BAD)[..12].to_vec()]),
             // A block that never ends.
-            stream(&vec![frame(HEADERS, 0, 1, &[0; 100])])
+            stream(&[frame(HEADERS, 0, 1, &[0; 100])])
                 .into_iter()
                 .chain(std::iter::repeat_n(frame(CONTINUATION, 0, 1, &[0; 16_000]), 20).flatten())
                 .collect(),

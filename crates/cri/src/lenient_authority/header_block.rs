@@ -194,7 +194,9 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_left_alone() {
         let good = [&[0x41][..], &plain(b"/run/x")].concat();
-        for tail in [&[0x41][..], &[0x41, 0x05, b'a'], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0x41, 0x81, 0x00]] {
+        for tail in
+            [&[0x41][..], &[0x41, 0x05, b'a'], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0x41, 0x81, 0x00]]
+        {
             assert_eq!(with_readable_authorities(&[&good, tail].concat()), None, "{tail:?}");
         }
     }

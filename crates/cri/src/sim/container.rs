@@ -11,7 +11,7 @@ use super::files::Files;
 use super::image::{Image, Images};
 use super::log_file::LogFile;
 use super::program::Program;
-use super::shell::{Host, Machine, Stream};
+use super::shell::{Host, Machine, Signal, Stream};
 use super::time::Clock;
 
 /// A container.
@@ -162,13 +162,15 @@ pub(crate) fn apply(resources: &mut v1::LinuxContainerResources, new: &v1::Linux
     set(&mut resources.cpu_shares, new.cpu_shares);
     set(&mut resources.memory_limit_in_bytes, new.memory_limit_in_bytes);
     // Without a limit of its own, swap is not to be used.
-    let swap =
-        if new.memory_swap_limit_in_bytes == 0 { new.memory_limit_in_bytes } else { new.memory_swap_limit_in_bytes };
+    let swap = if new.memory_swap_limit_in_bytes == 0 {
+        new.memory_limit_in_bytes
+    } else {
+        new.memory_swap_limit_in_bytes
+    };
     set(&mut resources.memory_swap_limit_in_bytes, swap);
-    for (text, new) in [
-        (&mut resources.cpuset_cpus, &new.cpuset_cpus),
-        (&mut resources.cpuset_mems, &new.cpuset_mems),
-    ] {
+    for (text, new) in
+        [(&mut resources.cpuset_cpus, &new.cpuset_cpus), (&mut resources.cpuset_mems, &new.cpuset_mems)]
+    {
         if !new.is_empty() {
             text.clone_from(new);
         }
@@ -201,4 +203,7 @@ impl Host for Surroundings<'_> {
     fn remove_file(&mut self, path: &str) -> bool {
         self.files.remove(self.mounts, path)
     }
+
+    /// It is the first process itself.
+    fn signal_first(&mut self, _signal: Signal) {}
 }

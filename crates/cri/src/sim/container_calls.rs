@@ -1,6 +1,8 @@
 //! What calls do to containers.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use crablet_cri_api::v1::{self, ContainerEventType, ContainerState, NamespaceMode};
@@ -58,6 +60,15 @@ impl World {
             return Err(Status::unknown(format!(
                 "failed to generate container {id:?} spec: failed to generate spec: no command specified"
             )));
+        }
+        for mount in config.mounts.iter().filter(|mount| !Path::new(&mount.host_path).exists()) {
+            let path = &mount.host_path;
+            fs::create_dir_all(path).and(fs::metadata(path)).map_err(|_| {
+                Status::unknown(format!(
+                    "failed to generate container {id:?} spec: failed to generate spec: failed to mkdir {path:?}: \
+                     mkdir {path}: no such file or directory"
+                ))
+            })?;
         }
         let mut resources = v1::LinuxContainerResources::default();
         if let Some(wanted) = config.linux.as_ref().and_then(|linux| linux.resources.as_ref()) {
@@ -146,7 +157,7 @@ impl World {
             Some(program) => program.machine(),
             None if applets::find(word).is_some() => {
                 let machine = applets::machine(&words, container.environment.clone());
-                if is_first_process(&container.config) { machine.as_init() } else { machine }
+                if is_first_process(&container.config) { machine.made_init() } else { machine }
             }
             None if container.image.runs_anything => Program::run_forever().machine(),
             None => {
@@ -175,9 +186,7 @@ impl World {
     ) -> Result<Option<(String, watch::Receiver<bool>)>, Status> {
         let id = match self.find_container(asked) {
             Ok(id) => id,
-            Err(Missing::NotFound)
-                if self.settings.stopping_the_missing == StoppingTheMissing::Succeeds =>
-            {
+            Err(Missing::NotFound) if self.settings.stopping_the_missing == StoppingTheMissing::Succeeds => {
                 return Ok(None);
             }
             Err(missing) => return Err(missing.status(not_found_text(asked))),
@@ -258,9 +267,8 @@ impl World {
                 Err(_) => return Vec::new(),
             },
         };
-        let in_sandbox = |container: &&Container| {
-            sandbox.as_ref().is_none_or(|sandbox| container.sandbox_id == *sandbox)
-        };
+        let in_sandbox =
+            |container: &&Container| sandbox.as_ref().is_none_or(|sandbox| container.sandbox_id == *sandbox);
         match (id, &sandbox) {
             ("", None) => self.containers.values().collect(),
             ("", Some(sandbox)) => {
@@ -346,9 +354,8 @@ fn environment(image: &Image, config: &v1::ContainerConfig, hostname: &str) -> B
         variables.insert("HOSTNAME".to_owned(), hostname.to_owned());
     }
     let given = config.envs.iter();
-    variables.extend(
-        given.map(|given| (given.key.clone(), String::from_utf8_lossy(&given.value).into_owned())),
-    );
+    variables
+        .extend(given.map(|given| (given.key.clone(), String::from_utf8_lossy(&given.value).into_owned())));
     variables
 }
 
@@ -360,10 +367,28 @@ fn is_first_process(config: &v1::ContainerConfig) -> bool {
         .is_some_and(|options| options.pid() == NamespaceMode::Container)
 }
 
-/// A path below a directory, without what changes nothing in it.
+/// A path below a directory in its shortest form.
 fn joined(directory: &str, path: &str) -> String {
     let whole = format!("{directory}/{path}");
-    let parts: Vec<&str> = whole.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
     let start = if whole.starts_with('/') { "/" } else { "" };
     format!("{start}{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_log_is_in_its_shortest_form() {
+        assert_eq!(joined("/var/log/pods/x", "c/0.log"), "/var/log/pods/x/c/0.log");
+        assert_eq!(joined("/var//log/x/", "./../sub//0.log"), "/var/log/sub/0.log");
+    }
 }

@@ -52,47 +52,57 @@ impl Event {
     }
 
     pub(crate) fn containerd(happening: Happening<'_>, at: Timestamp) -> Event {
-        let wire = |at: Timestamp| prost_types::Timestamp {
-            seconds: at.as_second(),
-            nanos: at.subsec_nanosecond(),
-        };
+        let wire =
+            |at: Timestamp| prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() };
         let (kind, topic, event) = match happening {
             Happening::ContainerCreate { id, image } => (
                 HintKind::Created,
                 "/containers/create",
                 any("ContainerCreate", &ContainerCreate { id: id.to_owned(), image: image.to_owned() }),
             ),
-            Happening::ContainerDelete { id } => {
-                (HintKind::Removed, "/containers/delete", any("ContainerDelete", &ContainerDelete { id: id.to_owned() }))
-            }
-            Happening::TaskStart { id, pid } => {
-                (HintKind::Started, "/tasks/start", any("TaskStart", &TaskStart { container_id: id.to_owned(), pid }))
-            }
+            Happening::ContainerDelete { id } => (
+                HintKind::Removed,
+                "/containers/delete",
+                any("ContainerDelete", &ContainerDelete { id: id.to_owned() }),
+            ),
+            Happening::TaskStart { id, pid } => (
+                HintKind::Started,
+                "/tasks/start",
+                any("TaskStart", &TaskStart { container_id: id.to_owned(), pid }),
+            ),
             Happening::TaskExit { id, exec, pid, code, exited_at } => (
                 HintKind::Stopped,
                 "/tasks/exit",
-                any("TaskExit", &TaskExit {
-                    container_id: id.to_owned(),
-                    id: exec.to_owned(),
-                    pid,
-                    exit_status: code.cast_unsigned(),
-                    exited_at: Some(wire(exited_at)),
-                }),
+                any(
+                    "TaskExit",
+                    &TaskExit {
+                        container_id: id.to_owned(),
+                        id: exec.to_owned(),
+                        pid,
+                        exit_status: code.cast_unsigned(),
+                        exited_at: Some(wire(exited_at)),
+                    },
+                ),
             ),
             Happening::TaskDelete { id, pid, code, exited_at } => (
                 HintKind::Stopped,
                 "/tasks/delete",
-                any("TaskDelete", &TaskDelete {
-                    container_id: id.to_owned(),
-                    pid,
-                    exit_status: code.cast_unsigned(),
-                    exited_at: Some(wire(exited_at)),
-                    id: String::new(),
-                }),
+                any(
+                    "TaskDelete",
+                    &TaskDelete {
+                        container_id: id.to_owned(),
+                        pid,
+                        exit_status: code.cast_unsigned(),
+                        exited_at: Some(wire(exited_at)),
+                        id: String::new(),
+                    },
+                ),
             ),
-            Happening::TaskOom { id } => {
-                (HintKind::OutOfMemory, "/tasks/oom", any("TaskOOM", &TaskOom { container_id: id.to_owned() }))
-            }
+            Happening::TaskOom { id } => (
+                HintKind::OutOfMemory,
+                "/tasks/oom",
+                any("TaskOOM", &TaskOom { container_id: id.to_owned() }),
+            ),
         };
         let envelope = Envelope {
             timestamp: Some(wire(at)),
@@ -155,7 +165,8 @@ impl Listeners {
     pub(crate) fn send(&mut self, event: &Event) {
         self.deliver(event);
         let source = event.source();
-        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|held| held.source() == source);
+        let (now, later) =
+            std::mem::take(&mut self.held).into_iter().partition(|held| held.source() == source);
         self.held = later;
         let now: Vec<Event> = now;
         for event in &now {

@@ -126,8 +126,9 @@ fn patterns(expression: &str) -> Option<Vec<Pattern>> {
             alternatives.split('|').map(|alternative| format!("{before}{alternative}{after}")).collect()
         }
     };
-    let is_plain =
-        |text: &String| !text.contains(['\\', '[', ']', '*', '+', '?', '.', '{', '}', '|', '(', ')', '^', '$']);
+    let is_plain = |text: &String| {
+        !text.contains(['\\', '[', ']', '*', '+', '?', '.', '{', '}', '|', '(', ')', '^', '$'])
+    };
     texts
         .iter()
         .all(is_plain)

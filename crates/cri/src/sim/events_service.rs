@@ -25,8 +25,8 @@ impl Events for Simulator {
             })
             .await?
             .into_inner();
-        let stream = self
-            .stream_of(events, move |envelope| filter.matches(&envelope).then(|| (*envelope).clone()));
+        let stream =
+            self.stream_of(events, move |envelope| filter.matches(&envelope).then(|| (*envelope).clone()));
         Ok(Response::new(stream))
     }
 }

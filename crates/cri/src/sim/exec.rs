@@ -31,7 +31,10 @@ struct Command {
 }
 
 impl Simulator {
-    pub(crate) async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse, Status> {
+    pub(crate) async fn exec_sync(
+        &self,
+        request: v1::ExecSyncRequest,
+    ) -> Result<v1::ExecSyncResponse, Status> {
         let started = Instant::now();
         let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0);
         let deadline = limit.and_then(|seconds| started.checked_add(Duration::from_secs(seconds)));
@@ -75,7 +78,8 @@ impl World {
     fn begin_exec(&mut self, request: &v1::ExecSyncRequest) -> Result<Command, Status> {
         let asked = &request.container_id;
         let id = self.find_container(asked).map_err(|missing| {
-            missing.status(format!("failed to exec in container: failed to find container {asked:?} in store"))
+            missing
+                .status(format!("failed to exec in container: failed to find container {asked:?} in store"))
         })?;
         let exec_id = self.random.id();
         let pid = self.next_pid();
@@ -112,7 +116,7 @@ impl World {
             container_id: id,
             exec_id,
             pid,
-            machine,
+            machine: machine.made_guest(),
             container_stopped,
             output: Vec::new(),
             errors: Vec::new(),
@@ -121,6 +125,7 @@ impl World {
 
     /// Lets a command do what is due, and gives its code when it has ended.
     fn run_exec(&mut self, command: &mut Command, now: Instant) -> Option<i32> {
+        let mut signals = Vec::new();
         match self.containers.get_mut(&command.container_id) {
             Some(container) if container.process.as_ref().is_some_and(|process| !process.ended) => {
                 let mut host = Around {
@@ -128,11 +133,15 @@ impl World {
                     mounts: &container.config.mounts,
                     output: &mut command.output,
                     errors: &mut command.errors,
+                    signals: &mut signals,
                 };
                 command.machine.run(&mut host, now);
             }
             // All processes of a container end with its first.
             Some(_) | None => command.machine.exit(Signal::Kill.exit_code(), now),
+        }
+        for signal in signals {
+            self.signal(&command.container_id, signal, now);
         }
         let (code, ended) = command.machine.exited()?;
         let happening = Happening::TaskExit {
@@ -153,6 +162,8 @@ struct Around<'a> {
     mounts: &'a [v1::Mount],
     output: &'a mut Vec<u8>,
     errors: &'a mut Vec<u8>,
+    /// What the container's first process is to get.
+    signals: &'a mut Vec<Signal>,
 }
 
 impl Host for Around<'_> {
@@ -175,6 +186,13 @@ impl Host for Around<'_> {
 
     fn remove_file(&mut self, path: &str) -> bool {
         self.files.remove(self.mounts, path)
+    }
+
+    fn signal_first(&mut self, signal: Signal) {
+        // From within its own PID namespace, nothing kills the first process that it does not handle.
+        if signal != Signal::Kill {
+            self.signals.push(signal);
+        }
     }
 }
 

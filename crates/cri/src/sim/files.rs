@@ -11,6 +11,21 @@ use crablet_cri_api::v1;
 const LARGEST: usize = 1 << 20;
 const MOST_FILES: usize = 1000;
 
+/// The directories that every container has; others come with mounts.
+const DIRECTORIES: &[&str] =
+    &["", "/bin", "/dev", "/etc", "/home", "/root", "/run", "/tmp", "/usr", "/var", "/var/log", "/var/run"];
+
+/// The files that every container has.
+const FIRST_FILES: &[(&str, &str)] = &[
+    ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
+];
+
+/// Whether every container has a file or directory by this name. None of them is a program.
+pub(crate) fn is_always_there(path: &str) -> bool {
+    DIRECTORIES.contains(&path.trim_end_matches('/')) || FIRST_FILES.iter().any(|(name, _)| *name == path)
+}
+
 /// The files of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -28,7 +43,13 @@ impl Files {
                 file.take(LARGEST as u64).read_to_end(&mut content).ok()?;
                 Some(content)
             }
-            None => self.own.get(path).cloned(),
+            None => match self.own.get(path) {
+                Some(content) => Some(content.clone()),
+                None => {
+                    let first = FIRST_FILES.iter().find(|(name, _)| *name == path);
+                    first.map(|(_, content)| content.as_bytes().to_vec())
+                }
+            },
         }
     }
 
@@ -41,7 +62,9 @@ impl Files {
                 opened.and_then(|mut file| file.write_all(bytes)).is_ok()
             }
             None => {
-                if !path.starts_with('/') || (self.own.len() >= MOST_FILES && !self.own.contains_key(path)) {
+                let directory = path.rsplit_once('/').map(|(directory, _)| directory);
+                let is_full = self.own.len() >= MOST_FILES && !self.own.contains_key(path);
+                if is_full || !directory.is_some_and(|directory| DIRECTORIES.contains(&directory)) {
                     return false;
                 }
                 let content = self.own.entry(path.to_owned()).or_default();
@@ -69,9 +92,13 @@ fn on_machine(mounts: &[v1::Mount], path: &str) -> Option<(PathBuf, bool)> {
         let rest = path.strip_prefix(mount.container_path.trim_end_matches('/'))?;
         // What climbs out of a mount is not in it.
         let is_below = rest.is_empty() || rest.starts_with('/');
-        (is_below && !rest.split('/').any(|part| part == "..")).then(|| rest.trim_start_matches('/').to_owned())
+        (is_below && !rest.split('/').any(|part| part == ".."))
+            .then(|| rest.trim_start_matches('/').to_owned())
     };
-    let mount = mounts.iter().filter(|mount| below(mount).is_some()).max_by_key(|mount| mount.container_path.len())?;
+    let mount = mounts
+        .iter()
+        .filter(|mount| below(mount).is_some())
+        .max_by_key(|mount| mount.container_path.len())?;
     let rest = below(mount)?;
     let host = PathBuf::from(&mount.host_path);
     Some((if rest.is_empty() { host } else { host.join(rest) }, mount.readonly))
@@ -103,6 +130,8 @@ mod tests {
 
         assert!(files.write(&mounts, "/tmp/x", b"mine", false));
         assert_eq!(files.read(&mounts, "/tmp/x").unwrap(), b"mine");
+        assert!(!files.write(&mounts, "/no/such/x", b"mine", false));
+        assert!(files.read(&mounts, "/etc/passwd").unwrap().starts_with(b"root:"));
         assert!(files.remove(&mounts, "/tmp/x") && !files.remove(&mounts, "/tmp/x"));
         assert!(files.remove(&mounts, "/data/a"));
         assert!(!directory.path().join("a").exists());

@@ -13,6 +13,8 @@ use super::reference::{Reference, is_digest};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Image {
     pub(crate) name: String,
+    /// What its ID follows from; its name where it is empty.
+    content: String,
     pub(crate) size: u64,
     pub(crate) user: String,
     pub(crate) entrypoint: Vec<String>,
@@ -30,6 +32,7 @@ impl Image {
     pub fn new(name: impl Into<String>) -> Image {
         Image {
             name: name.into(),
+            content: String::new(),
             size: 1 << 20,
             user: String::new(),
             entrypoint: Vec::new(),
@@ -88,6 +91,13 @@ impl Image {
         self
     }
 
+    /// What is in it: images with the same content are one image, whatever their names are. An image of which nothing
+    /// is said has a content of its own.
+    pub fn content(mut self, content: &str) -> Image {
+        self.content = content.to_owned();
+        self
+    }
+
     /// Its size in bytes.
     pub fn size(mut self, bytes: u64) -> Image {
         self.size = bytes;
@@ -102,11 +112,15 @@ impl Image {
 
     /// Its ID.
     pub fn id(&self) -> String {
-        format!("sha256:{}", Random::of_text(&self.full_name()).id())
+        format!("sha256:{}", Random::of_text(&self.identity()).id())
     }
 
     fn manifest_digest(&self) -> String {
-        format!("sha256:{}", Random::of_text(&format!("{} manifest", self.full_name())).id())
+        format!("sha256:{}", Random::of_text(&format!("{} manifest", self.identity())).id())
+    }
+
+    fn identity(&self) -> String {
+        if self.content.is_empty() { self.full_name() } else { format!("content {}", self.content) }
     }
 
     fn full_name(&self) -> String {
@@ -251,9 +265,9 @@ impl Images {
     }
 }
 
-/// The image that a registry has by this name.
+/// The image that a registry has by this name: the last that was added.
 pub(crate) fn in_registry<'a>(registry: &'a [Image], wanted: &Reference) -> Option<&'a Image> {
-    registry.iter().find(|image| match (Reference::parse(&image.name), wanted.digest()) {
+    registry.iter().rev().find(|image| match (Reference::parse(&image.name), wanted.digest()) {
         (Ok(reference), None) => reference == *wanted,
         (Ok(reference), Some(digest)) => {
             reference.repository == wanted.repository && image.manifest_digest() == digest

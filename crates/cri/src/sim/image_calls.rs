@@ -34,12 +34,7 @@ impl World {
                 Ok(_) | Err(_) if self.settings.pull_anything => {
                     Image::new(reference.to_string()).running_anything()
                 }
-                Ok(_) | Err(_) => {
-                    return Err(Status::not_found(format!(
-                        "failed to pull and unpack image \"{reference}\": failed to resolve reference \
-                         \"{reference}\": {reference}: not found"
-                    )));
-                }
+                Ok(_) | Err(_) => return Err(unresolved(&reference)),
             },
         };
         Ok(v1::PullImageResponse { image_ref: self.images.pulled(image, &reference) })
@@ -102,4 +97,21 @@ impl World {
             container_filesystems: Vec::new(),
         }
     }
+}
+
+/// What a pull gives of which nothing can be found: a host in the domain that is reserved for it is not there, and any
+/// other one lacks the image.
+fn unresolved(reference: &Reference) -> Status {
+    let context = format!(
+        "failed to pull and unpack image \"{reference}\": failed to resolve reference \"{reference}\""
+    );
+    let (host, path) = reference.repository.split_once('/').unwrap_or_default();
+    if host.ends_with(".invalid") {
+        let version = reference.version();
+        return Status::unknown(format!(
+            "{context}: failed to do request: Head \"https://{host}/v2/{path}/manifests/{version}\": dial tcp: \
+             lookup {host}: no such host"
+        ));
+    }
+    Status::not_found(format!("{context}: {reference}: not found"))
 }

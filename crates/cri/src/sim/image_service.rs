@@ -21,10 +21,7 @@ impl ImageService for Simulator {
 
     type StreamImagesStream = Answers<v1::StreamImagesResponse>;
 
-    async fn stream_images(
-        &self,
-        _: Request<v1::StreamImagesRequest>,
-    ) -> Answer<Self::StreamImagesStream> {
+    async fn stream_images(&self, _: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
         self.call(Method::StreamImages, "", |world, _| {
             Ok(in_pieces(world.list_images(), |images| v1::StreamImagesResponse { images }))
         })
@@ -53,10 +50,7 @@ impl ImageService for Simulator {
         self.call(Method::RemoveImage, name.clone(), |world, _| world.remove_image(&name)).await
     }
 
-    async fn image_fs_info(
-        &self,
-        _: Request<v1::ImageFsInfoRequest>,
-    ) -> Answer<v1::ImageFsInfoResponse> {
+    async fn image_fs_info(&self, _: Request<v1::ImageFsInfoRequest>) -> Answer<v1::ImageFsInfoResponse> {
         self.call(Method::ImageFsInfo, "", |world, now| Ok(world.image_fs_info(now))).await
     }
 }

@@ -122,7 +122,11 @@ mod tests {
         let path = directory.path().join("c.log");
         let path = path.to_str().unwrap();
         let mut log = LogFile::open(path).unwrap();
-        log.write(Stream::Output, format!("{}\n", "x".repeat(LONGEST_LINE * 2 + 1)).as_bytes(), Timestamp::UNIX_EPOCH);
+        log.write(
+            Stream::Output,
+            format!("{}\n", "x".repeat(LONGEST_LINE * 2 + 1)).as_bytes(),
+            Timestamp::UNIX_EPOCH,
+        );
         let text = fs::read_to_string(path).unwrap();
         let tags: Vec<&str> = text.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
         assert_eq!(tags, ["P", "P", "F"]);

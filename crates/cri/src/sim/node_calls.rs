@@ -37,7 +37,10 @@ impl World {
         };
         if verbose {
             let systemd = self.settings.cgroup_driver == CgroupDriver::Systemd;
-            let config = format!("{{\"sandboxImage\":\"{}\",\"systemdCgroup\":{systemd}}}", self.settings.sandbox_image);
+            let config = format!(
+                "{{\"sandboxImage\":\"{}\",\"systemdCgroup\":{systemd}}}",
+                self.settings.sandbox_image
+            );
             response.info.insert("config".to_owned(), config);
         }
         if self.settings.capabilities.handlers_in_status {

@@ -224,6 +224,9 @@ mod tests {
                 .exiting_on_term_with(0))
         );
         let error = read("exit=soon").unwrap_err().to_string();
-        assert!(error.starts_with("\"exit=soon\" is no part of a program: expected forever, exit=CODE"), "{error}");
+        assert!(
+            error.starts_with("\"exit=soon\" is no part of a program: expected forever, exit=CODE"),
+            "{error}"
+        );
     }
 }

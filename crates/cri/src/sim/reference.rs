@@ -55,6 +55,13 @@ impl Reference {
         Ok(Reference { repository, version })
     }
 
+    /// The tag or the digest.
+    pub(crate) fn version(&self) -> &str {
+        match &self.version {
+            Version::Tag(version) | Version::Digest(version) => version,
+        }
+    }
+
     /// The digest that it names the image by, if it does.
     pub(crate) fn digest(&self) -> Option<&str> {
         match &self.version {

@@ -23,8 +23,7 @@ impl World {
         let Some(metadata) = &config.metadata else {
             return Err(Status::unknown("sandbox config must include metadata"));
         };
-        let name =
-            format!("{}_{}_{}_{}", metadata.name, metadata.namespace, metadata.uid, metadata.attempt);
+        let name = format!("{}_{}_{}_{}", metadata.name, metadata.namespace, metadata.uid, metadata.attempt);
         if let Some(other) = self.sandbox_names.get(&name) {
             return Err(Status::unknown(format!(
                 "failed to reserve sandbox name {name:?}: name {name:?} is reserved for {other:?}"
@@ -137,9 +136,9 @@ impl World {
         request: &v1::UpdatePodSandboxResourcesRequest,
     ) -> Result<v1::UpdatePodSandboxResourcesResponse, Status> {
         let id = &request.pod_sandbox_id;
-        let found = self.find_sandbox(id).map_err(|missing| {
-            missing.status(format!("failed to find sandbox {id:?}"))
-        })?;
+        let found = self
+            .find_sandbox(id)
+            .map_err(|missing| missing.status(format!("failed to find sandbox {id:?}")))?;
         match self.sandbox(&found)?.ready {
             true => Ok(v1::UpdatePodSandboxResourcesResponse {}),
             false => Err(Status::unknown(format!("sandbox {found:?} is not ready"))),

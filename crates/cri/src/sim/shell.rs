@@ -3,7 +3,7 @@
 //!
 //! - Programs: `sh -c`, `sleep`, `true`, `false`, `echo` (`-n`), `printf`, `cat`, `env`, `touch`, `rm`, `test` and `[`
 //!   (`-e`, `-f`, `-n`, `-z`, `=`, `!=`), `tail /dev/zero` (which uses all the memory it can get), and `/pause`.
-//! - In `sh`: those, `:`, `exit`, `trap`, `wait`, `break`, `exec`, `while … do … done`, `until`, `if … then … else … fi`;
+//! - In `sh`: those, `:`, `exit`, `trap`, `kill`, `wait`, `break`, `exec`, `while … do … done`, `until`, `if … then … else … fi`;
 //!   `;`, `&&`, `||`, `&` (for `sleep`), line ends; quotes, `$NAME`, `${NAME}`, `$?` and `NAME=value`; `>`, `>>`, `>&2`,
 //!   `2>` and `2>&1`.
 //! - Anything else: `sh: x: not found` and 127, as busybox has it for a program that is not there; a syntax error (2)

@@ -24,8 +24,7 @@ impl World {
         asked: &str,
         now: Instant,
     ) -> Result<v1::ContainerStatsResponse, Status> {
-        let id =
-            self.find_container(asked).map_err(|missing| missing.status("failed to find container"))?;
+        let id = self.find_container(asked).map_err(|missing| missing.status("failed to find container"))?;
         if !has_task(self.container(&id)?) {
             return Err(Status::unknown("unexpected metrics response: []"));
         }
@@ -39,9 +38,13 @@ impl World {
         now: Instant,
     ) -> Vec<v1::ContainerStats> {
         let filter = filter.unwrap_or_default();
-        let matching = self.select_containers(&filter.id, &filter.pod_sandbox_id).into_iter().filter(|container| {
-            filter.label_selector.iter().all(|(key, value)| container.config.labels.get(key) == Some(value))
-        });
+        let matching =
+            self.select_containers(&filter.id, &filter.pod_sandbox_id).into_iter().filter(|container| {
+                filter
+                    .label_selector
+                    .iter()
+                    .all(|(key, value)| container.config.labels.get(key) == Some(value))
+            });
         let ids: Vec<String> = matching.map(|container| container.id.clone()).collect();
         ids.iter().filter_map(|id| self.stats_of_container(id, now)).collect()
     }
@@ -104,7 +107,10 @@ impl World {
         };
         let matching = self.sandboxes.values().filter(|sandbox| {
             wanted.as_ref().is_none_or(|id| sandbox.id == *id)
-                && filter.label_selector.iter().all(|(key, value)| sandbox.config.labels.get(key) == Some(value))
+                && filter
+                    .label_selector
+                    .iter()
+                    .all(|(key, value)| sandbox.config.labels.get(key) == Some(value))
                 && (all || sandbox.ready)
         });
         let ids: Vec<String> = matching.map(|sandbox| sandbox.id.clone()).collect();
@@ -132,8 +138,11 @@ impl World {
             )));
         }
         let members = self.members.get(id).cloned().unwrap_or_default();
-        let running: Vec<&Container> =
-            members.iter().filter_map(|id| self.containers.get(id)).filter(|container| has_task(container)).collect();
+        let running: Vec<&Container> = members
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|container| has_task(container))
+            .collect();
         let processes = running.len() as u64;
         let memory = SANDBOX_MEMORY + running.iter().map(|container| memory_of(container)).sum::<u64>();
         let usage = STARTING + running.iter().map(|container| cpu_of(container, now)).sum::<u64>();
@@ -232,7 +241,8 @@ fn cpu_of(container: &Container, now: Instant) -> u64 {
     let Some(process) = &container.process else { return 0 };
     let program = container.program.as_ref().or(container.image.program.as_ref());
     let millicores = program.map_or(0, |program| u64::from(program.cpu));
-    let elapsed = u64::try_from(now.saturating_duration_since(process.started).as_nanos()).unwrap_or(u64::MAX);
+    let elapsed =
+        u64::try_from(now.saturating_duration_since(process.started).as_nanos()).unwrap_or(u64::MAX);
     STARTING.saturating_add(elapsed.saturating_mul(millicores) / 1000)
 }
 

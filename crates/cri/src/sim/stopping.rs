@@ -37,10 +37,7 @@ impl Simulator {
         Ok(())
     }
 
-    pub(crate) async fn remove_container(
-        &self,
-        asked: &str,
-    ) -> Result<v1::RemoveContainerResponse, Status> {
+    pub(crate) async fn remove_container(&self, asked: &str) -> Result<v1::RemoveContainerResponse, Status> {
         let id = match self.with(|world, _| world.find_container(asked)) {
             Ok(id) => id,
             Err(Missing::NotFound) => return Ok(v1::RemoveContainerResponse {}),

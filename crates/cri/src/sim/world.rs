@@ -170,13 +170,7 @@ impl World {
     }
 
     /// Tells what happened to those who listen to CRI's events, with the state of the whole pod.
-    pub(crate) fn tell_cri(
-        &mut self,
-        id: &str,
-        sandbox_id: &str,
-        kind: v1::ContainerEventType,
-        at: Instant,
-    ) {
+    pub(crate) fn tell_cri(&mut self, id: &str, sandbox_id: &str, kind: v1::ContainerEventType, at: Instant) {
         if !self.settings.capabilities.cri_events || !self.listeners.hears_cri() {
             return;
         }

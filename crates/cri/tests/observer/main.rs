@@ -1,4 +1,6 @@
-//! The observer on a runtime that does as it is told, on paused time.
+//! The observer on a runtime that does as it is told, and on the simulated one, on paused time.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod fake;
 mod hints;

@@ -61,8 +61,7 @@ async fn what_is_not_there_is_said_as_containerd_says_it() {
 
 #[tokio::test(start_paused = true)]
 async fn newer_runtimes_stop_what_is_not_there() {
-    let settings =
-        Settings { stopping_the_missing: StoppingTheMissing::Succeeds, ..Settings::default() };
+    let settings = Settings { stopping_the_missing: StoppingTheMissing::Succeeds, ..Settings::default() };
     let simulator = Simulator::new(settings);
     let mut runtime = runtime(&simulator);
     runtime.stop_container(v1::StopContainerRequest { container_id: id("nope"), timeout: 1 }).await.unwrap();
@@ -91,10 +90,8 @@ async fn names_are_taken_until_what_has_them_is_removed() {
 async fn what_cannot_be_made_says_why() {
     let simulator = Simulator::new(Settings::default());
     let pod = Pod::run(&simulator, "web").await;
-    let with_image = |image: &str| v1::ContainerConfig {
-        image: Some(spec(image)),
-        ..Pod::container("main", &["true"])
-    };
+    let with_image =
+        |image: &str| v1::ContainerConfig { image: Some(spec(image)), ..Pod::container("main", &["true"]) };
     for (config, code, text) in [
         (v1::ContainerConfig::default(), Code::Unknown, "container config must include metadata"),
         (with_image("nope:1"), Code::NotFound, "failed to resolve image \"nope:1\": not found"),
@@ -167,7 +164,10 @@ async fn lists_are_filtered_by_prefix_state_labels_and_sandbox() {
     };
     let none = v1::ContainerFilter::default();
     assert_eq!(list(none.clone()).await.len(), 2);
-    assert_eq!(list(v1::ContainerFilter { id: labelled[..6].to_owned(), ..none.clone() }).await, [labelled.clone()]);
+    assert_eq!(
+        list(v1::ContainerFilter { id: labelled[..6].to_owned(), ..none.clone() }).await,
+        [labelled.clone()]
+    );
     assert_eq!(list(v1::ContainerFilter { id: id("nope"), ..none.clone() }).await, [""; 0]);
     let sandbox = |text: &str| v1::ContainerFilter { pod_sandbox_id: id(text), ..none.clone() };
     assert_eq!(list(sandbox(&other.id[..6])).await, [running.clone()]);
@@ -175,7 +175,10 @@ async fn lists_are_filtered_by_prefix_state_labels_and_sandbox() {
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     assert_eq!(list(v1::ContainerFilter { state: Some(state), ..none.clone() }).await, [running.clone()]);
     let labels = BTreeMap::from([(id("a"), id("b"))]);
-    assert_eq!(list(v1::ContainerFilter { label_selector: labels, ..none.clone() }).await, [labelled.clone()]);
+    assert_eq!(
+        list(v1::ContainerFilter { label_selector: labels, ..none.clone() }).await,
+        [labelled.clone()]
+    );
     let both = v1::ContainerFilter { id: labelled, pod_sandbox_id: other.id.clone(), ..none };
     assert_eq!(list(both).await, [""; 0]);
 }
@@ -231,7 +234,8 @@ async fn streams_are_checked_and_said_not_to_be_there() {
     let pod = Pod::run(&simulator, "web").await;
     let container_id = pod.run_container("main", &["sleep", "1000"]).await;
     let mut runtime = runtime(&simulator);
-    let exec = v1::ExecRequest { container_id: container_id.clone(), cmd: vec![id("true")], ..Default::default() };
+    let exec =
+        v1::ExecRequest { container_id: container_id.clone(), cmd: vec![id("true")], ..Default::default() };
     check(
         runtime.exec(exec.clone()).await,
         Code::InvalidArgument,
@@ -292,11 +296,7 @@ async fn what_containers_use_is_measured() {
     let container_id = pod.create("main", &["/x"]).await;
     let request = v1::ContainerStatsRequest { container_id: container_id.clone() };
     let mut runtime = runtime(&simulator);
-    check(
-        runtime.container_stats(request.clone()).await,
-        Code::Unknown,
-        "unexpected metrics response: []",
-    );
+    check(runtime.container_stats(request.clone()).await, Code::Unknown, "unexpected metrics response: []");
     pod.start(&container_id).await.unwrap();
     let first = runtime.container_stats(request.clone()).await.unwrap().into_inner().stats.unwrap();
     tokio::time::advance(std::time::Duration::from_secs(10)).await;

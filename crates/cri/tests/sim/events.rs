@@ -71,7 +71,10 @@ async fn an_exit_is_told_with_its_code_and_only_to_those_who_want_it() {
     let id = pod.run_container("main", &["sh", "-c", "exit 3"]).await;
     let envelope = exits.message().await.unwrap().unwrap();
     let event = envelope.event.unwrap();
-    assert_eq!((envelope.namespace.as_str(), event.type_url.as_str()), ("k8s.io", "containerd.events.TaskExit"));
+    assert_eq!(
+        (envelope.namespace.as_str(), event.type_url.as_str()),
+        ("k8s.io", "containerd.events.TaskExit")
+    );
     let exit = TaskExit::decode(event.value.as_slice()).unwrap();
     assert_eq!((exit.container_id, exit.id, exit.exit_status), (id.clone(), id, 3));
     assert!(topics(&mut none).await.is_empty());

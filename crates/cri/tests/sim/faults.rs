@@ -35,7 +35,9 @@ async fn a_call_may_have_its_effect_and_no_answer() {
     simulator.inject(Fault::on(Method::StartContainer).about(&id[..10]).times_out_after_effect());
     timeout(second, pod.start(&id)).await.unwrap_err();
     assert_eq!(status(&simulator, &id).await.state(), v1::ContainerState::ContainerRunning);
-    simulator.inject(Fault::on(Method::CreateContainer).about("/web/x").fails_after_effect(Code::Internal, "lost"));
+    simulator.inject(
+        Fault::on(Method::CreateContainer).about("/web/x").fails_after_effect(Code::Internal, "lost"),
+    );
     let error = pod.create_with(Pod::container("x", &["true"])).await.unwrap_err();
     assert_eq!(error.message(), "lost");
     assert_eq!(simulator.container_count(), 2);

@@ -101,9 +101,11 @@ async fn a_program_that_is_not_there_does_not_start() {
 #[tokio::test(start_paused = true)]
 async fn a_container_that_uses_more_memory_than_it_may_is_killed() {
     let simulator = Simulator::new(Settings::default());
-    simulator.add_image(Image::new("hungry:1").entrypoint(["/hungry"]).program(
-        Program::run_forever().using_memory(100 << 20).taking_it_after(Duration::from_secs(5)),
-    ));
+    simulator.add_image(
+        Image::new("hungry:1")
+            .entrypoint(["/hungry"])
+            .program(Program::run_forever().using_memory(100 << 20).taking_it_after(Duration::from_secs(5))),
+    );
     let pod = Pod::run(&simulator, "web").await;
     let limited = |name: &str, command: &[&str], image: &str| {
         let mut config = Pod::container(name, command);
@@ -142,7 +144,9 @@ async fn a_container_that_uses_more_memory_than_it_may_is_killed() {
 async fn commands_run_in_a_container_and_share_its_files() {
     let simulator = Simulator::new(Settings::default());
     let pod = Pod::run(&simulator, "web").await;
-    let id = pod.run_container("main", &["sh", "-c", "touch /tmp/healthy; sleep 30; rm -f /tmp/healthy; sleep 600"]).await;
+    let id = pod
+        .run_container("main", &["sh", "-c", "touch /tmp/healthy; sleep 30; rm -f /tmp/healthy; sleep 600"])
+        .await;
     let healthy = async || pod.exec(&id, &["cat", "/tmp/healthy"], 0).await.unwrap().exit_code;
     assert_eq!(healthy().await, 0);
     sleep(Duration::from_secs(31)).await;
@@ -182,10 +186,7 @@ async fn what_a_container_writes_is_in_its_log() {
     let pod = Pod::run_with(&simulator, config).await.unwrap();
     let id = pod.run_container("main", &["sh", "-c", "echo one; sleep 1.5; printf two >&2"]).await;
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(
-        pod.log("main"),
-        "2026-09-21T14:13:20Z stdout F one\n2026-09-21T14:13:21.5Z stderr P two\n"
-    );
+    assert_eq!(pod.log("main"), "2026-09-21T14:13:20Z stdout F one\n2026-09-21T14:13:21.5Z stderr P two\n");
     assert_eq!(status(&simulator, &id).await.log_path, directory.path().join("main.log").to_str().unwrap());
 }
 

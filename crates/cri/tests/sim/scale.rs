@@ -27,7 +27,8 @@ async fn ten_thousand_containers_are_made_listed_and_removed_without_pain() {
         assert_eq!(runtime.list_containers(request).await.unwrap().into_inner().containers.len(), 10);
     }
     sleep(Duration::from_secs(61)).await;
-    let mut streamed = runtime.stream_containers(v1::StreamContainersRequest::default()).await.unwrap().into_inner();
+    let mut streamed =
+        runtime.stream_containers(v1::StreamContainersRequest::default()).await.unwrap().into_inner();
     let mut exited = 0;
     while let Some(piece) = streamed.message().await.unwrap() {
         let is_exited = |one: &&v1::Container| one.state() == v1::ContainerState::ContainerExited;

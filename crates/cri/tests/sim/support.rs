@@ -1,23 +1,23 @@
 //! Short ways to say what tests of the simulated runtime do.
-#![allow(dead_code)]
 
 use std::path::PathBuf;
 
 use crablet_cri::sim::Simulator;
 use crablet_cri_api::v1;
 use crablet_cri_api::v1::image_service_client::ImageServiceClient;
+use crablet_cri_api::v1::image_service_server::ImageServiceServer;
 use crablet_cri_api::v1::runtime_service_client::RuntimeServiceClient;
+use crablet_cri_api::v1::runtime_service_server::RuntimeServiceServer;
 use tonic::Status;
-use tonic::service::Routes;
 
 pub const BUSYBOX: &str = "crablet.test/busybox:1";
 
-pub fn runtime(simulator: &Simulator) -> RuntimeServiceClient<Routes> {
-    RuntimeServiceClient::new(simulator.services()).max_decoding_message_size(64 << 20)
+pub fn runtime(simulator: &Simulator) -> RuntimeServiceClient<RuntimeServiceServer<Simulator>> {
+    RuntimeServiceClient::new(simulator.runtime_service())
 }
 
-pub fn images(simulator: &Simulator) -> ImageServiceClient<Routes> {
-    ImageServiceClient::new(simulator.services())
+pub fn images(simulator: &Simulator) -> ImageServiceClient<ImageServiceServer<Simulator>> {
+    ImageServiceClient::new(simulator.image_service())
 }
 
 pub async fn status(simulator: &Simulator, id: &str) -> v1::ContainerStatus {
@@ -104,7 +104,12 @@ impl Pod {
         runtime(&self.simulator).remove_container(request).await.map(drop)
     }
 
-    pub async fn exec(&self, id: &str, command: &[&str], timeout: i64) -> Result<v1::ExecSyncResponse, Status> {
+    pub async fn exec(
+        &self,
+        id: &str,
+        command: &[&str],
+        timeout: i64,
+    ) -> Result<v1::ExecSyncResponse, Status> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.iter().map(|word| (*word).to_owned()).collect(),

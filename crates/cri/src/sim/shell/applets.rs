@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::machine::{Frame, Machine, Output, State, Stream, Trap};
 use super::parse::parse;
 use super::signal::Signal;
+use crate::sim::files::is_always_there;
 
 /// What a small program holds, in bytes.
 pub(crate) const MEMORY: u64 = 600 << 10;
 
 /// Programs that can be run without a shell.
-const PROGRAMS: &[&str] =
-    &["sh", "ash", "sleep", "true", "false", "echo", "printf", "cat", "env", "touch", "rm", "test", "[", "tail"];
+const PROGRAMS: &[&str] = &[
+    "sh", "ash", "sleep", "true", "false", "echo", "printf", "cat", "env", "touch", "rm", "test", "[", "tail",
+];
 
 /// The program that a command names, if there is one: by its bare name, or by its path in `/bin`.
 pub(crate) fn find(word: &str) -> Option<&'static str> {
@@ -26,6 +28,7 @@ pub(crate) fn find(word: &str) -> Option<&'static str> {
 /// Why a command cannot be run at all, in runc's words.
 pub(crate) fn not_found(word: &str) -> String {
     match word.contains('/') {
+        true if is_always_there(word) => format!("exec: \"{word}\": permission denied"),
         true => format!("exec: \"{word}\": stat {word}: no such file or directory"),
         false => format!("exec: \"{word}\": executable file not found in $PATH"),
     }
@@ -35,9 +38,7 @@ pub(crate) fn not_found(word: &str) -> String {
 pub(crate) fn machine(words: &[String], variables: BTreeMap<String, String>) -> Machine {
     let name = words.first().and_then(|word| find(word));
     match (name, words) {
-        (Some("sh" | "ash"), [_, option, script, ..]) if option == "-c" => {
-            Machine::script(script, variables)
-        }
+        (Some("sh" | "ash"), [_, option, script, ..]) if option == "-c" => Machine::script(script, variables),
         // Without a script there is no input either.
         (Some("sh" | "ash"), _) => Machine::script("exit 0", variables),
         (Some("/pause"), _) => Machine::script("sleep infinity & wait", variables)
@@ -67,12 +68,13 @@ pub(super) fn run(machine: &mut Machine, words: &[String], background: bool, out
         "test" => test(arguments, output),
         "[" => match arguments.split_last() {
             Some((last, arguments)) if last == "]" => test(arguments, output),
-            Some(_) | None => complain(output, "[: missing ]", 2),
+            Some(_) | None => complain(output, "sh: missing ]", 2),
         },
         "sleep" => return sleep(machine, arguments, background, output),
         "wait" => return wait(machine, output),
         "exit" => return exit(machine, arguments, output),
         "trap" => trap(machine, arguments, output),
+        "kill" => kill(machine, arguments, output),
         "break" => {
             while let Some(frame) = machine.frames.pop() {
                 if let Frame::Loop { .. } = frame {
@@ -287,6 +289,33 @@ fn trap(machine: &mut Machine, arguments: &[String], output: &mut Output<'_>) ->
     0
 }
 
+/// Signals itself or, from a command in a container, the container's first process. There are no others.
+fn kill(machine: &mut Machine, arguments: &[String], output: &mut Output<'_>) -> i32 {
+    let (name, pids) = match arguments {
+        [option, name, pids @ ..] if option == "-s" => (name.as_str(), pids),
+        [option, pids @ ..] if option.starts_with('-') => (&option[1..], pids),
+        pids => ("TERM", pids),
+    };
+    let Some(signal) = Signal::parse(name) else {
+        return complain(output, &format!("sh: bad signal name '{name}'"), 1);
+    };
+    let mut code = 0;
+    for pid in pids {
+        match pid.parse() {
+            Ok(pid) if pid == machine.pid => {
+                if signal == Signal::Kill || !machine.traps.contains_key(&signal) {
+                    machine.exit(signal.exit_code(), output.at);
+                }
+            }
+            Ok(1) => output.host.signal_first(signal),
+            Ok(_) | Err(_) => {
+                code = complain(output, &format!("sh: can't kill pid {pid}: No such process"), 1);
+            }
+        }
+    }
+    code
+}
+
 /// `sh -c` in a shell: its commands run in this one. An `exit` in it ends both, which is as far as the likeness goes.
 fn subshell(machine: &mut Machine, arguments: &[String]) {
     machine.last = 0;
@@ -304,4 +333,3 @@ fn take_all_memory(machine: &mut Machine) {
     machine.memory = u64::MAX;
     machine.state = State::Waits { until: None, interruptible: false };
 }
-

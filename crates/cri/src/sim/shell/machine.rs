@@ -12,8 +12,8 @@ use super::signal::Signal;
 
 /// How many commands run without a pause before the program is made to wait: a loop without `sleep` must not hold up
 /// the simulation.
-const BURST: usize = 1000;
-const PAUSE_AFTER_BURST: Duration = Duration::from_millis(10);
+const BURST: usize = 200;
+const PAUSE_AFTER_BURST: Duration = Duration::from_millis(100);
 
 /// A stream that a program writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) trait Host {
     fn write_file(&mut self, path: &str, bytes: &[u8], append: bool) -> bool;
     /// Whether it was there.
     fn remove_file(&mut self, path: &str) -> bool;
+    /// Sends a signal to the first process of the container, once this one pauses.
+    fn signal_first(&mut self, signal: Signal);
 }
 
 /// A program that runs.
@@ -50,6 +52,8 @@ pub(crate) struct Machine {
     pub(super) background: Option<Until>,
     /// What it holds, in bytes.
     pub(crate) memory: u64,
+    /// What it is called by its own kind.
+    pub(super) pid: u32,
 }
 
 /// When something ends; nothing says: never.
@@ -59,8 +63,14 @@ pub(super) type Until = Option<Instant>;
 pub(super) enum State {
     Ready,
     /// Waits: for ever, if for no time; and whether a trapped signal ends it.
-    Waits { until: Until, interruptible: bool },
-    Exited { code: i32, at: Instant },
+    Waits {
+        until: Until,
+        interruptible: bool,
+    },
+    Exited {
+        code: i32,
+        at: Instant,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -105,11 +115,18 @@ impl Machine {
             is_init: false,
             background: None,
             memory: applets::MEMORY,
+            pid: 1,
         }
     }
 
+    /// Makes it a command that is run beside the container's first process.
+    pub(crate) fn made_guest(mut self) -> Machine {
+        self.pid = 100;
+        self
+    }
+
     /// Makes it the first process of a PID namespace.
-    pub(crate) fn as_init(mut self) -> Machine {
+    pub(crate) fn made_init(mut self) -> Machine {
         self.is_init = true;
         self
     }
@@ -265,8 +282,7 @@ impl Machine {
                 in_condition: false,
             }),
             Command::If { condition, then, otherwise } => {
-                self.frames
-                    .push(Frame::If { then: Arc::clone(then), otherwise: Arc::clone(otherwise) });
+                self.frames.push(Frame::If { then: Arc::clone(then), otherwise: Arc::clone(otherwise) });
                 self.frames.push(Frame::List { list: Arc::clone(condition), next: 0 });
             }
         }
@@ -315,7 +331,7 @@ impl Machine {
     fn value(&self, name: &str) -> String {
         match name {
             "?" => self.last.to_string(),
-            "$" => "1".to_owned(),
+            "$" => self.pid.to_string(),
             name => self.variables.get(name).cloned().unwrap_or_default(),
         }
     }
@@ -402,11 +418,15 @@ mod tests {
                 content.clear();
             }
             content.extend_from_slice(bytes);
-            path.starts_with('/')
+            path.rfind('/') == Some(0)
         }
 
         fn remove_file(&mut self, path: &str) -> bool {
             self.files.remove(path).is_some()
+        }
+
+        fn signal_first(&mut self, signal: Signal) {
+            self.written.push_str(&format!("<{signal:?}>"));
         }
     }
 
@@ -432,7 +452,11 @@ mod tests {
             ("false", "", 1),
             ("echo \"$NAME\" $NAME '$NAME' $?", "a  b a b $NAME 0\n", 0),
             ("nosuch", "!sh: nosuch: not found\n", 127),
-            ("/no/such; cat /nofile", "!sh: /no/such: not found\n!cat: can't open '/nofile': No such file or directory\n", 1),
+            (
+                "/no/such; cat /nofile",
+                "!sh: /no/such: not found\n!cat: can't open '/nofile': No such file or directory\n",
+                1,
+            ),
             ("echo a | cat", "!sh: syntax error: the simulated shell has no pipes\n", 2),
             ("echo x > /f; echo y >> /f; cat /f; rm /f; test -f /f || echo gone", "x\ny\ngone\n", 0),
             ("echo quiet >/dev/null 2>&1; nosuch 2>/dev/null; echo $?", "127\n", 0),
@@ -442,6 +466,9 @@ mod tests {
             ("exit 300", "", 44),
             ("env", "NAME=a  b\n", 0),
             ("echo -n x; [ a = b ]", "x", 1),
+            ("echo $$; kill -9 $$", "1\n", 137),
+            ("kill 55", "!sh: can't kill pid 55: No such process\n", 1),
+            ("echo a >/f/g || echo failed", "!sh: can't create /f/g: nonexistent directory\nfailed\n", 0),
         ] {
             assert_eq!(run(script), (written.to_owned(), Some((code, Duration::ZERO))), "{script}");
         }
@@ -470,7 +497,7 @@ mod tests {
             let start = Instant::now();
             let mut host = Kept::default();
             let mut machine = Machine::script(script, BTreeMap::new());
-            machine = if is_init { machine.as_init() } else { machine };
+            machine = if is_init { machine.made_init() } else { machine };
             machine.run(&mut host, start);
             machine.signal(&mut host, signal, start + Duration::from_secs(1));
             machine.run(&mut host, start + Duration::from_secs(20));

@@ -438,14 +438,24 @@ mod tests {
                     let redirects = simple.redirects.iter().map(|redirect| match &redirect.to {
                         Target::Stream(to) => format!(" {}>&{to}", redirect.from),
                         Target::File { path, append } => {
-                            format!(" {}{}{}", redirect.from, if *append { ">>" } else { ">" }, show_word(path))
+                            format!(
+                                " {}{}{}",
+                                redirect.from,
+                                if *append { ">>" } else { ">" },
+                                show_word(path)
+                            )
                         }
                     });
                     let background = if simple.background { "&" } else { "" };
                     format!("[{}{}]{background}", words.join(","), redirects.collect::<String>())
                 }
                 Command::Loop { until, condition, body } => {
-                    format!("{}({}){{{}}}", if *until { "until" } else { "while" }, show(condition), show(body))
+                    format!(
+                        "{}({}){{{}}}",
+                        if *until { "until" } else { "while" },
+                        show(condition),
+                        show(body)
+                    )
                 }
                 Command::If { condition, then, otherwise } => {
                     format!("if({}){{{}}}{{{}}}", show(condition), show(then), show(otherwise))
