@@ -23,15 +23,18 @@ Examples:
       Ask it as any other runtime; a kubelet takes the same text as containerRuntimeEndpoint.
   crablet sim-runtime --listen unix:///run/sim.sock --latency 5ms..200ms --seed 7
       One that is slow, the same way each time.
-  crablet sim-runtime --listen unix:///run/sim.sock --image 'crashes:1=exit=1,after=10s' --image 'hungry:1=memory=200000000'
-      With images whose containers end by themselves, or use that much memory (and are killed when they may not).
+  crablet sim-runtime --listen unix:///run/sim.sock --image crashes:1=exit=1,after=10s
+      With an image whose containers end by themselves.
 
-Pods:
-  A container runs the part of busybox's shell that tests need (sh -c with echo, sleep, exit, trap, while, …); what it
-  does not know runs until it is stopped. The annotation sim.crablet.dev/program on a pod says otherwise, in the form
-  that --image takes: forever; exit=CODE, after=5s; term=ignore or term=CODE; memory=BYTES, memory-after=5s;
-  cpu=MILLICORES; exec=CODE or exec=hang. Logs are written where the kubelet wants them. Nothing is run on this machine,
-  and exec, attach and port-forward with streams are not there: ExecSync is.";
+Programs:
+  forever; exit=CODE, after=5s; term=ignore or term=CODE; memory=BYTES, memory-after=5s; cpu=MILLICORES;
+  exec=CODE or exec=hang; with commas between them.
+  For --image, and for the annotation sim.crablet.dev/program on a pod.
+
+Without one, a container runs the part of busybox's shell that tests need: sh -c with echo, sleep, exit,
+trap, while and the like. What that does not know runs until it is stopped. Logs are written where the
+kubelet wants them. Nothing is run on this machine. ExecSync works; exec, attach and port-forward, which
+need a streaming server, say that there is none.";
 
 /// What the simulated runtime is to be like.
 #[derive(Debug)]

@@ -166,18 +166,21 @@ async fn lists_are_filtered_by_prefix_state_labels_and_sandbox() {
     assert_eq!(list(none.clone()).await.len(), 2);
     assert_eq!(
         list(v1::ContainerFilter { id: labelled[..6].to_owned(), ..none.clone() }).await,
-        [labelled.clone()]
+        std::slice::from_ref(&labelled)
     );
     assert_eq!(list(v1::ContainerFilter { id: id("nope"), ..none.clone() }).await, [""; 0]);
     let sandbox = |text: &str| v1::ContainerFilter { pod_sandbox_id: id(text), ..none.clone() };
-    assert_eq!(list(sandbox(&other.id[..6])).await, [running.clone()]);
+    assert_eq!(list(sandbox(&other.id[..6])).await, std::slice::from_ref(&running));
     assert_eq!(list(sandbox("nope")).await, [""; 0]);
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
-    assert_eq!(list(v1::ContainerFilter { state: Some(state), ..none.clone() }).await, [running.clone()]);
+    assert_eq!(
+        list(v1::ContainerFilter { state: Some(state), ..none.clone() }).await,
+        std::slice::from_ref(&running)
+    );
     let labels = BTreeMap::from([(id("a"), id("b"))]);
     assert_eq!(
         list(v1::ContainerFilter { label_selector: labels, ..none.clone() }).await,
-        [labelled.clone()]
+        std::slice::from_ref(&labelled)
     );
     let both = v1::ContainerFilter { id: labelled, pod_sandbox_id: other.id.clone(), ..none };
     assert_eq!(list(both).await, [""; 0]);
