@@ -5,6 +5,7 @@
 //!
 //! - [`cases`]: the list. A new case is a function in one of its modules and a line in that module's `cases!`.
 //! - [`world`]: what a case is given: the runtime, and everything it needs to ask it.
+//! - [`listener`]: how it hears what the runtime tells.
 //! - [`transcript`]: how answers are written down.
 //! - [`containerd`], [`simulator`]: where the runtime comes from, and how it is killed.
 //! - [`registry`]: where a real runtime pulls images from.
@@ -15,6 +16,7 @@
 
 mod cases;
 mod containerd;
+mod listener;
 mod registry;
 mod runner;
 mod simulator;

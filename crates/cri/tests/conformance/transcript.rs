@@ -92,8 +92,9 @@ pub fn error(error: &Error) -> String {
 struct Fields(String);
 
 impl Fields {
+    /// Begins a line below the one that says what this is about.
     fn line(&mut self) {
-        self.0.push_str("\n ");
+        self.0.push_str("\n   ");
     }
 
     fn word(&mut self, word: impl Debug) -> &mut Fields {

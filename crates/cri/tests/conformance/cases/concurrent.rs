@@ -49,10 +49,8 @@ async fn twenty_containers_start_at_once(world: &World) -> Expect {
 async fn of_two_sandboxes_with_one_name_one_is_run(world: &World) -> Expect {
     let config = world.host_pod("a");
     let answers = join_all((0..2).map(|_| world.runtime.run_sandbox(&config, ""))).await;
-    for answer in &answers {
-        if let Ok(id) = answer {
-            world.learn_sandbox("a", id);
-        }
+    for id in answers.iter().flatten() {
+        world.learn_sandbox("a", id);
     }
     let mut lines: Vec<String> = answers
         .iter()

@@ -73,33 +73,33 @@ async fn a_container_is_created_then_running_then_exited_then_gone(world: &World
         create container main: <main>
         status of <main>:
           <main> main #0 Created created
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
-          label "app"="web"
-          annotation "note"="kept"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            label "app"="web"
+            annotation "note"="kept"
         containers all:
           <main> of <a> main #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "app"="web"
-          annotation "note"="kept"
+            label "app"="web"
+            annotation "note"="kept"
         start <main>: done
         status of <main>:
           <main> main #0 Running created started
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
-          label "app"="web"
-          annotation "note"="kept"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            label "app"="web"
+            annotation "note"="kept"
         containers all:
           <main> of <a> main #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "app"="web"
-          annotation "note"="kept"
+            label "app"="web"
+            annotation "note"="kept"
         stop <main> within 30s: done
         status of <main>:
           <main> main #0 Exited created started finished exit_code=0 reason="Completed"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
-          label "app"="web"
-          annotation "note"="kept"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            label "app"="web"
+            annotation "note"="kept"
         containers all:
           <main> of <a> main #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "app"="web"
-          annotation "note"="kept"
+            label "app"="web"
+            annotation "note"="kept"
         remove <main>: done
         status of <main>: ContainerStatus: NotFound: an error occurred when try to find container "<main>": not found
         containers all:
@@ -113,7 +113,7 @@ async fn a_container_that_fails_says_so(world: &World) -> Expect {
     expect![[r#"
         status of <main>:
           <main> main #0 Exited created started finished exit_code=3 reason="Error"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
     "#]]
 }
 
@@ -456,7 +456,7 @@ async fn a_container_can_name_its_image_by_its_id(world: &World) -> Expect {
         create container main: <main>
         status of <main>:
           <main> main #0 Created created
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
         containers all:
           <main> of <a> main #0 Created created image="sha256:<digest 1>" ref="sha256:<digest 1>"
     "#]]
@@ -477,13 +477,13 @@ async fn a_program_that_is_not_there_fails_the_start(world: &World) -> Expect {
         start <word>: StartContainer: Unknown: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "no-such-program": executable file not found in $PATH: unknown
         status of <word>:
           <word> word #0 Exited created finished exit_code=128 reason="StartError" message="failed to create con"… (212 characters, checksum 15348660039499787006)
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/word.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/word.log"
         start <word>: StartContainer: Unknown: failed to set starting state for container "<word>": container is in CONTAINER_EXITED state
         create container path: <path>
         start <path>: StartContainer: Unknown: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/bin/no-such-program": stat /bin/no-such-program: no such file or directory: unknown
         status of <path>:
           <path> path #0 Exited created finished exit_code=128 reason="StartError" message="failed to create con"… (235 characters, checksum 14490523916025677185)
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/path.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/path.log"
         start <path>: StartContainer: Unknown: failed to set starting state for container "<path>": container is in CONTAINER_EXITED state
     "#]]
 }
@@ -541,15 +541,15 @@ async fn labels_and_annotations_of_a_container_are_kept_byte_for_byte(world: &Wo
         create container main: <main>
         containers all:
           <main> of <a> main #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "empty"=""
-          label "lines"="one\ntwo\r\n\tthree\0"
-          label "quotes \" ' \\"="{\"json\":[1,2]}"
-          label "unicode"="Übergröße ⛵ 日本語 \u{200d}"
-          annotation "empty"=""
-          annotation "lines"="one\ntwo\r\n\tthree\0"
-          annotation "long"="0123456789abcdef0123"… (65536 characters, checksum 12179462671740805925)
-          annotation "quotes \" ' \\"="{\"json\":[1,2]}"
-          annotation "unicode"="Übergröße ⛵ 日本語 \u{200d}"
+            label "empty"=""
+            label "lines"="one\ntwo\r\n\tthree\0"
+            label "quotes \" ' \\"="{\"json\":[1,2]}"
+            label "unicode"="Übergröße ⛵ 日本語 \u{200d}"
+            annotation "empty"=""
+            annotation "lines"="one\ntwo\r\n\tthree\0"
+            annotation "long"="0123456789abcdef0123"… (65536 characters, checksum 12179462671740805925)
+            annotation "quotes \" ' \\"="{\"json\":[1,2]}"
+            annotation "unicode"="Übergröße ⛵ 日本語 \u{200d}"
     "#]]
 }
 
@@ -569,10 +569,10 @@ async fn mounts_are_told_as_they_were_asked_for(world: &World) -> Expect {
     expect![[r#"
         status of <main>:
           <main> main #0 Created created
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
-          mount "<dir>/volume" on "/writable" PropagationPrivate
-          mount "<dir>/volume" on "/readonly" readonly PropagationPrivate
-          mount "<dir>/volume" on "/deep/down" PropagationPrivate
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            mount "<dir>/volume" on "/writable" PropagationPrivate
+            mount "<dir>/volume" on "/readonly" readonly PropagationPrivate
+            mount "<dir>/volume" on "/deep/down" PropagationPrivate
     "#]]
 }
 
@@ -603,8 +603,8 @@ async fn a_mount_of_what_is_not_there_makes_a_directory(world: &World) -> Expect
     expect![[r#"
         status of <main>:
           <main> main #0 Created created
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
-          mount "<dir>/not/there/yet" on "/volume" PropagationPrivate
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            mount "<dir>/not/there/yet" on "/volume" PropagationPrivate
         a directory is there: true
     "#]]
 }

@@ -113,7 +113,7 @@ async fn a_container_is_asked_by_the_signal_of_its_image(world: &World) -> Expec
         stop <main> within 30s: done
         status of <main>:
           <main> main #0 Exited created started finished exit_code=5 reason="Error"
-          image="crablet.test/described:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            image="crablet.test/described:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
         log main.log:
           "stdout F ready\n"
           "stdout F usr1\n"

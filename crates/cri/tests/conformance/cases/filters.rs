@@ -66,30 +66,30 @@ async fn sandboxes_are_listed_by_id(world: &World) -> Expect {
     expect![[r#"
         sandboxes by a whole ID:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
         sandboxes by the beginning of one:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
         sandboxes by the end of one:
         sandboxes by a longer one:
         sandboxes by one that never was:
         sandboxes by none:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
           <b> ns/b <case> #0 NotReady created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="b"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="b"
           <c> ns/c <case> #0 Ready created
-          label "app"=""
-          label "case"="<case>"
-          label "name"="c"
+            label "app"=""
+            label "case"="<case>"
+            label "name"="c"
     "#]]
 }
 
@@ -102,18 +102,18 @@ async fn sandboxes_are_listed_by_state(world: &World) -> Expect {
     expect![[r#"
         sandboxes that are Ready:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
           <c> ns/c <case> #0 Ready created
-          label "app"=""
-          label "case"="<case>"
-          label "name"="c"
+            label "app"=""
+            label "case"="<case>"
+            label "name"="c"
         sandboxes that are NotReady:
           <b> ns/b <case> #0 NotReady created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="b"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="b"
     "#]]
 }
 
@@ -132,23 +132,23 @@ async fn sandboxes_are_listed_by_labels(world: &World) -> Expect {
     expect![[r#"
         sandboxes with [("app", "web")]:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
           <b> ns/b <case> #0 NotReady created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="b"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="b"
         sandboxes with [("app", "web"), ("name", "a")]:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
         sandboxes with [("app", "")]:
           <c> ns/c <case> #0 Ready created
-          label "app"=""
-          label "case"="<case>"
-          label "name"="c"
+            label "app"=""
+            label "case"="<case>"
+            label "name"="c"
         sandboxes with [("app", "we")]:
         sandboxes with [("name", "a"), ("unknown", "")]:
     "#]]
@@ -168,14 +168,14 @@ async fn sandboxes_are_listed_by_several_things_at_once(world: &World) -> Expect
     expect![[r#"
         sandboxes where all holds:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="a"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="a"
         sandboxes where all holds:
           <b> ns/b <case> #0 NotReady created
-          label "app"="web"
-          label "case"="<case>"
-          label "name"="b"
+            label "app"="web"
+            label "case"="<case>"
+            label "name"="b"
         sandboxes with another state:
         sandboxes with another label:
     "#]]
@@ -192,33 +192,33 @@ async fn containers_are_listed_by_id(world: &World) -> Expect {
     expect![[r#"
         containers by a whole ID:
           <exited> of <one> exited #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="exited"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="exited"
         containers by the beginning of one:
           <exited> of <one> exited #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="exited"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="exited"
         containers by the end of one:
         containers by one that never was:
         containers by none:
           <created> of <one> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
           <exited> of <one> exited #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="exited"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="exited"
           <running> of <one> running #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="running"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="running"
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
     "#]]
 }
 
@@ -231,14 +231,14 @@ async fn containers_are_listed_by_sandbox(world: &World) -> Expect {
     expect![[r#"
         containers by the whole ID of a sandbox:
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
         containers by the beginning of one:
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
         containers by a sandbox that never was:
     "#]]
 }
@@ -254,23 +254,23 @@ async fn containers_are_listed_by_state(world: &World) -> Expect {
     expect![[r#"
         containers that are Created:
           <created> of <one> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
         containers that are Running:
           <running> of <one> running #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="running"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="running"
         containers that are Exited:
           <exited> of <one> exited #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="exited"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="exited"
         containers that are Unknown:
     "#]]
 }
@@ -289,18 +289,18 @@ async fn containers_are_listed_by_labels(world: &World) -> Expect {
     expect![[r#"
         containers with [("name", "created")]:
           <created> of <one> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
         containers with [("name", "exited"), ("empty", "")]:
           <exited> of <one> exited #0 Exited created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="exited"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="exited"
         containers with [("name", "")]:
         containers with [("unknown", "")]:
     "#]]
@@ -322,9 +322,9 @@ async fn containers_are_listed_by_several_things_at_once(world: &World) -> Expec
     expect![[r#"
         containers where all holds:
           <created 2> of <two> created #0 Created created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "empty"=""
-          label "name"="created"
+            label "case"="<case>"
+            label "empty"=""
+            label "name"="created"
         containers of another sandbox:
         containers with another state:
         containers with an ID of another sandbox:

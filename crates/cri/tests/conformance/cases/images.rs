@@ -184,7 +184,7 @@ async fn an_image_in_use_can_be_removed_and_its_container_lives(world: &World) -
         image "crablet.test/<case>:1": none
         status of <main>:
           <main> main #0 Running created started
-          image="crablet.test/<case>:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            image="crablet.test/<case>:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
         containers all:
           <main> of <a> main #0 Running created image="crablet.test/<case>:1" ref="sha256:<digest 1>"
         create container main: CreateContainer: NotFound: failed to resolve image "crablet.test/<case>:1": not found

@@ -144,7 +144,7 @@ async fn a_container_without_a_log_path_has_no_log(world: &World) -> Expect {
     expect![[r#"
         status of <main>:
           <main> main #0 Exited created started finished exit_code=3 reason="Error"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>"
     "#]]
 }
 
@@ -159,7 +159,7 @@ async fn a_log_is_made_with_the_directory_it_is_in(world: &World) -> Expect {
     expect![[r#"
         status of <main>:
           <main> main #0 Exited created started finished exit_code=0 reason="Completed"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main/0.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main/0.log"
         log main/0.log:
           "stdout F hello\n"
     "#]]

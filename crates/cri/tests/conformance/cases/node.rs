@@ -168,11 +168,11 @@ async fn what_containers_use_is_listed_by_filters(world: &World) -> Expect {
         by a label that none has: []
         containers all:
           <one> of <a> one #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "name"="one"
+            label "case"="<case>"
+            label "name"="one"
           <two> of <a> two #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
-          label "case"="<case>"
-          label "name"="two"
+            label "case"="<case>"
+            label "name"="two"
     "#]]
 }
 

@@ -109,10 +109,10 @@ async fn a_container_of_a_pulled_image_refers_to_it_by_digest(world: &World) -> 
         pull "<registry>/<case>:1": sha256:<digest 1>
         status of <by-name>:
           <by-name> by-name #0 Running created started
-          image="<registry>/<case>:1" ref="<registry>/<case>@sha256:<digest 2>" log="<dir>/a/by-name.log"
+            image="<registry>/<case>:1" ref="<registry>/<case>@sha256:<digest 2>" log="<dir>/a/by-name.log"
         status of <by-reference>:
           <by-reference> by-reference #0 Running created started
-          image="<registry>/<case>:1" ref="<registry>/<case>@sha256:<digest 2>" log="<dir>/a/by-reference.log"
+            image="<registry>/<case>:1" ref="<registry>/<case>@sha256:<digest 2>" log="<dir>/a/by-reference.log"
         containers all:
           <by-name> of <a> by-name #0 Running created image="<registry>/<case>:1" ref="sha256:<digest 1>"
           <by-reference> of <a> by-reference #0 Running created image="sha256:<digest 1>" ref="sha256:<digest 1>"

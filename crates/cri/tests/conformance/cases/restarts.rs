@@ -95,7 +95,7 @@ async fn an_exit_while_the_runtime_is_away_is_found_after_it(world: &World) -> E
     expect![[r#"
         status of <main>:
           <main> main #0 Exited created started finished exit_code=42 reason="Error"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>" log="<dir>/a/main.log"
     "#]]
 }
 
@@ -145,8 +145,8 @@ async fn a_sandbox_keeps_its_address_and_its_labels(world: &World) -> Expect {
     expect![[r#"
         status of sandbox <a>:
           <a> ns/a <case> #0 Ready created network=Pod <ip>
-          label "app"="web"
-          annotation "note"="kept"
+            label "app"="web"
+            annotation "note"="kept"
         containers all:
           <main> of <a> main #0 Running created image="crablet.test/busybox:1" ref="sha256:<digest 1>"
     "#]]

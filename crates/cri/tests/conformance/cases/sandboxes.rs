@@ -55,25 +55,25 @@ async fn a_sandbox_is_ready_then_not_then_gone(world: &World) -> Expect {
         run sandbox a: <a>
         status of sandbox <a>:
           <a> ns/a <case> #0 Ready created network=Pod <ip>
-          label "app"="web"
-          label "tier"="front"
-          annotation "note"="kept"
+            label "app"="web"
+            label "tier"="front"
+            annotation "note"="kept"
         sandboxes all:
           <a> ns/a <case> #0 Ready created
-          label "app"="web"
-          label "tier"="front"
-          annotation "note"="kept"
+            label "app"="web"
+            label "tier"="front"
+            annotation "note"="kept"
         stop sandbox <a>: done
         status of sandbox <a>:
           <a> ns/a <case> #0 NotReady created network=Pod
-          label "app"="web"
-          label "tier"="front"
-          annotation "note"="kept"
+            label "app"="web"
+            label "tier"="front"
+            annotation "note"="kept"
         sandboxes all:
           <a> ns/a <case> #0 NotReady created
-          label "app"="web"
-          label "tier"="front"
-          annotation "note"="kept"
+            label "app"="web"
+            label "tier"="front"
+            annotation "note"="kept"
         remove sandbox <a>: done
         status of sandbox <a>: PodSandboxStatus: NotFound: an error occurred when try to find sandbox: not found
         sandboxes all:
@@ -381,15 +381,15 @@ async fn labels_and_annotations_of_a_sandbox_are_kept_byte_for_byte(world: &Worl
         run sandbox a: <a>
         sandboxes all:
           <a> ns/a <case> #0 Ready created
-          label "empty"=""
-          label "lines"="one\ntwo\r\n\tthree\0"
-          label "quotes \" ' \\"="{\"json\":[1,2]}"
-          label "unicode"="Übergröße ⛵ 日本語 \u{200d}"
-          annotation "empty"=""
-          annotation "lines"="one\ntwo\r\n\tthree\0"
-          annotation "long"="0123456789abcdef0123"… (65536 characters, checksum 12179462671740805925)
-          annotation "quotes \" ' \\"="{\"json\":[1,2]}"
-          annotation "unicode"="Übergröße ⛵ 日本語 \u{200d}"
+            label "empty"=""
+            label "lines"="one\ntwo\r\n\tthree\0"
+            label "quotes \" ' \\"="{\"json\":[1,2]}"
+            label "unicode"="Übergröße ⛵ 日本語 \u{200d}"
+            annotation "empty"=""
+            annotation "lines"="one\ntwo\r\n\tthree\0"
+            annotation "long"="0123456789abcdef0123"… (65536 characters, checksum 12179462671740805925)
+            annotation "quotes \" ' \\"="{\"json\":[1,2]}"
+            annotation "unicode"="Übergröße ⛵ 日本語 \u{200d}"
     "#]]
 }
 
@@ -424,7 +424,7 @@ async fn a_sandbox_needs_no_log_directory(world: &World) -> Expect {
         run sandbox a: <a>
         status of <main>:
           <main> main #0 Exited created started finished exit_code=4 reason="Error"
-          image="crablet.test/busybox:1" ref="sha256:<digest 1>"
+            image="crablet.test/busybox:1" ref="sha256:<digest 1>"
     "#]]
 }
 
