@@ -24,6 +24,7 @@ use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::sources::Changes;
 use crate::story::Stories;
+use crate::tasks::Tasks;
 use crate::views::Views;
 use crate::worker::Recollection;
 
@@ -76,6 +77,16 @@ impl Agent {
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> Result<Agent, StartError> {
+        Agent::start_on(&Tasks::new(stop.clone(), tasks.clone()), parts, description, changes).await
+    }
+
+    /// Starts an agent whose tasks all run on `tasks`.
+    pub async fn start_on(
+        tasks: &Tasks,
+        parts: Parts,
+        description: Description,
+        changes: Changes,
+    ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, checkpoints } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
@@ -115,19 +126,14 @@ impl Agent {
             pod_pids_limit: description.pod_pids_limit,
             dead_containers_kept: description.dead_containers_kept,
             recollections: Mutex::new(recollections),
+            planted: description.planted,
         });
 
-        let (pods, ends) = Pods::new(node);
-        let until_stopped = |task: futures_util::future::BoxFuture<'static, ()>| {
-            let stop = stop.clone();
-            tasks.spawn(async move {
-                let _ = stop.run_until_cancelled(task).await;
-            });
-        };
-        until_stopped(Box::pin(keep_readiness));
-        until_stopped(Box::pin(observer.run()));
-        until_stopped(Box::pin(notebook.run()));
-        until_stopped(Box::pin(pods.run(ends, changes, events)));
+        let (pods, ends) = Pods::new(node, tasks.clone());
+        tasks.spawn(keep_readiness);
+        tasks.spawn(observer.run());
+        tasks.spawn(notebook.run());
+        tasks.spawn(pods.run(ends, changes, events));
         Ok(agent)
     }
 }

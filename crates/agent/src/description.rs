@@ -22,6 +22,7 @@ use crablet_host::cgroup;
 use crablet_host::machine::{Machine, Storage};
 
 use crate::images;
+use crate::planted::Planted;
 
 /// What the node is.
 pub struct Description {
@@ -43,6 +44,9 @@ pub struct Description {
     pub dead_containers_kept: usize,
     /// How pulls are bounded.
     pub images: images::Settings,
+    /// The bug that a simulated run is to find.
+    #[doc(hidden)]
+    pub planted: Planted,
 }
 
 /// What was found out about the machine and its runtime.
@@ -99,6 +103,7 @@ impl Description {
                 configuration.registry_pull_qps,
                 configuration.registry_burst,
             ),
+            planted: Planted::default(),
             name,
             node,
         }

@@ -175,6 +175,14 @@ impl Images {
         self.flights.list()
     }
 
+    /// Those of the pulls that are for one of these images, named as the specs of containers name them.
+    pub fn pulls_of<'a>(&self, images: impl IntoIterator<Item = &'a str>) -> Vec<Pull> {
+        let wanted: Vec<_> =
+            images.into_iter().filter_map(|image| name::with_default_tag(image).ok()).collect();
+        let is_wanted = |pull: &Pull| wanted.iter().any(|image| *image == pull.image);
+        self.pulls().into_iter().filter(is_wanted).collect()
+    }
+
     /// Changes whenever [`Images::pulls`] would give another list.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.flights.changes()

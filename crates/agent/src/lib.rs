@@ -8,7 +8,7 @@
 //!                                                     └──► Recorder, Stories
 //! ```
 //!
-//! [`agent`] puts them together. The tasks, and what feeds them:
+//! [`agent`] puts them together. The [`tasks`], and what feeds them:
 //!
 //! - each of the [`sources`] gives what it wants; their merge gives [`sources::Changes`];
 //! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
@@ -21,6 +21,7 @@
 //! (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
 pub mod admission;
+pub mod adoption;
 pub mod agent;
 pub mod description;
 pub mod images;
@@ -30,12 +31,15 @@ pub mod node;
 pub mod notebook;
 pub mod observe;
 mod orphan;
+#[doc(hidden)]
+pub mod planted;
 pub mod pod_files;
 pub mod pods;
 pub mod readiness;
 pub mod recorder;
 pub mod sources;
 pub mod story;
+pub mod tasks;
 pub mod views;
 mod worker;
 

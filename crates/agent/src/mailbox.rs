@@ -119,7 +119,8 @@ impl Mailbox {
     /// Tells the worker something.
     pub fn tell(&self, input: Input) {
         self.0.told.lock().unwrap_or_else(PoisonError::into_inner).add(input);
-        self.0.news.notify_one();
+        // Not one: an end and anything else may be waited for at once.
+        self.0.news.notify_waiters();
     }
 
     /// What was told since the last time, which may be nothing.

@@ -14,6 +14,7 @@ use crablet_host::clock::Clock;
 use crate::admission::Admission;
 use crate::images::Images;
 use crate::notebook::Notebook;
+use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
@@ -59,6 +60,8 @@ pub struct Node {
     pub dead_containers_kept: usize,
     /// What the agent before wrote down, by UID.
     pub recollections: Mutex<BTreeMap<String, Recollection>>,
+    /// The bug that a simulated run is to find.
+    pub planted: Planted,
 }
 
 impl Node {

@@ -16,13 +16,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::node::Node;
 use crate::orphan;
 use crate::sources::{Change, Changes, SourceKind};
+use crate::tasks::Tasks;
 use crate::worker::{Beginning, Worker};
 
 /// The wait before a worker that panicked begins again; each further time doubles it.
@@ -41,7 +41,7 @@ pub struct Pods {
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
     names: BTreeMap<(String, String), String>,
     ended: mpsc::Sender<String>,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 /// A pod's worker, seen from here.
@@ -50,19 +50,22 @@ struct Handle {
     /// Cancelled when nothing of the pod is left.
     gone: CancellationToken,
     full_name: (String, String),
+    /// Whether it was told to end.
+    is_ending: bool,
+    /// The pod that is to begin when this one is gone: a static pod that is wanted again under the UID that it had.
+    again: Option<Arc<Pod>>,
 }
 
 impl Pods {
     /// No pods yet; [`Pods::run`] brings them.
-    pub fn new(node: Arc<Node>) -> (Pods, mpsc::Receiver<String>) {
+    pub fn new(node: Arc<Node>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>) {
         let (ended, ends) = mpsc::channel(ENDS);
-        let pods =
-            Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, tasks: TaskTracker::new() };
+        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, tasks };
         (pods, ends)
     }
 
-    /// Follows the sources and the runtime until the sources end. Dropping it stops all workers where they are, and
-    /// touches no pod.
+    /// Follows the sources and the runtime until the sources end. Its workers stop with its tasks, where they are, and
+    /// touch no pod.
     pub async fn run(
         mut self,
         mut ends: mpsc::Receiver<String>,
@@ -99,15 +102,23 @@ impl Pods {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Add(pod) | Change::Update(pod) | Change::Reconcile(pod) => self.want(pod),
+            Change::Add(pod) => self.add(pod),
+            Change::Update(pod) | Change::Reconcile(pod) => self.want(pod),
             Change::Delete(pod) => {
                 let grace = pod.metadata.deletion_grace_period_seconds.map(seconds);
                 self.want(Arc::clone(&pod));
-                self.tell(&pod.metadata.uid, Input::End(End { cause: Cause::Deleted, grace }));
+                self.end(&pod.metadata.uid, End { cause: Cause::Deleted, grace });
             }
-            Change::Remove(pod) => {
-                self.tell(&pod.metadata.uid, Input::End(End { cause: Cause::Removed, grace: None }));
-            }
+            Change::Remove(pod) => self.end(&pod.metadata.uid, End { cause: Cause::Removed, grace: None }),
+        }
+    }
+
+    /// A source has a pod that it did not have. A manifest that was taken away and put back has the UID that it had:
+    /// while the earlier pod ends, the new one waits.
+    fn add(&mut self, pod: Arc<Pod>) {
+        match self.workers.get_mut(&*pod.metadata.uid) {
+            Some(worker) if worker.is_ending => worker.again = Some(pod),
+            Some(_) | None => self.want(pod),
         }
     }
 
@@ -128,18 +139,22 @@ impl Pods {
             |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
         );
         let mailbox = Mailbox::new();
+        let is_ending = end.is_some();
         if let Some(end) = end {
             mailbox.tell(Input::End(end));
         }
-        let handle = Handle { mailbox: mailbox.clone(), gone: CancellationToken::new(), full_name };
+        let gone = CancellationToken::new();
+        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, is_ending, again: None };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
         self.workers.insert(uid, handle);
     }
 
-    fn tell(&self, uid: &str, input: Input) {
-        if let Some(worker) = self.workers.get(uid) {
-            worker.mailbox.tell(input);
+    fn end(&mut self, uid: &str, end: End) {
+        if let Some(worker) = self.workers.get_mut(uid) {
+            worker.is_ending = true;
+            worker.again = None;
+            worker.mailbox.tell(Input::End(end));
         }
     }
 
@@ -171,6 +186,9 @@ impl Pods {
         }
         self.node.views.remove(uid);
         self.node.stories.close(uid);
+        if let Some(pod) = worker.again {
+            self.employ(pod, None);
+        }
     }
 
     /// Gives every pod that was found and that nobody wants a worker that ends it.

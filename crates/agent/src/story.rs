@@ -22,7 +22,7 @@ use crablet_host::clock::Clock;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use explain::{Story, Summary};
+pub use explain::{Story, Summary, since};
 pub use headline::{Headline, State};
 pub use ring::Entry;
 

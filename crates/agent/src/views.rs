@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crablet_api::core::{Pod, PodStatus};
+use crablet_api::meta::Time;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 /// A pod and its latest status.
@@ -13,12 +15,21 @@ pub struct View {
     pub pod: Arc<Pod>,
     /// What is.
     pub status: Arc<PodStatus>,
+    /// When it is to be over, if it is being stopped because nobody wants it any more.
+    pub ends: Option<Time>,
 }
 
 impl View {
-    /// Both in one, as the API shows a pod.
+    /// A pod and its latest status.
+    pub fn new(pod: Arc<Pod>, status: Arc<PodStatus>) -> View {
+        View { pod, status, ends: None }
+    }
+
+    /// All in one, as the API shows a pod.
     pub fn whole(&self) -> Pod {
-        Pod { status: (*self.status).clone(), ..(*self.pod).clone() }
+        let mut pod = Pod { status: (*self.status).clone(), ..(*self.pod).clone() };
+        pod.metadata.deletion_timestamp = pod.metadata.deletion_timestamp.or(self.ends);
+        pod
     }
 }
 
@@ -42,10 +53,24 @@ impl Views {
     }
 
     /// Shows a pod, in place of what was shown of it before.
-    pub fn show(&self, view: View) {
+    pub fn show(&self, mut view: View) {
         self.change(|pods| {
-            pods.insert(view.pod.metadata.uid.to_string(), view);
+            let uid = view.pod.metadata.uid.to_string();
+            view.ends = view.ends.or_else(|| pods.get(&uid).and_then(|known| known.ends));
+            pods.insert(uid, view);
         });
+    }
+
+    /// Shows that a pod is being stopped because nobody wants it any more, and when it is to be over.
+    pub fn show_end(&self, uid: &str, at: Timestamp) {
+        let ends = Some(Time::from_unix_seconds(at.as_second()));
+        if self.lock().get(uid).is_some_and(|view| view.ends != ends) {
+            self.change(|pods| {
+                if let Some(view) = pods.get_mut(uid) {
+                    view.ends = ends;
+                }
+            });
+        }
     }
 
     /// Takes a pod out.
@@ -93,7 +118,7 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.uid = uid.into();
         pod.metadata.name = name.into();
-        View { pod: Arc::new(pod), status: Arc::default() }
+        View::new(Arc::new(pod), Arc::default())
     }
 
     #[test]
@@ -109,5 +134,21 @@ mod tests {
         version.mark_unchanged();
         views.remove("2");
         assert!(version.has_changed().unwrap() && views.get("2").is_none() && views.get("1").is_some());
+    }
+
+    #[test]
+    fn a_pod_that_is_being_stopped_shows_when_it_is_to_be_over() {
+        let views = Views::new();
+        views.show(view("1", "a"));
+        let mut version = views.version();
+        views.show_end("1", Timestamp::constant(1_790_000_000, 0));
+        assert!(version.has_changed().unwrap());
+        version.mark_unchanged();
+        views.show_end("1", Timestamp::constant(1_790_000_000, 5));
+        views.show_end("2", Timestamp::constant(1_790_000_000, 0));
+        assert!(!version.has_changed().unwrap());
+        views.show(view("1", "a"));
+        let deleted = views.get("1").unwrap().whole().metadata.deletion_timestamp;
+        assert_eq!(deleted, Some(Time::from_unix_seconds(1_790_000_000)));
     }
 }

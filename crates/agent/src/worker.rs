@@ -165,11 +165,8 @@ impl Worker {
     async fn wait_for_earlier(&self, uid: &str, gone: &CancellationToken) {
         self.story
             .headline(State::Waiting, format_args!("an earlier pod of the same name to be gone (UID {uid})"));
-        tokio::select! {
-            biased;
-            () = gone.cancelled() => {}
-            () = self.mailbox.wait_for_end() => {}
-        }
+        // Also when it is told to end meanwhile: whoever comes after it must not begin before the earlier one is gone.
+        gone.cancelled().await;
     }
 
     async fn run(mut self) {
@@ -258,7 +255,7 @@ impl Worker {
             info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
         }
         self.status = Arc::new(status);
-        self.node.views.show(View { pod: Arc::clone(&self.pod), status: Arc::clone(&self.status) });
+        self.node.views.show(View::new(Arc::clone(&self.pod), Arc::clone(&self.status)));
         self.write_down();
     }
 

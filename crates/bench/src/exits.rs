@@ -13,13 +13,17 @@ use crablet_host::clock::Clock;
 use crablet_testkit::{Containerd, Image};
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::promises::Figure;
 
 const PODS: usize = 4;
 const CONTAINERS_AT_ONCE: usize = 20;
 const BATCHES: usize = 10;
+/// When the first of a batch ends: all have started by then.
+const FIRST_END: Duration = Duration::from_secs(3);
+/// From one end to the next, give or take what a start takes.
+const BETWEEN_ENDS: Duration = Duration::from_millis(100);
 /// What nothing here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,7 +53,7 @@ pub(crate) async fn measure() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure { id: "exit-seen", runs: vec![percentile(99)], beside: Some(beside) }])
 }
 
-/// Starts containers that end at differing moments after all have started, and gives the milliseconds from the end of
+/// Starts containers that end one after the other once all have started, and gives the milliseconds from the end of
 /// each to its event.
 async fn exits_of_a_batch(
     client: &Client,
@@ -57,11 +61,12 @@ async fn exits_of_a_batch(
     batch: usize,
     events: &mut mpsc::Receiver<Event>,
 ) -> anyhow::Result<Vec<f64>> {
+    let began = Instant::now();
     let started = try_join_all(pods.iter().enumerate().map(|(pod_number, pod)| async move {
         let mut ids = Vec::new();
         for number in 0..CONTAINERS_AT_ONCE / PODS {
-            // Between 3 and 5 seconds, in no order.
-            let lives = 3_000_000 + (batch * 7919 + pod_number * 104_729 + number * 611_953) % 2_000_000;
+            let ends = FIRST_END + BETWEEN_ENDS * (number * PODS + pod_number) as u32;
+            let lives = ends.saturating_sub(began.elapsed());
             ids.push(pod.run_container(client, &format!("{batch}-{number}"), lives).await?);
         }
         anyhow::Ok(ids)
@@ -117,12 +122,12 @@ impl Pod {
         Ok(Pod { config, id })
     }
 
-    /// Runs a container that ends by itself after some microseconds.
-    async fn run_container(&self, client: &Client, name: &str, lives: usize) -> anyhow::Result<String> {
+    /// Runs a container that ends by itself after some time.
+    async fn run_container(&self, client: &Client, name: &str, lives: Duration) -> anyhow::Result<String> {
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
             image: Some(v1::ImageSpec { image: "crablet.test/busybox:1".to_owned(), ..Default::default() }),
-            command: vec!["/bin/usleep".to_owned(), lives.to_string()],
+            command: vec!["/bin/usleep".to_owned(), lives.as_micros().to_string()],
             labels: self.config.labels.clone(),
             ..Default::default()
         };

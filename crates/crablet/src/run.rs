@@ -1,38 +1,29 @@
 //! The agent, from its first check to its last goodbye.
 //!
 //! Everything that can refuse to start does so before anything is bound or written: the configuration, the machine,
-//! the lock. Then the ports are bound, the runtime is awaited, and the agent runs until it is told to stop. Stopping
-//! never touches a pod.
+//! the lock. Then the sources of pods start, the ports are bound, the runtime is awaited, and the agent runs until it is
+//! told to stop. Stopping never touches a pod.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::{Description, Found, node_addresses, node_name};
-use crablet_agent::pod_files::{OnDisk, Places};
-use crablet_agent::sources::{self, Sources, StaticPods};
-use crablet_cri::client::Settings as ClientSettings;
-use crablet_cri::{Client, Runtime as _};
-use crablet_host::checkpoint::DirectoryCheckpoints;
-use crablet_host::clock::Clock;
-use crablet_host::machine::{Machine as Facts, Storage};
-use crablet_config::{Effective, Gate, KubeletConfiguration, LogFormat};
+use crablet_config::{CgroupDriver, Effective, Gate, KubeletConfiguration, LogFormat};
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::{BuildInfo, Registry};
-use crablet_server::{Health, admin_router, bind_admin_socket, healthz_router, read_only_router, serve};
+use crablet_server::{Health, Node, admin_router, bind_admin_socket, healthz_router, read_only_router, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use crate::await_runtime::{await_runtime, client};
 use crate::command_line::GivenFlags;
 use crate::exit::Failure;
+use crate::node;
 use crate::service_manager;
 use crate::version;
 
@@ -50,6 +41,7 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
         crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
+    check_cgroup_driver(&effective.configuration)?;
     MACHINE.check(&effective.configuration)?;
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
     runtime()?.block_on(agent(effective, logging)).map_err(Failure::Other)
@@ -89,6 +81,18 @@ fn greet(effective: &Effective) {
     if !effective.not_acted_on.is_empty() {
         let fields = effective.not_acted_on.join(", ");
         warn!(fields, "These settings are accepted, but this version does not act on them yet");
+    }
+}
+
+/// Refuses a driver that is not there: pods in cgroups of the wrong kind would fail one by one.
+fn check_cgroup_driver(configuration: &KubeletConfiguration) -> Result<(), Failure> {
+    match configuration.cgroup_driver {
+        CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => Ok(()),
+        CgroupDriver::Systemd => {
+            let message = "cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \
+                           \"cgroupfs\" here and in the container runtime";
+            Err(Failure::Configuration(vec![message.into()]))
+        }
     }
 }
 
@@ -150,10 +154,12 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
     let life = async {
         hold_lock_file(&effective.flags, &stop, &tasks).await?;
         let health = health(&logging);
-        start_servers(&effective, &logging, &health, &stop, &tasks).await?;
+        let prepared = node::prepare(&effective, &stop, &tasks).await?;
+        start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let client = client(&effective.configuration)?;
-        let version = await_runtime(&client, &effective.configuration).await;
-        let (_agent, _sources) = start_agent(&effective, client, &version, &stop, &tasks).await?;
+        let endpoint = &effective.configuration.container_runtime_endpoint;
+        let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
+        prepared.start(&effective, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         if effective.gates.enabled(Gate::SystemdWatchdog) {
@@ -238,6 +244,7 @@ async fn start_servers(
     effective: &Effective,
     logging: &Handle,
     health: &Health,
+    node: &Node,
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> anyhow::Result<()> {
@@ -246,7 +253,7 @@ async fn start_servers(
 
     let socket = admin_socket(Path::new(effective.flags.root_dir.as_ref()));
     let listener = bind_admin_socket(&socket).await?;
-    let router = admin_router(health.clone(), logging.clone(), &effective.to_json());
+    let router = admin_router(health.clone(), logging.clone(), &effective.to_json(), node.clone());
     tasks.spawn(serve(listener, router, stop.clone().cancelled_owned()));
 
     if let Some(listener) =
@@ -257,7 +264,7 @@ async fn start_servers(
     if let Some(listener) =
         bind(configuration.address, configuration.read_only_port, "the read-only API").await?
     {
-        start(read_only_router(health.clone(), metrics(effective)?), listener);
+        start(read_only_router(health.clone(), metrics(effective)?, node.clone()), listener);
     }
     Ok(())
 }
@@ -292,99 +299,6 @@ fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
     let features = Gate::all().map(|gate| (gate.name(), gate.stage().name(), effective.gates.enabled(gate)));
     crablet_metrics::register_features(&registry, features)?;
     Ok(registry)
-}
-
-fn client(configuration: &KubeletConfiguration) -> anyhow::Result<Client> {
-    let settings =
-        ClientSettings { timeout: configuration.runtime_request_timeout.to_std(), ..ClientSettings::default() };
-    let images = Some(&*configuration.image_service_endpoint).filter(|endpoint| !endpoint.is_empty());
-    Ok(Client::new(&configuration.container_runtime_endpoint, images, settings)?)
-}
-
-/// The longest pause between two tries: how late a runtime that came up is noticed, at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often a wait that goes on is mentioned in the log.
-const MENTION_EVERY: Duration = Duration::from_secs(30);
-
-/// Waits until the runtime says who it is.
-async fn await_runtime(client: &Client, configuration: &KubeletConfiguration) -> crablet_cri_api::Version {
-    let endpoint = &configuration.container_runtime_endpoint;
-    let mut pause = Duration::from_millis(50);
-    let mut mentioned: Option<(String, tokio::time::Instant)> = None;
-    loop {
-        let reason = match client.version().await {
-            Ok(version) => {
-                info!(%endpoint, runtime = version.name, version = version.version, "Container runtime is there");
-                return version;
-            }
-            Err(error) => error.to_string(),
-        };
-        let is_news = mentioned.as_ref().is_none_or(|(last, when)| *last != reason || when.elapsed() >= MENTION_EVERY);
-        if is_news {
-            warn!(%endpoint, reason, "Waiting for the container runtime");
-            service_manager::waiting(&format!("waiting for the container runtime at {endpoint}: {reason}"));
-            mentioned = Some((reason, tokio::time::Instant::now()));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// The largest checkpoint of a pod, or manifest of one that was given to the agent.
-const LARGEST_CHECKPOINT: usize = 4 << 20;
-
-async fn start_agent(
-    effective: &Effective,
-    client: Client,
-    runtime: &crablet_cri_api::Version,
-    stop: &CancellationToken,
-    tasks: &TaskTracker,
-) -> anyhow::Result<(Agent, ())> {
-    let (configuration, flags) = (&effective.configuration, &effective.flags);
-    let root = Path::new(&*flags.root_dir);
-    let machine = Facts::read(Path::new("/")).context("cannot tell what the machine is")?;
-    let host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let name = node_name(&flags.hostname_override, &host_name);
-    let resolver = std::fs::read_to_string(&*configuration.resolv_conf).ok();
-    let found = Found {
-        machine: &machine,
-        storage: Storage::of(root).ok(),
-        cgroups: cgroup::version(Path::new(cgroup::MOUNT_POINT))?,
-        runtime,
-        host_name: &host_name,
-        addresses: node_addresses(&flags.node_ip, &name).await,
-        resolver: resolver.as_deref(),
-    };
-    let description = Description::new(effective, &found);
-    let clock = Clock::system();
-    let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
-        .context("cannot tell how cgroups are mounted")?;
-    let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup::Driver::Cgroupfs);
-    let parts = Parts {
-        runtime: Arc::new(client),
-        clock: clock.clone(),
-        cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
-        files: Arc::new(OnDisk::new(Places {
-            root: root.to_owned(),
-            logs: PathBuf::from(&*configuration.pod_logs_dir),
-            links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
-        })),
-        checkpoints: Arc::new(DirectoryCheckpoints::open(&root.join("crablet/pods"), LARGEST_CHECKPOINT)?),
-    };
-    let pushed = DirectoryCheckpoints::open(&root.join("crablet/pushed"), LARGEST_CHECKPOINT)?;
-    let Sources { changes, ready: _, problems, owners, push, api: _, tasks: source_tasks } = sources::start(
-        configuration,
-        sources::Settings {
-            pods: StaticPods::new(&description.name),
-            pushed: Some(Arc::new(pushed)),
-            has_api: false,
-            clock,
-        },
-    )
-    .await?;
-    let agent = Agent::start(parts, description, changes, stop, tasks).await?;
-    std::mem::forget((problems, owners, push, source_tasks));
-    Ok((agent, ()))
 }
 
 #[cfg(test)]

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{Method, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::response::Response;
+use axum::routing::{any, delete, get, post};
 use crablet_logging::{Format, Handle, VModule};
 use tracing::info;
 
+use crate::explain::explain;
 use crate::health::{Health, health_routes};
-use crate::respond::{not_found, text};
+use crate::manifests;
+use crate::node::Node;
+use crate::pods::list_after;
+use crate::respond::{json, not_found, text};
 
 /// The longest value that a flag can be set to.
 const MAX_BODY: usize = 64 * 1024;
@@ -24,16 +27,31 @@ const MAX_BODY: usize = 64 * 1024;
 /// - `GET /debug/flags`: their values.
 /// - `GET /configz`: the configuration in force, as `{"kubeletconfig": …}`.
 /// - `GET /healthz`, `/healthz/<check>`.
-pub fn admin_router(health: Health, logging: Handle, kubelet_config: &serde_json::Value) -> Router {
+/// - `GET /pods`: all pods, as a `PodList` with a version; with `?after=<version>`, once there is another one.
+/// - `POST /pods?source=<file>`: takes in the pod of a manifest. `DELETE /pods/<namespace>/<name>`: lets it go.
+/// - `GET /explain`, `/explain?pod=<pod>`: why pods are as they are; with `output=json` as JSON.
+pub fn admin_router(
+    health: Health,
+    logging: Handle,
+    kubelet_config: &serde_json::Value,
+    node: Node,
+) -> Router {
     let configz: Arc<str> = serde_json::json!({ "kubeletconfig": kubelet_config }).to_string().into();
+    let apply = post(manifests::apply).layer(DefaultBodyLimit::max(manifests::LARGEST_BODY));
+    let pods = Router::new()
+        .route("/pods", apply.get(list_after))
+        .route("/pods/{namespace}/{name}", delete(manifests::delete))
+        .route("/explain", get(explain))
+        .with_state(node);
     Router::new()
         .route("/debug/flags", get(show_flags))
         .route("/debug/flags/{flag}", any(set_flag))
         .with_state(logging)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .merge(pods)
         .route("/configz", get(async move || json(configz.to_string())))
         .merge(health_routes(health))
         .fallback(not_found)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
 async fn show_flags(State(logging): State<Handle>) -> Response {
@@ -111,14 +129,10 @@ impl Flag {
     }
 }
 
-fn json(body: String) -> Response {
-    let headers = [(CONTENT_TYPE, "application/json"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (headers, body).into_response()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::waiting_node;
     use crate::{bind_admin_socket, request, serve};
     use std::path::PathBuf;
 
@@ -134,7 +148,7 @@ mod tests {
             let socket = folder.path().join("admin.sock");
             let (_, logging) = crablet_logging::subscriber(Default::default(), std::io::sink());
             let config = serde_json::json!({ "kind": "KubeletConfiguration", "maxPods": 110 });
-            let router = admin_router(Health::new(), logging.clone(), &config);
+            let router = admin_router(Health::new(), logging.clone(), &config, waiting_node("nothing"));
             let listener = bind_admin_socket(&socket).await.unwrap();
             tokio::spawn(serve(listener, router, std::future::pending()));
             Admin { logging, socket, _folder: folder }

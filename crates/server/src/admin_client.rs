@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// How long an agent may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest answer that is read.
-const MAX_ANSWER: usize = 4 * 1024 * 1024;
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Sends a request to the agent behind an admin socket, and returns the status and text of its answer.
 pub async fn request(
@@ -33,7 +33,10 @@ pub async fn request(
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Nothing listens on the socket.
-    #[error("no agent is running with root directory {} (nothing listens on {})", folder(.0).display(), .0.display())]
+    #[error(
+        "no agent is running with root directory {} (nothing listens on {}); --root-dir names another one",
+        folder(.0).display(), .0.display()
+    )]
     NotRunning(PathBuf),
     /// The socket belongs to someone else.
     #[error("not allowed to open {}: only the user that the agent runs as may", .0.display())]
@@ -70,7 +73,8 @@ pub enum RequestError {
     },
 }
 
-async fn request_within(
+/// The same with another time that the agent may take.
+pub async fn request_within(
     deadline: Duration,
     socket: &Path,
     method: Method,
@@ -139,7 +143,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("admin.sock");
         let message = format!(
-            "no agent is running with root directory {} (nothing listens on {})",
+            "no agent is running with root directory {} (nothing listens on {}); --root-dir names another one",
             folder.path().display(),
             socket.display()
         );

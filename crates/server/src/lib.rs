@@ -1,16 +1,23 @@
 //! The endpoints of the node: health, read-only and administration.
 //!
 //! - [`Health`] holds the named checks; [`healthz_router`] serves them and nothing else.
-//! - [`read_only_router`] adds the metrics, for the read-only port.
-//! - [`admin_router`] changes the log of a running agent and shows its configuration, on a unix socket that only
-//!   the agent's own user can open: [`bind_admin_socket`] makes it, [`request`] talks to it.
+//! - [`read_only_router`] adds the metrics and the pods, for the read-only port.
+//! - [`admin_router`] is for an administrator: the log and the configuration of a running agent, taking pods in and
+//!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
+//!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
+//! - [`Node`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
 
 mod admin;
 mod admin_client;
 mod admin_socket;
+mod explain;
 mod health;
+mod manifests;
+mod node;
+mod pods;
+mod query;
 mod read_only;
 mod respond;
 mod serve;
@@ -18,10 +25,11 @@ mod serve;
 mod testing;
 
 pub use admin::admin_router;
-pub use admin_client::{RequestError, request};
+pub use admin_client::{RequestError, request, request_within};
 pub use admin_socket::{BindError, bind_admin_socket};
 pub use axum::Router;
 pub use axum::http::{Method, StatusCode};
 pub use health::{Health, healthz_router};
+pub use node::{Node, Stage};
 pub use read_only::read_only_router;
 pub use serve::serve;

@@ -8,14 +8,17 @@ use axum::routing::any;
 use crablet_metrics::Registry;
 
 use crate::health::{Health, health_routes};
+use crate::node::Node;
+use crate::pods::list_routes;
 use crate::respond::not_found;
 
-/// `/healthz`, `/healthz/<check>` and `/metrics`.
-pub fn read_only_router(health: Health, registry: Registry) -> Router {
+/// `/healthz`, `/healthz/<check>`, `/metrics` and `/pods`.
+pub fn read_only_router(health: Health, registry: Registry, node: Node) -> Router {
     Router::new()
         .route("/metrics", any(metrics))
         .with_state(registry)
         .merge(health_routes(health))
+        .merge(list_routes(node))
         .fallback(not_found)
 }
 
@@ -26,17 +29,18 @@ async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Server;
+    use crate::testing::{Server, running_node};
 
     #[tokio::test]
-    async fn metrics_and_health_are_served_and_nothing_else() {
+    async fn metrics_health_and_pods_are_served_and_nothing_else() {
         let registry = Registry::new();
         registry.counter("runs", "Runs.").unwrap().add(3);
-        let server = Server::start(read_only_router(Health::new(), registry)).await;
+        let server = Server::start(read_only_router(Health::new(), registry, running_node().0)).await;
         let answer = server.get("/metrics").await;
         assert_eq!(answer.body, "# HELP runs Runs.\n# TYPE runs counter\nruns 3\n");
         assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
         assert_eq!(server.get("/healthz").await.body, "ok");
-        assert_eq!(server.get("/pods").await.status, 404);
+        assert_eq!(server.get("/pods").await.status, 200);
+        assert_eq!(server.get("/explain").await.status, 404);
     }
 }

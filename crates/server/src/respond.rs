@@ -1,5 +1,6 @@
-//! Plain text answers, with the headers that upstream gives them.
+//! Answers as text and as JSON, with the headers that upstream gives them.
 
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
@@ -7,6 +8,11 @@ use axum::response::{IntoResponse, Response};
 pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response {
     let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (status, headers, body.into()).into_response()
+}
+
+pub(crate) fn json(body: impl Into<Body>) -> Response {
+    let headers = [(CONTENT_TYPE, "application/json"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (headers, body.into()).into_response()
 }
 
 /// The answer for a path that there is not.

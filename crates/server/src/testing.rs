@@ -1,8 +1,21 @@
-//! A router on a real socket, and a client that shows exactly what it answers.
+//! A router on a real socket, and a client that shows exactly what it answers; and nodes to serve.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
+use crablet_agent::agent::Agent;
+use crablet_agent::images::Images;
+use crablet_agent::recorder::Recorder;
+use crablet_agent::sources::{PodConfig, Problems};
+use crablet_agent::story::Stories;
+use crablet_agent::views::{View, Views};
+use crablet_api::core::{Pod, PodPhase, PodStatus};
+use crablet_host::clock::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::node::{Node, Stage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -32,4 +45,48 @@ impl Server {
         let status = head[9..12].parse().expect("a status");
         Answer { status, head: format!("{head}\r\n"), body: body.to_owned() }
     }
+}
+
+/// A node called `node` that has no runtime yet.
+pub(crate) fn waiting_node(awaited: &str) -> Node {
+    let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().expect("a time"));
+    let problems = Problems::new();
+    let (config, _) = PodConfig::new(clock.clone(), problems.clone());
+    Node {
+        name: "node".to_owned(),
+        clock,
+        problems,
+        owners: config.owners(),
+        push: None,
+        stage: watch::channel(Stage::WaitingFor(awaited.to_owned())).1,
+        stop: CancellationToken::new(),
+    }
+}
+
+/// A node that runs, and its agent, which does nothing by itself.
+pub(crate) fn running_node() -> (Node, Agent) {
+    let mut node = waiting_node("");
+    let stories = Stories::new(node.clock.clone());
+    let recorder = Recorder::new(node.clock.clone(), stories.clone());
+    let client = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default());
+    let runtime = Arc::new(client.expect("an endpoint"));
+    let agent = Agent {
+        views: Views::new(),
+        images: Images::new(runtime, recorder.clone(), node.clock.clone(), Default::default()),
+        stories,
+        recorder,
+        observer: watch::channel(Default::default()).1,
+    };
+    node.stage = watch::channel(Stage::Running(agent.clone())).1;
+    (node, agent)
+}
+
+/// A pod that runs.
+pub(crate) fn view(namespace: &str, name: &str, uid: &str) -> View {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = namespace.into();
+    pod.metadata.name = name.into();
+    pod.metadata.uid = uid.into();
+    let status = PodStatus { phase: Some(PodPhase::Running), ..PodStatus::default() };
+    View::new(Arc::new(pod), Arc::new(status))
 }

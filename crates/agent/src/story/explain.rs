@@ -90,8 +90,8 @@ fn write_table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     }
 }
 
-/// How long ago something was. What lies ahead, because the clock was set back, is now.
-fn since(then: Timestamp, now: Timestamp) -> Short {
+/// How long ago something was, in a person's words. What lies ahead, because the clock was set back, is now.
+pub fn since(then: Timestamp, now: Timestamp) -> impl fmt::Display {
     Short(Duration::try_from(now.duration_since(then)).unwrap_or_default())
 }
 

@@ -1,10 +1,14 @@
 //! What must hold before a pod is started: the node takes it, and the runtime is ready for it.
 
-use crablet_core::observed;
+use std::collections::BTreeMap;
+
+use crablet_core::qos::is_static;
 use crablet_core::status::{
     LastWords, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, rejected, termination_message,
 };
-use crablet_cri_api::ContainerState;
+use crablet_core::{labels, observed};
+use crablet_cri::Error;
+use crablet_cri_api::{ContainerState, SandboxFilter, SandboxState};
 use tracing::warn;
 
 use crate::log_tail;
@@ -37,6 +41,22 @@ impl Worker {
             "The node does not take a pod"
         );
         Some(Next::Again)
+    }
+
+    /// The UID of an earlier pod of the same name that is still there: one that an agent before this one ran. Only
+    /// static pods have names that come again.
+    pub(super) async fn earlier_pod(&self) -> Result<Option<String>, Error> {
+        if !is_static(&self.pod) {
+            return Ok(None);
+        }
+        let labels = BTreeMap::from([
+            (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.clone()),
+            (labels::POD_NAME.to_owned(), self.owner.name.clone()),
+        ]);
+        let state = Some(SandboxState::Ready);
+        let sandboxes = self.node.runtime.list_sandboxes(SandboxFilter { state, labels, id: None }).await?;
+        let mut uids = sandboxes.into_iter().map(|sandbox| sandbox.metadata.uid);
+        Ok(uids.find(|uid| *uid != self.owner.uid))
     }
 
     /// What keeps containers from being started now, if something does.

@@ -129,6 +129,17 @@ impl Worker {
         if let Some(not_ready) = self.not_ready_to_start() {
             return self.wait_for_node(not_ready).await;
         }
+        match self.earlier_pod().await {
+            Ok(None) => {}
+            Ok(Some(uid)) => {
+                self.story.headline(
+                    State::Waiting,
+                    format_args!("an earlier pod of the same name to be gone (UID {uid})"),
+                );
+                return Next::Wait(Some(self.retries.failed(WHAT, now)));
+            }
+            Err(error) => return self.runtime_failed(&error),
+        }
         let began = Instant::now();
         let made = match self.prepare_sandbox(attempt).await {
             Ok(recipe) => self

@@ -74,6 +74,9 @@ impl Worker {
         }
         let status = self.make_status(false);
         self.show(status);
+        if let (false, Phase::Terminating(terminating)) = (self.wanted, &self.phase) {
+            self.node.views.show_end(&self.owner.uid, terminating.termination.deadline);
+        }
         let done = match self.remains() {
             Remains::Containers => self.stop_containers().await,
             Remains::Sandboxes => self.stop_sandboxes().await,

@@ -20,9 +20,9 @@ const READS_AT_ONCE: usize = 16;
 const MOST_LOOKS: usize = 4096;
 /// How long to wait for an answer that agrees. What takes longer is left to a relist.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause after the first answer that does not agree. It grows by a quarter each time, so that an exit is seen at
-/// most a quarter later than the runtime takes to agree.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The pause after an answer that does not agree is a tenth of the time since the hint, within these bounds: so an
+/// exit is seen at most a tenth later than the runtime takes to agree.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How long a container that ran out of memory may take to die of it. One that lives then lives on.
 const OUT_OF_MEMORY_SETTLES: Duration = Duration::from_millis(200);
@@ -81,7 +81,7 @@ struct Look {
     wanted: Stage,
     out_of_memory: OutOfMemory,
     phase: Phase,
-    pause: Duration,
+    /// When the last hint came.
     since: Instant,
 }
 
@@ -119,7 +119,7 @@ impl Looks {
             }
             let id: Arc<str> = id.into();
             let phase = Phase::Waits(self.wait(&id, now));
-            let look = Look { wanted, out_of_memory, phase, pause: FIRST_PAUSE, since: now };
+            let look = Look { wanted, out_of_memory, phase, since: now };
             self.by_id.insert(id, look);
             return true;
         }
@@ -129,7 +129,6 @@ impl Looks {
             if out_of_memory == OutOfMemory::Hinted {
                 look.out_of_memory = OutOfMemory::Hinted;
             }
-            look.pause = FIRST_PAUSE;
             look.since = now;
             match &mut look.phase {
                 Phase::Reads { hinted_since } => *hinted_since = true,
@@ -181,7 +180,8 @@ impl Looks {
         let due = if matches!(look.phase, Phase::Reads { hinted_since: true }) {
             now
         } else if !agrees(look.wanted, seen) {
-            if now.duration_since(look.since) >= PATIENCE {
+            let waited = now.duration_since(look.since);
+            if waited >= PATIENCE {
                 let verdict = Verdict::GivenUp {
                     wanted: look.wanted,
                     out_of_memory: look.out_of_memory != OutOfMemory::No,
@@ -189,9 +189,8 @@ impl Looks {
                 self.by_id.remove(id);
                 return verdict;
             }
-            let pause = if seen == Seen::Failed { LONGEST_PAUSE } else { look.pause };
-            look.pause = (look.pause * 5 / 4).min(LONGEST_PAUSE);
-            now + pause
+            let pause = (waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            now + if seen == Seen::Failed { LONGEST_PAUSE } else { pause }
         } else if look.out_of_memory == OutOfMemory::Hinted && is_running(seen) {
             look.out_of_memory = OutOfMemory::Settled;
             now + OUT_OF_MEMORY_SETTLES

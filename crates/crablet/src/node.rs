@@ -1,0 +1,151 @@
+//! The node, put together: its sources first, so that manifests are read and pods taken in from the start; then, once
+//! the runtime is there, the agent that runs them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::description::{Description, Found, node_addresses, node_name};
+use crablet_agent::pod_files::{OnDisk, Places};
+use crablet_agent::sources::{self, Changes, Sources, StaticPods};
+use crablet_config::Effective;
+use crablet_cri::Client;
+use crablet_cri_api::Version;
+use crablet_host::cgroup;
+use crablet_host::checkpoint::DirectoryCheckpoints;
+use crablet_host::clock::Clock;
+use crablet_host::machine::{Machine, Storage};
+use crablet_server::{Node, Stage};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::error;
+
+/// The largest checkpoint of a pod, or manifest of one that was given to the agent.
+const LARGEST_CHECKPOINT: usize = 4 << 20;
+
+/// A node whose sources are at work, and that runs nothing yet.
+pub(crate) struct Prepared {
+    /// What the servers read of it.
+    pub(crate) node: Node,
+    changes: Changes,
+    stage: watch::Sender<Stage>,
+}
+
+/// Starts the sources of a node. They stop with the node.
+pub(crate) async fn prepare(
+    effective: &Effective,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> anyhow::Result<Prepared> {
+    let name = node_name(&effective.flags.hostname_override, &host_name());
+    let clock = Clock::system();
+    let pushed = DirectoryCheckpoints::open(&own_directory(effective, "pushed"), LARGEST_CHECKPOINT)?;
+    let settings = sources::Settings {
+        pods: StaticPods::new(&name).with_gates(&effective.gates),
+        pushed: Some(Arc::new(pushed)),
+        has_api: false,
+        clock: clock.clone(),
+    };
+    let Sources { changes, problems, owners, push, tasks: source_tasks, ready: _, api: _ } =
+        sources::start(&effective.configuration, settings).await?;
+    tasks.spawn(keep(source_tasks, stop.clone()));
+    let (stage, seen) = watch::channel(Stage::WaitingFor("its servers".to_owned()));
+    let node = Node { name, clock, problems, owners, push, stage: seen, stop: stop.clone() };
+    Ok(Prepared { node, changes, stage })
+}
+
+impl Prepared {
+    /// Tells the servers what is waited for.
+    pub(crate) fn waits_for(&self, what: &str) {
+        self.stage.send_replace(Stage::WaitingFor(what.to_owned()));
+    }
+
+    /// Starts the agent on a runtime that is there. It works until `stop`.
+    pub(crate) async fn start(
+        self,
+        effective: &Effective,
+        client: Client,
+        runtime: &Version,
+        stop: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> anyhow::Result<()> {
+        let description = describe(effective, runtime, &self.node.name).await?;
+        let parts = parts(effective, client, self.node.clock)?;
+        let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
+        self.stage.send_replace(Stage::Running(agent));
+        Ok(())
+    }
+}
+
+/// Holds the tasks of the sources until the node stops, then ends them.
+async fn keep(mut sources: JoinSet<()>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = sources.join_next() => {
+                if let Err(error) = ended {
+                    error!(%error, "A source of pods ended; what it asked for last stays in force");
+                }
+            }
+        }
+    }
+    sources.shutdown().await;
+}
+
+async fn describe(effective: &Effective, runtime: &Version, name: &str) -> anyhow::Result<Description> {
+    let configuration = &effective.configuration;
+    let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
+    let host_name = host_name();
+    let resolver = match &*configuration.resolv_conf {
+        "" => None,
+        path => tokio::fs::read_to_string(path).await.ok(),
+    };
+    let found = Found {
+        machine: &machine,
+        storage: Storage::of(root(effective)).ok(),
+        cgroups: cgroup::version(Path::new(cgroup::MOUNT_POINT))?,
+        runtime,
+        host_name: &host_name,
+        addresses: node_addresses(&effective.flags.node_ip, name).await,
+        resolver: resolver.as_deref(),
+    };
+    Ok(Description::new(effective, &found))
+}
+
+fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<Parts> {
+    let configuration = &effective.configuration;
+    let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
+        .context("cannot tell how cgroups are mounted")?;
+    let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup::Driver::Cgroupfs);
+    Ok(Parts {
+        runtime: Arc::new(client),
+        clock,
+        cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
+        files: Arc::new(OnDisk::new(Places {
+            root: root(effective).to_owned(),
+            logs: PathBuf::from(&*configuration.pod_logs_dir),
+            links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
+        })),
+        checkpoints: Arc::new(DirectoryCheckpoints::open(
+            &own_directory(effective, "pods"),
+            LARGEST_CHECKPOINT,
+        )?),
+    })
+}
+
+fn root(effective: &Effective) -> &Path {
+    Path::new(&*effective.flags.root_dir)
+}
+
+/// A directory that the Go kubelet knows nothing of.
+fn own_directory(effective: &Effective, name: &str) -> PathBuf {
+    root(effective).join("crablet").join(name)
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,202 @@
+//! What the agent asks of the runtime.
+
+use std::time::Duration;
+
+use crablet_cri::sim::ContainerView;
+use crablet_cri_api::ContainerState;
+use tokio::time::Instant;
+
+use crate::ledger::{Ledger, Life, State};
+
+/// Seconds are whole, calls take a while, and every kill has two seconds.
+const SLACK: Duration = Duration::from_secs(4);
+
+/// Something that the agent asks of the runtime.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "each is the call of that name")]
+pub enum Doing<'a> {
+    RunSandbox { uid: &'a str },
+    StopSandbox { id: &'a str },
+    RemoveSandbox { id: &'a str },
+    CreateContainer { uid: &'a str, name: &'a str },
+    StartContainer { id: &'a str },
+    StopContainer { id: &'a str, grace: Duration },
+    RemoveContainer { id: &'a str },
+    Exec { id: &'a str },
+}
+
+/// Checks what is asked for, and says it in words.
+pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
+    let containers = ledger.simulator.containers();
+    let mut state = ledger.state();
+    let find = |id: &str| containers.iter().find(|container| container.id == id);
+    let describe = |id: &str| find(id).map_or_else(|| short(id), |container| ledger.describe(container));
+    let words = match doing {
+        Doing::RunSandbox { uid } => format!("RunPodSandbox {uid}"),
+        Doing::StopSandbox { id } => format!("StopPodSandbox {}", short(id)),
+        Doing::RemoveSandbox { id } => format!("RemovePodSandbox {}", short(id)),
+        Doing::CreateContainer { uid, name } => format!("CreateContainer {name} of {uid}"),
+        Doing::StartContainer { id } => format!("StartContainer {}", describe(id)),
+        Doing::StopContainer { id, grace } => {
+            format!("StopContainer {} within {} s", describe(id), grace.as_secs())
+        }
+        Doing::RemoveContainer { id } => format!("RemoveContainer {}", describe(id)),
+        Doing::Exec { id } => format!("ExecSync {}", describe(id)),
+    };
+    ledger.trace.note(format_args!("  > {words}"));
+    let check = Check { ledger, containers: &containers, words: &words };
+    match doing {
+        Doing::RunSandbox { uid } | Doing::CreateContainer { uid, .. } => check.begins(&mut state, uid),
+        Doing::StartContainer { id } => {
+            if let Some(container) = find(id) {
+                check.begins(&mut state, &container.pod_uid);
+                check.starts(&mut state, container);
+            }
+        }
+        Doing::StopContainer { id, grace } => {
+            if let Some(container) = find(id).filter(|container| container.alive) {
+                check.stops(&mut state, container, *grace);
+            }
+        }
+        Doing::RemoveContainer { id } => {
+            if let Some(container) = find(id).filter(|container| container.alive) {
+                let what = format!("{} is removed while it runs", ledger.describe(container));
+                ledger.broken(&mut state, 3, what);
+            }
+        }
+        Doing::StopSandbox { id } | Doing::RemoveSandbox { id } => {
+            let lives = |container: &&ContainerView| container.alive && container.sandbox_id == **id;
+            if let Some(container) = containers.iter().find(lives) {
+                let what = format!("{words} while {} runs", ledger.describe(container));
+                ledger.broken(&mut state, 3, what);
+            }
+        }
+        Doing::Exec { .. } => {}
+    }
+    words
+}
+
+struct Check<'a> {
+    ledger: &'a Ledger,
+    containers: &'a [ContainerView],
+    words: &'a str,
+}
+
+impl Check<'_> {
+    fn alive(&self, uid: &str) -> impl Iterator<Item = &ContainerView> {
+        self.containers.iter().filter(move |container| container.alive && container.pod_uid == uid)
+    }
+
+    /// Something of a pod is begun.
+    fn begins(&self, state: &mut State, uid: &str) {
+        let Some(life) = state.lives.get(uid) else { return };
+        if life.over {
+            let what = format!("{}, which was over", self.words);
+            return self.ledger.broken(state, 3, what);
+        }
+        if !life.source.is_static() {
+            return;
+        }
+        let earlier = state.lives.iter().find(|(other, earlier)| {
+            *other != uid
+                && earlier.source.is_static()
+                && earlier.full_name() == life.full_name()
+                && self.alive(other).next().is_some()
+        });
+        if let Some((earlier, _)) = earlier {
+            let what = format!("{} while {earlier}, of the same name, runs", self.words);
+            self.ledger.broken(state, 9, what);
+        }
+    }
+
+    /// A container is started: those before it in the order must be done or run.
+    fn starts(&self, state: &mut State, container: &ContainerView) {
+        let Some(life) = state.lives.get(&container.pod_uid) else { return };
+        let in_sandbox = |name: &str| (container.sandbox_id.clone(), name.to_owned());
+        if life.done.contains(&in_sandbox(&container.name)) {
+            let what = format!("{}: it was done in this sandbox", self.words);
+            return self.ledger.broken(state, 6, what);
+        }
+        for (init, is_sidecar) in life.inits().take_while(|(init, _)| *init != container.name) {
+            let has_begun = self.containers.iter().any(|other| {
+                other.pod_uid == container.pod_uid
+                    && other.name == init
+                    && other.sandbox_id == container.sandbox_id
+                    && other.state != ContainerState::Created
+            });
+            if if is_sidecar { !has_begun } else { !life.done.contains(&in_sandbox(init)) } {
+                let what = format!("{} before {init}, which comes first", self.words);
+                return self.ledger.broken(state, 7, what);
+            }
+        }
+    }
+
+    /// A container that lives is stopped.
+    fn stops(&self, state: &mut State, container: &ContainerView, grace: Duration) {
+        let now = Instant::now();
+        let killed = now + grace;
+        let ledger = self.ledger;
+        let sandboxes = ledger.simulator.sandboxes();
+        let Some(life) = state.lives.get_mut(&container.pod_uid) else { return };
+        let mut broken = None;
+        if let Some(ends) = life.ends {
+            let promised = ends.max(now);
+            if killed + SLACK < promised && grace > Duration::from_secs(2) {
+                broken = Some((9, format!("{}, and was promised {:?}", self.words, promised - now)));
+            }
+            let before = life.stops.entry(container.id.clone()).or_insert(killed);
+            if killed > (*before).max(now + Duration::from_secs(2)) + SLACK {
+                broken = Some((3, format!("{}: it had {:?} left", self.words, before.duration_since(now))));
+            }
+            *before = killed.min(*before);
+            if now + Duration::from_secs(1) < ends
+                && let Some(other) = self.needs(life, container)
+            {
+                let other = ledger.describe(other);
+                broken = Some((7, format!("{} while {other} runs, which stops first", self.words)));
+            }
+        } else if life.wanted && !may_stop(life, container, self.containers, &sandboxes) {
+            broken = Some((1, format!("{}, for no reason", self.words)));
+        }
+        if let Some((invariant, what)) = broken {
+            ledger.broken(state, invariant, what);
+        }
+    }
+
+    /// A container that has to end before this one.
+    fn needs(&self, life: &Life, container: &ContainerView) -> Option<&ContainerView> {
+        let place = life.sidecar(&container.name)?;
+        self.alive(&container.pod_uid).find(|other| {
+            life.is_main(&other.name) || life.sidecar(&other.name).is_some_and(|later| later > place)
+        })
+    }
+}
+
+/// Whether there is a reason to stop a container of a pod that is wanted.
+fn may_stop(
+    life: &Life,
+    container: &ContainerView,
+    containers: &[ContainerView],
+    sandboxes: &[crablet_cri::sim::SandboxView],
+) -> bool {
+    let spec = &life.pod.spec;
+    // The newest sandbox counts, and only where it is ready.
+    let of_pod = || sandboxes.iter().filter(|sandbox| sandbox.metadata.uid == container.pod_uid);
+    let active = of_pod().max_by_key(|sandbox| sandbox.metadata.attempt);
+    let in_sandbox = active.is_some_and(|active| active.ready && active.id == container.sandbox_id);
+    let one_ready = of_pod().filter(|sandbox| sandbox.ready).count() == 1;
+    let mains_end = spec.containers.iter().all(|main| {
+        !containers.iter().any(|other| {
+            other.alive && other.pod_uid == container.pod_uid && other.name == main.name.as_str()
+        })
+    });
+    life.edited
+        || spec.active_deadline_seconds.is_some()
+        || !in_sandbox
+        || !one_ready
+        || (life.sidecar(&container.name).is_some() && mains_end)
+}
+
+fn short(id: &str) -> String {
+    id.chars().take(8).collect()
+}

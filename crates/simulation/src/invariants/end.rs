@@ -1,0 +1,141 @@
+//! What must be there when all is quiet.
+
+use crablet_agent::views::View;
+use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, RestartPolicy};
+use crablet_cri::sim::ContainerView;
+
+use crate::behaviour::Behaviour;
+use crate::ledger::{Ledger, Life, State};
+use crate::world::Leftovers;
+
+/// What becomes of a pod that is left alone.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// Its init containers never get done.
+    Stuck,
+    /// It ends.
+    Ends,
+    /// It goes on.
+    GoesOn,
+}
+
+/// Checks that every pod is as it should be, after a long time without faults.
+pub fn check_settled(ledger: &Ledger, leftovers: &Leftovers) {
+    let containers = ledger.simulator.containers();
+    let mut state = ledger.state();
+    let Some((views, _)) = state.views.clone() else { return };
+    let mut broken = Vec::new();
+    for (uid, life) in &state.lives {
+        if !life.wanted {
+            continue;
+        }
+        match views.get(uid) {
+            None => broken.push(format!("{uid} is wanted, and there is nothing of it")),
+            Some(view) => {
+                broken.extend(wrong(life, &view, &containers).map(|what| format!("{uid}: {what}")))
+            }
+        }
+    }
+    for view in views.list() {
+        let uid = view.pod.metadata.uid.as_str();
+        if !state.lives.get(uid).is_some_and(|life| life.wanted) {
+            broken.push(format!("{uid} is still shown, and nobody wants it"));
+        }
+    }
+    for what in broken {
+        ledger.broken(&mut state, 0, what);
+    }
+    let unwanted = |uid: &&String| !state.lives.get(*uid).is_some_and(|life| life.wanted);
+    let left: Vec<String> = leftovers.uids().filter(unwanted).cloned().collect();
+    report_left(ledger, &mut state, &left);
+}
+
+/// Checks that nothing is left when nothing is wanted.
+pub fn check_gone(ledger: &Ledger, leftovers: &Leftovers) {
+    let left: Vec<String> = leftovers.uids().cloned().collect();
+    report_left(ledger, &mut ledger.state(), &left);
+}
+
+fn report_left(ledger: &Ledger, state: &mut State, left: &[String]) {
+    if let Some(uid) = left.first() {
+        // What was removed while no agent was there is the eighth promise; all else is memory that grows.
+        ledger.broken(state, 8, format!("something of {uid} is left: nobody wants it"));
+    }
+}
+
+/// What is wrong with a pod that is wanted.
+fn wrong(life: &Life, view: &View, containers: &[ContainerView]) -> Option<String> {
+    let pod = &life.pod;
+    let uid = pod.metadata.uid.as_str();
+    let alive = |name: &str| {
+        containers
+            .iter()
+            .filter(|container| container.alive && container.pod_uid == uid && container.name == name)
+            .count()
+    };
+    let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    if is_over {
+        let may_end = pod.spec.active_deadline_seconds.is_some()
+            || (life.harmed && pod.spec.restart_policy != Some(RestartPolicy::Always));
+        return (fate(pod) != Fate::Ends && !may_end).then(|| "it ended, and should go on".to_owned());
+    }
+    if pod.spec.active_deadline_seconds.is_some() {
+        return Some("its deadline has passed, and it is not over".to_owned());
+    }
+    match fate(pod) {
+        Fate::Ends => return Some(format!("it should be over, and is {:?}", view.status.phase)),
+        Fate::Stuck => return None,
+        Fate::GoesOn => {}
+    }
+    for (name, is_sidecar) in life.inits() {
+        let image = pod.spec.init_containers.iter().find(|init| *init.name == *name)?.image.as_str();
+        if is_sidecar && lasts(image) && alive(name) != 1 {
+            return Some(format!("sidecar {name} does not run"));
+        }
+    }
+    for main in &pod.spec.containers {
+        let name = main.name.as_str();
+        if lasts(&main.image) && alive(name) != 1 && !may_have_ended(life) {
+            return Some(format!("{name} does not run"));
+        }
+        let shown = view.status.container_statuses.iter().find(|shown| *shown.name == *name);
+        let state = shown.and_then(|shown| shown.state.one().cloned());
+        let is_right = match (&state, alive(name)) {
+            (Some(Shown::Running(_)), 1) | (Some(Shown::Waiting(_) | Shown::Terminated(_)), 0) => true,
+            _ => false,
+        };
+        if !is_right {
+            return Some(format!("{name} is shown as {state:?}, and {} run", alive(name)));
+        }
+    }
+    None
+}
+
+fn may_have_ended(life: &Life) -> bool {
+    life.harmed && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
+}
+
+fn lasts(image: &str) -> bool {
+    matches!(Behaviour::of(image), Behaviour::Forever | Behaviour::Stubborn)
+}
+
+/// What becomes of a pod that nobody touches.
+fn fate(pod: &Pod) -> Fate {
+    let spec = &pod.spec;
+    let policy = spec.restart_policy.as_ref();
+    for init in spec.init_containers.iter().filter(|init| init.restart_policy.is_none()) {
+        match Behaviour::of(&init.image) {
+            Behaviour::Exits { code: 0, .. } => {}
+            Behaviour::Exits { .. } if policy == Some(&RestartPolicy::Never) => return Fate::Ends,
+            Behaviour::Exits { .. } | Behaviour::Missing | Behaviour::Forever | Behaviour::Stubborn => {
+                return Fate::Stuck;
+            }
+        }
+    }
+    let ends = spec.containers.iter().all(|main| match (Behaviour::of(&main.image), policy) {
+        (Behaviour::Exits { .. }, Some(RestartPolicy::Never))
+        | (Behaviour::Exits { code: 0, .. }, Some(RestartPolicy::OnFailure)) => true,
+        _ => false,
+    });
+    if ends { Fate::Ends } else { Fate::GoesOn }
+}

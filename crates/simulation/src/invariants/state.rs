@@ -1,0 +1,85 @@
+//! What the runtime runs, and what the agent shows.
+
+use std::collections::BTreeSet;
+
+use crablet_agent::views::View;
+use crablet_api::core::{ContainerState as Shown, PodConditionType, PodPhase};
+use crablet_api::meta::ConditionStatus;
+use crablet_cri::sim::ContainerView;
+use crablet_cri_api::ContainerState;
+
+use crate::ledger::{Ledger, State};
+
+/// Checks all that can be seen now.
+pub fn check_state(ledger: &Ledger, state: &mut State, containers: &[ContainerView]) {
+    one_of_a_name(ledger, state, containers);
+    remember_what_is_done(state, containers);
+    let views = state.views.as_ref().map(|(views, _)| views.list()).unwrap_or_default();
+    for view in &views {
+        check_view(ledger, state, containers, view);
+    }
+    for container in containers.iter().filter(|container| container.alive) {
+        if state.lives.get(&container.pod_uid).is_some_and(|life| life.over) {
+            let what = format!("{} runs, and its pod was over", ledger.describe(container));
+            return ledger.broken(state, 3, what);
+        }
+    }
+}
+
+fn one_of_a_name(ledger: &Ledger, state: &mut State, containers: &[ContainerView]) {
+    let mut seen = BTreeSet::new();
+    for container in containers.iter().filter(|container| container.alive) {
+        if !seen.insert((&container.pod_uid, &container.name)) {
+            let what = format!("{} runs beside another one of its name", ledger.describe(container));
+            return ledger.broken(state, 2, what);
+        }
+    }
+}
+
+/// Init containers that are done must not run again in their sandbox.
+fn remember_what_is_done(state: &mut State, containers: &[ContainerView]) {
+    for container in containers {
+        let done = container.state == ContainerState::Exited && container.exit_code == 0;
+        if let Some(life) = state.lives.get_mut(&container.pod_uid).filter(|_| done)
+            && life.inits().any(|(name, is_sidecar)| name == container.name && !is_sidecar)
+        {
+            life.done.insert((container.sandbox_id.clone(), container.name.clone()));
+        }
+    }
+}
+
+fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], view: &View) {
+    let uid = view.pod.metadata.uid.as_str();
+    let status = &view.status;
+    let alive: BTreeSet<String> = containers
+        .iter()
+        .filter(|container| container.alive && container.pod_uid == uid)
+        .map(|container| container.id.clone())
+        .collect();
+    let is_over = matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    if is_over && !alive.is_empty() {
+        let what = format!("{uid} is shown to be over while {} of its containers run", alive.len());
+        return ledger.broken(state, 4, what);
+    }
+    for shown in status.init_container_statuses.iter().chain(&status.container_statuses) {
+        let id = shown.container_id.rsplit('/').next().unwrap_or_default();
+        if matches!(shown.state.one(), Some(Shown::Terminated(_))) && alive.contains(id) {
+            let what = format!("{} of {uid} is shown to have ended while it runs", shown.name);
+            return ledger.broken(state, 11, what);
+        }
+    }
+    let is_ready = status.conditions.iter().any(|condition| {
+        condition.r#type == PodConditionType::Ready && condition.status == ConditionStatus::True
+    });
+    let Some(life) = state.lives.get_mut(uid) else { return };
+    life.over |= is_over;
+    // The same containers run: nothing but the agent, or the runtime's silence, can have made the difference.
+    let flipped = life.readiness.as_ref().is_some_and(|(ran, was_ready)| {
+        *was_ready && !is_ready && *ran == alive && life.ends.is_none() && !life.edited
+    });
+    life.readiness = (life.ends.is_none() && !life.edited).then_some((alive, is_ready));
+    if flipped {
+        let invariant = if state.runtime_answers { 5 } else { 11 };
+        ledger.broken(state, invariant, format!("{uid} is not ready any more, and nothing happened to it"));
+    }
+}

@@ -1,0 +1,190 @@
+//! What is known of a run from outside: what was wanted of which pod, and what was promised of it since. The
+//! [`invariants`](crate::invariants) are checked against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crablet_agent::sources::SourceKind;
+use crablet_agent::views::Views;
+use crablet_api::core::{ContainerRestartPolicy, Pod};
+use crablet_cri::sim::{ContainerView, Simulator};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::trace::Trace;
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The number of the promise in the design; 0 is for being there in the end, as wanted.
+    pub invariant: u8,
+    /// What was seen.
+    pub what: String,
+}
+
+/// A pod's life, as the outside knows it.
+#[derive(Debug)]
+pub struct Life {
+    /// What is wanted, in its latest form.
+    pub pod: Arc<Pod>,
+    /// Who wants it.
+    pub source: SourceKind,
+    /// Whether they do, now.
+    pub wanted: bool,
+    /// When it must be over at the earliest, if it was asked to end: what a grace period promises.
+    pub ends: Option<Instant>,
+    /// Whether its containers changed since it began.
+    pub edited: bool,
+    /// Whether somebody killed something of it, so that how it ends cannot be told from its spec.
+    pub harmed: bool,
+    /// Whether it was shown to be over.
+    pub over: bool,
+    /// Init containers that are done, with their sandbox.
+    pub done: BTreeSet<(String, String)>,
+    /// Until when a container that was told to stop has time.
+    pub stops: BTreeMap<String, Instant>,
+    /// Containers that ran when it was last shown to be ready, or not, and which of the two.
+    pub readiness: Option<(BTreeSet<String>, bool)>,
+}
+
+impl Life {
+    fn new(pod: Arc<Pod>, source: SourceKind) -> Life {
+        Life {
+            pod,
+            source,
+            wanted: true,
+            ends: None,
+            edited: false,
+            harmed: false,
+            over: false,
+            done: BTreeSet::new(),
+            stops: BTreeMap::new(),
+            readiness: None,
+        }
+    }
+
+    /// The init containers in their order, and whether each is a sidecar.
+    pub fn inits(&self) -> impl Iterator<Item = (&str, bool)> {
+        let is_sidecar = |policy: &Option<ContainerRestartPolicy>| {
+            matches!(policy, Some(ContainerRestartPolicy::Always))
+        };
+        self.pod.spec.init_containers.iter().map(move |container| {
+            (container.name.as_str(), is_sidecar(&container.restart_policy))
+        })
+    }
+
+    /// Whether a container is one of those that do the work.
+    pub fn is_main(&self, name: &str) -> bool {
+        self.pod.spec.containers.iter().any(|container| *container.name == *name)
+    }
+
+    /// The place of a sidecar among the init containers.
+    pub fn sidecar(&self, name: &str) -> Option<usize> {
+        self.inits().position(|(init, is_sidecar)| is_sidecar && init == name)
+    }
+
+    /// Its name and namespace: static pods share it one after another.
+    pub fn full_name(&self) -> (&str, &str) {
+        (&self.pod.metadata.namespace, &self.pod.metadata.name)
+    }
+}
+
+/// What the ledger holds.
+pub struct State {
+    /// Pods by UID.
+    pub lives: BTreeMap<String, Life>,
+    /// The first broken promise.
+    pub violation: Option<Violation>,
+    /// What the agent shows, while there is one.
+    pub views: Option<(Views, watch::Receiver<u64>)>,
+    /// Whether the runtime answers.
+    pub runtime_answers: bool,
+    /// When an agent last began.
+    pub agent_began: Instant,
+    is_dirty: bool,
+}
+
+/// The ledger.
+pub struct Ledger {
+    /// The runtime, as nobody but the test sees it.
+    pub simulator: Simulator,
+    /// What happened.
+    pub trace: Trace,
+    state: Mutex<State>,
+}
+
+impl Ledger {
+    /// One without pods.
+    pub fn new(simulator: Simulator, trace: Trace) -> Ledger {
+        let state = State {
+            lives: BTreeMap::new(),
+            violation: None,
+            views: None,
+            runtime_answers: true,
+            agent_began: Instant::now(),
+            is_dirty: false,
+        };
+        Ledger { simulator, trace, state: Mutex::new(state) }
+    }
+
+    /// The state, locked.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A source wants a pod.
+    pub fn want(&self, pod: &Arc<Pod>, source: SourceKind) {
+        let mut state = self.state();
+        state.lives.insert(pod.metadata.uid.to_string(), Life::new(Arc::clone(pod), source));
+    }
+
+    /// Something of the runtime may have changed: looked at after the agent's step.
+    pub fn touch(&self) {
+        self.state().is_dirty = true;
+    }
+
+    /// Looks, where anything may have changed since the last time.
+    pub fn look(&self) {
+        let mut state = self.state();
+        let has_news = match &mut state.views {
+            Some((_, version)) => {
+                let has_news = version.has_changed().unwrap_or(false);
+                version.mark_unchanged();
+                has_news
+            }
+            None => false,
+        };
+        if !std::mem::take(&mut state.is_dirty) && !has_news {
+            return;
+        }
+        let containers = self.simulator.containers();
+        crate::invariants::check_state(self, &mut state, &containers);
+    }
+
+    /// The first broken promise counts.
+    pub fn broken(&self, state: &mut State, invariant: u8, what: String) {
+        self.trace.note(format_args!("!!! invariant {invariant}: {what}"));
+        state.violation.get_or_insert(Violation { invariant, what });
+    }
+
+    /// A container in words.
+    pub fn describe(&self, container: &ContainerView) -> String {
+        let ContainerView { pod_uid, name, attempt, id, .. } = container;
+        format!("{name}#{attempt} of {pod_uid} ({})", &id[..8.min(id.len())])
+    }
+
+    /// A container by its ID.
+    pub fn container(&self, id: &str) -> Option<ContainerView> {
+        self.simulator.containers().into_iter().find(|container| container.id == id)
+    }
+}
+
+impl State {
+    /// A pod was asked to end, with so much time.
+    pub fn end(&mut self, uid: &str, grace: i64) {
+        let Some(life) = self.lives.get_mut(uid) else { return };
+        let ends = Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+        life.ends = Some(life.ends.map_or(ends, |before| before.min(ends)));
+    }
+}

@@ -1,0 +1,205 @@
+//! The runtime as the agent sees it, with somebody looking over its shoulder: what is asked for is checked before it
+//! is done. Some calls are not taken back when the agent stops waiting for them: a real runtime finishes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_cri::{Error, Hint, HintSource, ImagePull, Result, Runtime};
+use crablet_cri_api::{
+    CgroupDriver, Container, ContainerFilter, ContainerStatus, ExecOutput, Image, RuntimeStatus, Sandbox,
+    SandboxFilter, SandboxStatus, Version, v1,
+};
+use futures_util::stream::BoxStream;
+
+use crate::invariants::{Doing, check_call};
+use crate::ledger::Ledger;
+
+/// The runtime, watched.
+pub struct WatchedRuntime {
+    inner: Arc<dyn Runtime>,
+    ledger: Arc<Ledger>,
+}
+
+impl WatchedRuntime {
+    /// Watches a runtime.
+    pub fn new(inner: Arc<dyn Runtime>, ledger: Arc<Ledger>) -> WatchedRuntime {
+        WatchedRuntime { inner, ledger }
+    }
+
+    /// A call that ends with its caller.
+    async fn call<T>(&self, doing: Doing<'_>, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let what = check_call(&self.ledger, &doing);
+        let result = call.await;
+        note(&self.ledger, &what, &result);
+        result
+    }
+
+    /// A call that goes on when its caller does not wait any more.
+    async fn lasting<T: Send + 'static>(
+        &self,
+        doing: Doing<'_>,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let what = check_call(&self.ledger, &doing);
+        let ledger = Arc::clone(&self.ledger);
+        let call = tokio::spawn(async move {
+            let result = call.await;
+            note(&ledger, &what, &result);
+            result
+        });
+        match call.await {
+            Ok(result) => result,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+fn note<T>(ledger: &Ledger, what: &str, result: &Result<T>) {
+    match result {
+        Ok(_) => ledger.trace.note(format_args!("    {what}: ok")),
+        Err(Error::Answer { message, .. }) => ledger.trace.note(format_args!("    {what}: {message}")),
+        Err(error) => ledger.trace.note(format_args!("    {what}: {error}")),
+    }
+    ledger.touch();
+    ledger.look();
+}
+
+#[async_trait]
+impl Runtime for WatchedRuntime {
+    async fn version(&self) -> Result<Version> {
+        self.inner.version().await
+    }
+    async fn status(&self) -> Result<RuntimeStatus> {
+        self.inner.status().await
+    }
+    async fn cgroup_driver(&self) -> Result<CgroupDriver> {
+        self.inner.cgroup_driver().await
+    }
+    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
+        self.inner.update_pod_cidr(pod_cidr).await
+    }
+
+    async fn run_sandbox(&self, config: &v1::PodSandboxConfig, handler: &str) -> Result<String> {
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let (inner, config, handler) = (Arc::clone(&self.inner), config.clone(), handler.to_owned());
+        self.lasting(Doing::RunSandbox { uid: &metadata.uid }, async move {
+            inner.run_sandbox(&config, &handler).await
+        })
+        .await
+    }
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        self.call(Doing::StopSandbox { id }, self.inner.stop_sandbox(id)).await
+    }
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        self.call(Doing::RemoveSandbox { id }, self.inner.remove_sandbox(id)).await
+    }
+    async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus> {
+        self.inner.sandbox_status(id).await
+    }
+    async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
+        self.inner.list_sandboxes(filter).await
+    }
+    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        self.inner.update_sandbox_resources(request).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: &v1::ContainerConfig,
+        sandbox_config: &v1::PodSandboxConfig,
+    ) -> Result<String> {
+        let uid = sandbox_config.metadata.clone().unwrap_or_default().uid;
+        let name = config.metadata.clone().unwrap_or_default().name;
+        let (inner, sandbox_id) = (Arc::clone(&self.inner), sandbox_id.to_owned());
+        let (config, sandbox_config) = (config.clone(), sandbox_config.clone());
+        self.lasting(Doing::CreateContainer { uid: &uid, name: &name }, async move {
+            inner.create_container(&sandbox_id, &config, &sandbox_config).await
+        })
+        .await
+    }
+    async fn start_container(&self, id: &str) -> Result<()> {
+        let (inner, owned) = (Arc::clone(&self.inner), id.to_owned());
+        self.lasting(Doing::StartContainer { id }, async move { inner.start_container(&owned).await }).await
+    }
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        self.call(Doing::StopContainer { id, grace }, self.inner.stop_container(id, grace)).await
+    }
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        self.call(Doing::RemoveContainer { id }, self.inner.remove_container(id)).await
+    }
+    async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
+        self.inner.container_status(id).await
+    }
+    async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>> {
+        self.inner.list_containers(filter).await
+    }
+    async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
+        self.inner.update_container_resources(request).await
+    }
+    async fn reopen_container_log(&self, id: &str) -> Result<()> {
+        self.inner.reopen_container_log(id).await
+    }
+    async fn checkpoint_container(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
+        self.inner.checkpoint_container(id, location, timeout).await
+    }
+
+    async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
+        self.call(Doing::Exec { id }, self.inner.exec_sync(id, command, timeout)).await
+    }
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String> {
+        self.inner.exec(request).await
+    }
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String> {
+        self.inner.attach(request).await
+    }
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String> {
+        self.inner.port_forward(request).await
+    }
+
+    async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats> {
+        self.inner.container_stats(id).await
+    }
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>> {
+        self.inner.list_container_stats(filter).await
+    }
+    async fn sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats> {
+        self.inner.sandbox_stats(id).await
+    }
+    async fn list_sandbox_stats(
+        &self,
+        filter: v1::PodSandboxStatsFilter,
+    ) -> Result<Vec<v1::PodSandboxStats>> {
+        self.inner.list_sandbox_stats(filter).await
+    }
+    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>> {
+        self.inner.metric_descriptors().await
+    }
+    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
+        self.inner.sandbox_metrics().await
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>> {
+        self.inner.list_images().await
+    }
+    async fn image_status(&self, image: &v1::ImageSpec) -> Result<Option<Image>> {
+        self.inner.image_status(image).await
+    }
+    async fn pull_image(&self, pull: ImagePull) -> Result<String> {
+        self.inner.pull_image(pull).await
+    }
+    async fn remove_image(&self, image: &v1::ImageSpec) -> Result<()> {
+        self.inner.remove_image(image).await
+    }
+    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
+        self.inner.image_fs_info().await
+    }
+
+    fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {
+        self.inner.hints(source)
+    }
+}
