@@ -6,7 +6,7 @@
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Install what is missing, build, and run the agent on a private containerd
+run: ## Install what is missing, build, and run the agent with a pod on a private containerd
 	@scripts/need-root run
 	@scripts/setup run
 	@cargo build --package crablet --package crablet-testkit

@@ -1,7 +1,7 @@
 //! What all workers of a node share: its runtime, its disk, and those who own what belongs to several pods.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_core::backoff::Limits;
 use crablet_core::features::Features;
@@ -67,12 +67,17 @@ pub struct Node {
 impl Node {
     /// What the agent before wrote down of a pod. It is told once.
     pub(crate) fn take_recollection(&self, uid: &str) -> Option<Recollection> {
-        self.recollections.lock().unwrap_or_else(PoisonError::into_inner).remove(uid)
+        self.recollections().remove(uid)
     }
 
     /// The UIDs of pods that the agent before wrote something down of, and that nobody asked about yet.
     pub(crate) fn recollected(&self) -> Vec<String> {
-        self.recollections.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.recollections().keys().cloned().collect()
+    }
+
+    /// What the agent before wrote down, and nobody asked about yet.
+    pub(crate) fn recollections(&self) -> MutexGuard<'_, BTreeMap<String, Recollection>> {
+        self.recollections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a pod's cgroup, on whichever level it is.

@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tracing::warn;
+
+/// The wait after a write that failed; each further one doubles it.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// No such wait is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where checkpoints are written. Clones write to the same place.
 #[derive(Clone)]
@@ -13,7 +19,7 @@ pub struct Notebook(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Checkpoints>,
-    /// What is to be written; `None` is to be removed.
+    /// What is to be written.
     waiting: Mutex<BTreeMap<String, Vec<u8>>>,
     news: Notify,
     /// Held during a write, so that an older checkpoint never lands on a newer one.
@@ -34,11 +40,16 @@ impl Notebook {
         self.0.news.notify_one();
     }
 
-    /// Writes something now, and forgets what was to be written under that name.
+    /// Writes something now, in place of what was to be written under that name. What cannot be written is tried again
+    /// later.
     pub async fn write_now(&self, name: &str, bytes: Vec<u8>) -> Result<(), CheckpointError> {
         let _writing = self.0.writing.lock().await;
         self.waiting().remove(name);
-        self.0.store.save(name, &bytes).await
+        let saved = self.0.store.save(name, &bytes).await;
+        if saved.is_err() {
+            self.write(name, bytes);
+        }
+        saved
     }
 
     /// Removes what was written under a name.
@@ -51,21 +62,35 @@ impl Notebook {
     /// Writes what is to be written, for ever. What is left when it is dropped was of no importance: it is a status
     /// that the next agent makes anew.
     pub async fn run(self) {
+        let mut pause = SHORTEST_PAUSE;
         loop {
-            let news = self.0.news.notified();
-            while let Some(name) = self.next() {
-                let _writing = self.0.writing.lock().await;
-                let Some(bytes) = self.waiting().remove(&name) else { continue };
-                if let Err(error) = self.0.store.save(&name, &bytes).await {
-                    warn!(name, %error, "Cannot write a checkpoint; the next status of the pod tries again");
-                }
+            let names: Vec<String> = self.waiting().keys().cloned().collect();
+            if names.is_empty() {
+                self.0.news.notified().await;
+                continue;
             }
-            news.await;
+            let mut failed = false;
+            for name in names {
+                failed |= self.write_waiting(&name).await.is_err();
+            }
+            if failed {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            } else {
+                pause = SHORTEST_PAUSE;
+            }
         }
     }
 
-    fn next(&self) -> Option<String> {
-        self.waiting().keys().next().cloned()
+    async fn write_waiting(&self, name: &str) -> Result<(), CheckpointError> {
+        let _writing = self.0.writing.lock().await;
+        let Some(bytes) = self.waiting().remove(name) else { return Ok(()) };
+        let saved = self.0.store.save(name, &bytes).await;
+        if let Err(error) = &saved {
+            warn!(name, %error, "Cannot write a checkpoint; trying again later");
+            self.waiting().entry(name.to_owned()).or_insert(bytes);
+        }
+        saved
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {

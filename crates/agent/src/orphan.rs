@@ -1,11 +1,18 @@
-//! A pod made from what the runtime remembers of it, good enough to end it as it would have wanted.
+//! A pod made from what the runtime remembers of it and what was written down, good enough to end it as it would have wanted.
 
-use crablet_api::core::{Container as PodContainer, Lifecycle, Pod};
+use crablet_api::core::{Container as PodContainer, ContainerRestartPolicy, Lifecycle, Pod};
 use crablet_core::labels::{self, ContainerRecord, Owner};
 use crablet_cri_api::{Container, Sandbox};
 
+use crate::worker::Recollection;
+
 /// What is known of a pod that nobody wants.
-pub(crate) fn pod(uid: &str, sandboxes: &[Sandbox], containers: &[Container]) -> Pod {
+pub(crate) fn pod(
+    uid: &str,
+    sandboxes: &[Sandbox],
+    containers: &[Container],
+    recollection: Option<&Recollection>,
+) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.uid = uid.into();
     let has_uid = |labels: &std::collections::BTreeMap<String, String>| {
@@ -13,6 +20,10 @@ pub(crate) fn pod(uid: &str, sandboxes: &[Sandbox], containers: &[Container]) ->
     };
     let sandbox = sandboxes.iter().find(|sandbox| has_uid(&sandbox.labels));
     let of_pod: Vec<&Container> = containers.iter().filter(|container| has_uid(&container.labels)).collect();
+    if let Some(recollection) = recollection {
+        pod.metadata.namespace = recollection.namespace.as_str().into();
+        pod.metadata.name = recollection.name.as_str().into();
+    }
     let labels = sandbox.map(|sandbox| &sandbox.labels).or(of_pod.first().map(|container| &container.labels));
     if let Some(labels) = labels {
         let owner = Owner::from_labels(labels);
@@ -37,6 +48,15 @@ pub(crate) fn pod(uid: &str, sandboxes: &[Sandbox], containers: &[Container]) ->
             });
         }
     }
+    let sidecars = recollection.map(|recollection| recollection.sidecars.as_slice()).unwrap_or_default();
+    let place = |container: &PodContainer| sidecars.iter().position(|name| *name == *container.name);
+    let (mut beside, spec): (Vec<_>, Vec<_>) =
+        spec.into_iter().partition(|container| place(container).is_some());
+    beside.sort_by_key(place);
+    for sidecar in &mut beside {
+        sidecar.restart_policy = Some(ContainerRestartPolicy::Always);
+    }
+    pod.spec.init_containers = beside.into();
     pod.spec.containers = spec.into();
     pod
 }

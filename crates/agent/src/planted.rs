@@ -1,6 +1,10 @@
 //! Bugs that can be planted, so that a simulated run can show that it finds them. Without the feature `planted-bugs`
 //! there are none.
 
+use crablet_api::core::Pod;
+use crablet_core::observed;
+use crablet_cri::Error;
+
 /// A bug, named after the promise that it breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -14,7 +18,7 @@ pub enum Bug {
     EndsTooEarly,
     /// The status before the agent's start is not gone on from.
     ForgetsReadiness,
-    /// Init containers that are done run again after the agent's start.
+    /// Init containers that are done are not seen, and run again.
     RepeatsInitContainers,
     /// Sidecars are stopped before what needs them.
     StopsInWrongOrder,
@@ -42,5 +46,30 @@ impl Planted {
     /// Whether there is this one.
     pub(crate) fn has(self, bug: Bug) -> bool {
         cfg!(feature = "planted-bugs") && self.0 == Some(bug)
+    }
+
+    /// What the bugs make of a look at the runtime.
+    pub(crate) fn misread(
+        self,
+        looked: Result<observed::Pod, Error>,
+        pod: &Pod,
+        has_looked_before: bool,
+    ) -> Result<observed::Pod, Error> {
+        let observed = match looked {
+            Err(_) if self.has(Bug::TakesSilenceForDeath) => return Ok(observed::Pod::default()),
+            looked => looked?,
+        };
+        let is_done_init = |container: &observed::Container| {
+            container.succeeded() && pod.spec.init_containers.iter().any(|init| *init.name == *container.name)
+        };
+        let is_overlooked = |container: &observed::Container| {
+            (self.has(Bug::StartsTwice) && !has_looked_before)
+                || (self.has(Bug::RepeatsInitContainers) && is_done_init(container))
+        };
+        if !observed.containers().iter().any(is_overlooked) {
+            return Ok(observed);
+        }
+        let seen = observed.containers().iter().filter(|container| !is_overlooked(container)).cloned();
+        Ok(observed::Pod::new(observed.sandboxes().to_vec(), seen.collect()))
     }
 }

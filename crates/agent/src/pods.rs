@@ -21,6 +21,7 @@ use tracing::{error, info, warn};
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::node::Node;
 use crate::orphan;
+use crate::planted::Bug;
 use crate::sources::{Change, Changes, SourceKind};
 use crate::tasks::Tasks;
 use crate::worker::{Beginning, Worker};
@@ -50,10 +51,9 @@ struct Handle {
     /// Cancelled when nothing of the pod is left.
     gone: CancellationToken,
     full_name: (String, String),
-    /// Whether it was told to end.
-    is_ending: bool,
-    /// The pod that is to begin when this one is gone: a static pod that is wanted again under the UID that it had.
-    again: Option<Arc<Pod>>,
+    /// What its source wants; nothing once it was told to end. What is wanted when all of it is gone begins again: a
+    /// static pod that was taken away and put back has the UID that it had.
+    wanted: Option<Arc<Pod>>,
 }
 
 impl Pods {
@@ -102,31 +102,29 @@ impl Pods {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Add(pod) => self.add(pod),
-            Change::Update(pod) | Change::Reconcile(pod) => self.want(pod),
-            Change::Delete(pod) => {
-                let grace = pod.metadata.deletion_grace_period_seconds.map(seconds);
-                self.want(Arc::clone(&pod));
-                self.end(&pod.metadata.uid, End { cause: Cause::Deleted, grace });
+            Change::Add(pod) | Change::Update(pod) | Change::Reconcile(pod) | Change::Delete(pod) => {
+                let (uid, grace) =
+                    (pod.metadata.uid.clone(), pod.metadata.deletion_grace_period_seconds.map(seconds));
+                // An agent that was away meets pods that are to be deleted for the first time.
+                let is_deleted = pod.metadata.deletion_timestamp.is_some();
+                self.want(pod);
+                if is_deleted {
+                    self.end(&uid, End { cause: Cause::Deleted, grace });
+                }
             }
             Change::Remove(pod) => self.end(&pod.metadata.uid, End { cause: Cause::Removed, grace: None }),
         }
     }
 
-    /// A source has a pod that it did not have. A manifest that was taken away and put back has the UID that it had:
-    /// while the earlier pod ends, the new one waits.
-    fn add(&mut self, pod: Arc<Pod>) {
-        match self.workers.get_mut(&*pod.metadata.uid) {
-            Some(worker) if worker.is_ending => worker.again = Some(pod),
-            Some(_) | None => self.want(pod),
-        }
-    }
-
-    /// A source wants this pod, in this form.
+    /// A source wants this pod, in this form. While an earlier pod of that UID ends, it waits.
     fn want(&mut self, pod: Arc<Pod>) {
-        match self.workers.get(&*pod.metadata.uid) {
-            Some(worker) => worker.mailbox.tell(Input::Spec(pod)),
+        match self.workers.get_mut(&*pod.metadata.uid) {
             None => self.employ(pod, None),
+            Some(worker) => {
+                if worker.wanted.replace(Arc::clone(&pod)).is_some() {
+                    worker.mailbox.tell(Input::Spec(pod));
+                }
+            }
         }
     }
 
@@ -134,17 +132,18 @@ impl Pods {
     fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
         let uid = pod.metadata.uid.to_string();
         let full_name = (pod.metadata.namespace.to_string(), pod.metadata.name.to_string());
-        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
+        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static)
+            && !self.node.planted.has(Bug::IgnoresNames);
         let after = is_static.then(|| self.names.insert(full_name.clone(), uid.clone())).flatten().and_then(
             |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
         );
         let mailbox = Mailbox::new();
-        let is_ending = end.is_some();
+        let wanted = end.is_none().then(|| Arc::clone(&pod));
         if let Some(end) = end {
             mailbox.tell(Input::End(end));
         }
         let gone = CancellationToken::new();
-        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, is_ending, again: None };
+        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
         self.workers.insert(uid, handle);
@@ -152,8 +151,7 @@ impl Pods {
 
     fn end(&mut self, uid: &str, end: End) {
         if let Some(worker) = self.workers.get_mut(uid) {
-            worker.is_ending = true;
-            worker.again = None;
+            worker.wanted = None;
             worker.mailbox.tell(Input::End(end));
         }
     }
@@ -186,13 +184,16 @@ impl Pods {
         }
         self.node.views.remove(uid);
         self.node.stories.close(uid);
-        if let Some(pod) = worker.again {
+        if let Some(pod) = worker.wanted {
             self.employ(pod, None);
         }
     }
 
     /// Gives every pod that was found and that nobody wants a worker that ends it.
     fn end_orphans(&mut self, found: Vec<Pod>) {
+        if self.node.planted.has(Bug::IgnoresOrphans) {
+            return;
+        }
         for pod in found {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;
@@ -251,7 +252,9 @@ async fn try_to_find(node: &Node) -> Result<Vec<Pod>, String> {
         .chain(directories)
         .chain(node.recollected())
         .collect();
-    Ok(uids.iter().map(|uid| orphan::pod(uid, &sandboxes, &containers)).collect())
+    let recollections = node.recollections();
+    let orphan = |uid: &String| orphan::pod(uid, &sandboxes, &containers, recollections.get(uid));
+    Ok(uids.iter().map(orphan).collect())
 }
 
 fn seconds(seconds: i64) -> Duration {

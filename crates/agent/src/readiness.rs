@@ -1,11 +1,11 @@
 //! Whether the runtime can run containers and give pods a network.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_cri::Runtime;
 use crablet_cri_api::Condition;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 /// How often a runtime that is ready is asked.
@@ -22,50 +22,69 @@ pub struct Ready {
     pub network: Result<(), String>,
 }
 
-/// What the node is ready for now. Clones show the same.
+/// What the node is ready for now. Clones show the same. Those who wait for a change are woken in the order in which
+/// they began to, so that a simulated run replays.
 #[derive(Debug, Clone)]
-pub struct Readiness(watch::Receiver<Ready>);
+pub struct Readiness(Arc<Board>);
+
+#[derive(Debug)]
+struct Board {
+    ready: Mutex<Ready>,
+    news: Notify,
+}
 
 impl Readiness {
     /// A readiness, and the task that keeps it true.
     pub fn watch(runtime: Arc<dyn Runtime>) -> (Readiness, impl Future<Output = ()> + Send) {
         let unknown = Err("container runtime status check may not have completed yet".to_owned());
-        let (tell, told) = watch::channel(Ready { runtime: unknown.clone(), network: unknown });
-        (Readiness(told), keep_asking(runtime, tell))
+        let readiness = Readiness::new(Ready { runtime: unknown.clone(), network: unknown });
+        (readiness.clone(), keep_asking(runtime, readiness))
     }
 
     /// A readiness that never changes.
     pub fn always() -> Readiness {
-        Readiness(watch::channel(Ready { runtime: Ok(()), network: Ok(()) }).1)
+        Readiness::new(Ready { runtime: Ok(()), network: Ok(()) })
+    }
+
+    fn new(ready: Ready) -> Readiness {
+        Readiness(Arc::new(Board { ready: Mutex::new(ready), news: Notify::new() }))
     }
 
     /// What it is now.
     pub fn now(&self) -> Ready {
-        self.0.borrow().clone()
+        self.ready().clone()
     }
 
     /// Waits until it is something else than `seen`.
     pub async fn other_than(&self, seen: &Ready) {
-        let mut told = self.0.clone();
-        if told.wait_for(|ready| ready != seen).await.is_err() {
-            // Nobody asks any more: the agent is about to stop.
-            std::future::pending::<()>().await;
+        loop {
+            let news = self.0.news.notified();
+            if *self.ready() != *seen {
+                return;
+            }
+            news.await;
         }
+    }
+
+    fn tell(&self, ready: Ready) {
+        if *self.ready() == ready {
+            return;
+        }
+        mention(&ready);
+        *self.ready() = ready;
+        self.0.news.notify_waiters();
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, Ready> {
+        self.0.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn keep_asking(runtime: Arc<dyn Runtime>, tell: watch::Sender<Ready>) {
+async fn keep_asking(runtime: Arc<dyn Runtime>, readiness: Readiness) {
     loop {
         let ready = ask(&*runtime).await;
         let is_ready = ready.runtime.is_ok() && ready.network.is_ok();
-        tell.send_if_modified(|told| {
-            let is_news = *told != ready;
-            if is_news {
-                mention(&ready);
-                *told = ready;
-            }
-            is_news
-        });
+        readiness.tell(ready);
         tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
     }
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
-use crablet_api::core::{Pod, PodStatus};
+use crablet_api::core::{Pod, PodPhase, PodStatus};
 use crablet_core::backoff::Restarts;
 use crablet_core::observed;
 use crablet_core::probes::Probes;
@@ -47,6 +47,7 @@ use tracing::info;
 use crate::mailbox::{Cause, Mailbox, Told};
 use crate::node::Node;
 use crate::observe::observe;
+use crate::planted::Bug;
 use crate::pod_files::Owner;
 use crate::story::{State, Teller};
 use crate::views::View;
@@ -153,9 +154,11 @@ impl Worker {
         let after = beginning.after.take();
         let mut worker = Worker::new(beginning);
         worker.recall();
-        let status = (*worker.status).clone();
-        worker.show(status);
+        if worker.node.planted.has(Bug::ForgetsReadiness) {
+            worker.show(PodStatus::default());
+        }
         if let Some((uid, gone)) = after {
+            worker.show_as_it_was();
             worker.wait_for_earlier(&uid, &gone).await;
         }
         worker.run().await;
@@ -220,7 +223,8 @@ impl Worker {
 
     /// Looks at what the runtime knows. What ended gets its last words here.
     async fn look(&mut self) -> Result<(), Error> {
-        let observed = observe(&*self.node.runtime, &self.owner.uid, &self.observed).await?;
+        let observed = observe(&*self.node.runtime, &self.owner.uid, &self.observed).await;
+        let observed = self.node.planted.misread(observed, &self.pod, self.recovered)?;
         self.observed = self.with_last_words(observed);
         self.recover_restarts();
         Ok(())
@@ -245,8 +249,28 @@ impl Worker {
         })
     }
 
+    /// Shows what was written down of a pod that cannot be looked at. One that can is looked at first: what was written
+    /// down may be older than what was shown before the agent's start.
+    fn show_as_it_was(&mut self) {
+        if self.node.views.get(&self.owner.uid).is_none() {
+            let status = (*self.status).clone();
+            self.show(status);
+        }
+    }
+
+    /// A pod is over when all its containers have been seen to be stopped. Until then its phase is the one before.
+    fn until_all_stopped(&self, status: PodStatus) -> PodStatus {
+        let lives = self.observed.containers().iter().any(|container| container.may_live());
+        if self.node.planted.has(Bug::EndsTooEarly) || !lives || !is_over(&status) || is_over(&self.status) {
+            return status;
+        }
+        let PodStatus { phase, reason, message, .. } = (*self.status).clone();
+        PodStatus { phase: Some(phase.unwrap_or(PodPhase::Pending)), reason, message, ..status }
+    }
+
     /// Shows a status to whoever looks, and has it written down.
     fn show(&mut self, status: PodStatus) {
+        let status = self.until_all_stopped(status);
         if *self.status == status && self.node.views.get(&self.owner.uid).is_some() {
             return;
         }
@@ -266,7 +290,16 @@ impl Worker {
     /// The runtime did not answer: nothing is known, so nothing is decided.
     fn runtime_failed(&mut self, error: &Error) -> Next {
         let until = self.retries.failed("runtime", self.node.clock.now());
+        self.show_as_it_was();
         self.story.headline(State::Blocked, format_args!("the container runtime does not answer: {error}"));
         Next::Wait(Some(until))
+    }
+}
+
+/// Whether the status is the last word on a pod.
+fn is_over(status: &PodStatus) -> bool {
+    match status.phase {
+        Some(PodPhase::Succeeded | PodPhase::Failed) => true,
+        Some(PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_)) | None => false,
     }
 }

@@ -1,14 +1,13 @@
 //! What the agent costs when nothing happens.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use crablet_testkit::{Daemon, eventually};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::sleep;
 
+use crate::counters::Counters;
 use crate::promises::Figure;
 
 /// How often the agent is started and watched.
@@ -66,34 +65,4 @@ async fn watch(crablet: &Path) -> anyhow::Result<Seen> {
         wakes_a_second: (after.wakes - before.wakes) / seconds,
         millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
     })
-}
-
-/// What the kernel counts of a process.
-struct Counters {
-    rss_kib: f64,
-    wakes: f64,
-    /// Hundredths of a second, on every Linux that we know.
-    cpu_ticks: f64,
-}
-
-impl Counters {
-    fn read(process: i32) -> anyhow::Result<Counters> {
-        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        let mut wakes = 0.0;
-        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-            wakes += field(&fs::read_to_string(thread?.path().join("status"))?, "voluntary_ctxt_switches:")?;
-        }
-        let after_name = stat.rsplit_once(')').context("no name in the process's stat")?.1;
-        let ticks: Vec<f64> =
-            after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
-        Ok(Counters { rss_kib: field(&status, "VmRSS:")?, wakes, cpu_ticks: ticks.iter().sum() })
-    }
-}
-
-fn field(status: &str, name: &str) -> anyhow::Result<f64> {
-    let line =
-        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-    let number = line.split_whitespace().next().with_context(|| format!("{name} is empty"))?;
-    Ok(number.parse()?)
 }

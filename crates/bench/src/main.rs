@@ -1,25 +1,36 @@
 //! Measures the promises of `SPECIFICATION.md`, writes the figures there, and fails when one is missed.
 //!
+//! Without arguments it measures everything; with some, what they name (`crablet-bench starts crowd`).
+//!
 //! - [`promises`]: what is promised, and what measures it.
+//! - [`by_hand`]: the floor that pods' starts and ends are held against; [`manifest`]: the pod.
+//! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
 //! - [`idle`]: what the agent costs when nothing happens.
 //! - [`pods`]: what a decoded pod costs.
 //! - [`relists`]: what the diff of a relist takes.
+//! - [`settled`]: what the agent costs with many pods and nothing to do.
+//! - [`starts`]: how long pods take to start and to end.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
+mod by_hand;
+mod counters;
 mod exits;
 mod idle;
+mod manifest;
 mod pods;
 mod promises;
 mod relists;
+mod settled;
 mod specification;
+mod starts;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use promises::{Figure, PROMISES};
+use promises::{Figure, Measure, PROMISES};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -27,8 +38,15 @@ async fn main() -> anyhow::Result<ExitCode> {
     let crablet = std::env::current_exe()?.with_file_name("crablet");
     anyhow::ensure!(crablet.exists(), "{} is missing: build it with `make bench`", crablet.display());
 
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let names: Vec<&str> = Measure::ALL.iter().map(|measure| measure.name()).collect();
+    for name in &wanted {
+        anyhow::ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
+    }
+    let is_wanted = |measure: &&Measure| wanted.is_empty() || wanted.iter().any(|name| name == measure.name());
+
     let mut figures = Vec::new();
-    for measure in promises::Measure::ALL {
+    for measure in Measure::ALL.iter().filter(is_wanted) {
         println!("measuring {} ...", measure.description());
         let measured = measure
             .run(&workspace, &crablet)

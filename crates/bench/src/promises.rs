@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{exits, idle, pods, relists};
+use crate::{exits, idle, pods, relists, settled, starts};
 
 /// A promise about a figure.
 pub(crate) struct Promise {
@@ -39,6 +39,14 @@ pub(crate) enum Measure {
     Relists,
     /// Exits on a real runtime.
     Exits,
+    /// One pod's start and end on a real runtime.
+    Starts,
+    /// The start of many pods on a real runtime.
+    Crowd,
+    /// The agent with many pods and nothing to do.
+    Settled,
+    /// The same with very many pods.
+    ManySettled,
 }
 
 const fn measured(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -64,12 +72,15 @@ pub(crate) const PROMISES: &[Promise] = &[
     measured("pods-rss", "growth of resident memory by 500 such pods", 6.0, "MB"),
     measured("exit-seen", "an exit is seen and agreed by CRI, containerd 1.6, p99 of 200", 50.0, "ms"),
     measured("relist-diff", "diff of a relist of 10,000 containers", 10.0, "ms"),
-    not_yet("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
-    not_yet("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
-    not_yet("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
-    not_yet("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
-    not_yet("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
-    not_yet("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
+    measured("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
+    measured("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
+    measured("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
+    measured("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
+    measured("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
+    measured("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
+    measured("settled-5000-cpu", "CPU with 5,000 settled pods and events", 50.0, "millicores"),
+    measured("settled-5000-rss", "resident memory with 5,000 settled pods", 250.0, "MiB"),
+    measured("settled-5000-wakes", "voluntary context switches with 5,000 settled pods", 50.0, "a second"),
     not_yet("translate", "translating one pod to CRI", 50.0, "µs"),
     not_yet("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
     not_yet("readiness", "a readiness result is in /pods", 10.0, "ms"),
@@ -77,7 +88,30 @@ pub(crate) const PROMISES: &[Promise] = &[
 
 impl Measure {
     /// Everything there is to measure.
-    pub(crate) const ALL: &[Measure] = &[Measure::Idle, Measure::Pods, Measure::Relists, Measure::Exits];
+    pub(crate) const ALL: &[Measure] = &[
+        Measure::Idle,
+        Measure::Pods,
+        Measure::Relists,
+        Measure::Exits,
+        Measure::Starts,
+        Measure::Crowd,
+        Measure::Settled,
+        Measure::ManySettled,
+    ];
+
+    /// What it is called on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Measure::Idle => "idle",
+            Measure::Pods => "pods",
+            Measure::Relists => "relists",
+            Measure::Exits => "exits",
+            Measure::Starts => "starts",
+            Measure::Crowd => "crowd",
+            Measure::Settled => "settled",
+            Measure::ManySettled => "many-settled",
+        }
+    }
 
     pub(crate) fn description(self) -> &'static str {
         match self {
@@ -85,6 +119,10 @@ impl Measure {
             Measure::Pods => "decoded pods",
             Measure::Relists => "relists",
             Measure::Exits => "exits",
+            Measure::Starts => "a pod's start and end",
+            Measure::Crowd => "the start of 50 pods",
+            Measure::Settled => "500 settled pods",
+            Measure::ManySettled => "5,000 settled pods",
         }
     }
 
@@ -94,6 +132,10 @@ impl Measure {
             Measure::Pods => pods::measure(workspace).await,
             Measure::Relists => relists::measure(workspace).await,
             Measure::Exits => exits::measure().await,
+            Measure::Starts => starts::measure_one(crablet).await,
+            Measure::Crowd => starts::measure_crowd(crablet).await,
+            Measure::Settled => settled::measure(crablet).await,
+            Measure::ManySettled => settled::measure_many(crablet).await,
         }
     }
 }

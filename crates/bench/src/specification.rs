@@ -8,18 +8,21 @@ const BEGIN: &str = "<!-- figures: written by `make bench` -->\n";
 const END: &str = "<!-- end of figures -->\n";
 const HEAD: &str = "| promise | promised | measured | checked by |\n| --- | --- | --- | --- |\n";
 
-/// The text with the table made anew from these figures.
+/// The text with these figures in its table. What was not measured this time stays as it was.
 pub(crate) fn with_figures(text: &str, figures: &[Figure]) -> anyhow::Result<String> {
     let (before, rest) = text.split_once(BEGIN).context("the specification has no place for figures")?;
-    let (_, after) = rest.split_once(END).context("the place for figures in the specification has no end")?;
-    let rows: String = PROMISES.iter().map(|promise| row(promise, figures)).collect();
+    let (table, after) = rest.split_once(END).context("the place for figures in the specification has no end")?;
+    let rows: String = PROMISES.iter().map(|promise| row(promise, figures, table)).collect();
     Ok(format!("{before}{BEGIN}\n{HEAD}{rows}\n{END}{after}"))
 }
 
-fn row(promise: &Promise, figures: &[Figure]) -> String {
-    let figure = figures.iter().find(|figure| figure.id == promise.id).map_or("–".into(), Figure::in_words);
+fn row(promise: &Promise, figures: &[Figure], table: &str) -> String {
+    let head = format!("| {} | {} | ", promise.text, promise.limit_in_words());
+    let earlier = || table.lines().find_map(|row| Some(row.strip_prefix(&head)?.split_once(" |")?.0.to_owned()));
+    let figure = figures.iter().find(|figure| figure.id == promise.id).map(Figure::in_words);
+    let figure = figure.or_else(earlier).unwrap_or_else(|| "–".into());
     let checked_by = if promise.measured { "`make bench`" } else { "not yet checked" };
-    format!("| {} | {} | {figure} | {checked_by} |\n", promise.text, promise.limit_in_words())
+    format!("{head}{figure} | {checked_by} |\n")
 }
 
 #[cfg(test)]
@@ -49,5 +52,6 @@ mod tests {
         assert!(written.contains("| 8.00 MiB (7.00 to 9.00 in 3 runs) | `make bench` |"), "{written}");
         assert!(!written.contains("old"), "{written}");
         assert_eq!(with_figures(&written, &figures).unwrap(), written);
+        assert_eq!(with_figures(&written, &[]).unwrap(), written, "what was measured before stays");
     }
 }

@@ -7,24 +7,62 @@ use crate::defaults::DEFAULT_SOURCE;
 
 /// Fields of the configuration, by path; what is below a listed one counts as listed.
 const FIELDS: &[&str] = &[
+    "address",
     "apiVersion",
-    "kind",
+    "cgroupDriver",
+    "cgroupRoot",
+    "clusterDNS",
+    "clusterDomain",
     "containerRuntimeEndpoint",
+    "cpuCFSQuota",
+    "cpuCFSQuotaPeriod",
+    "crashLoopBackOff",
     "failCgroupV1",
     "failSwapOn",
     "featureGates",
+    "fileCheckFrequency",
     "healthzBindAddress",
     "healthzPort",
+    "httpCheckFrequency",
+    "imageServiceEndpoint",
+    "kind",
+    "kubeReserved",
+    "localStorageCapacityIsolation",
     "logging.format",
     "logging.verbosity",
     "logging.vmodule",
+    "maxParallelImagePulls",
+    "maxPods",
+    "podLogsDir",
+    "podPidsLimit",
+    "podsPerCore",
     "readOnlyPort",
-    "address",
+    "registryBurst",
+    "registryPullQPS",
+    "resolvConf",
+    "runtimeRequestTimeout",
+    "seccompDefault",
+    "serializeImagePulls",
+    "singleProcessOOMKill",
+    "staticPodPath",
+    "staticPodURL",
+    "staticPodURLHeader",
+    "systemReserved",
 ];
 
 /// Flags that are not fields.
-const FLAGS: &[&str] =
-    &["config", "config-dir", "exit-on-lock-contention", "lock-file", "root-dir", "version"];
+const FLAGS: &[&str] = &[
+    "config",
+    "config-dir",
+    "exit-on-lock-contention",
+    "hostname-override",
+    "lock-file",
+    "maximum-dead-containers-per-container",
+    "node-ip",
+    "node-labels",
+    "root-dir",
+    "version",
+];
 
 /// Whether the agent acts on the field at a path.
 pub(crate) fn field(path: &str) -> bool {

@@ -196,7 +196,7 @@ fn drop_ins_are_laid_over_the_file_in_order_and_flags_over_both() {
     ]);
     let yaml = effective.to_yaml().replace(directory.path().to_str().unwrap(), "DIR");
     for expected in [
-        "maxPods: 4  # --max-pods; not acted on yet\n",
+        "maxPods: 4  # --max-pods\n",
         "port: 2  # DIR/conf.d/10-a.conf:4; not acted on yet\n",
         "    enabled: true  # DIR/conf.d/10-a.conf:6; not acted on yet\n",
         "  memory.available: 1Gi  # DIR/conf.d/20-b.conf:4; not acted on yet\n",
@@ -204,7 +204,7 @@ fn drop_ins_are_laid_over_the_file_in_order_and_flags_over_both() {
         "  pid.available: 10%  # DIR/kubelet.yaml:5; not acted on yet\n",
         "healthzPort: 7  # DIR/conf.d/30-sub/a.conf:3\n",
         "  EventedPLEG: false  # --feature-gates\n  KubeletSeparateDiskGC: false  # DIR/conf.d/20-b.conf:5\n",
-        "clusterDNS:  # --cluster-dns; not acted on yet\n- 10.0.0.4  # --cluster-dns\n- 10.0.0.5  # --cluster-dns\n- 10.0.0.6  # --cluster-dns\n",
+        "clusterDNS:  # --cluster-dns\n- 10.0.0.4  # --cluster-dns\n- 10.0.0.5  # --cluster-dns\n- 10.0.0.6  # --cluster-dns\n",
     ] {
         assert!(yaml.contains(expected), "{expected:?} is not in:\n{yaml}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crablet_config::KubeletConfiguration;
 use crablet_cri::client::Settings;
-use crablet_cri::{Client, Runtime as _};
+use crablet_cri::{Client, Error, Runtime as _};
 use crablet_cri_api::Version;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -36,6 +36,8 @@ pub(crate) async fn await_runtime(client: &Client, endpoint: &str, tell: impl Fn
                 info!(endpoint, %runtime, version = %version_text, "Container runtime is there");
                 return version;
             }
+            // Where it should be is said anyhow.
+            Err(Error::Unreachable { reason, .. }) => reason,
             Err(error) => error.to_string(),
         };
         let is_news =

@@ -7,7 +7,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_config::{FLAGS, Flag, GivenFlag};
 
+use crate::apply_command::{self, Apply};
+use crate::delete_command::{self, Delete};
 use crate::exit;
+use crate::explain_command::{self, Explain};
+use crate::logs_command::{self, Logs};
+use crate::pods_command::{self, Pods};
 use crate::sim_runtime_command::{self, SimRuntime};
 use crate::version;
 
@@ -23,6 +28,16 @@ pub(crate) enum Wanted {
         /// Whether a doubt is a failure.
         strict: bool,
     },
+    /// The pods of a running agent.
+    Pods(Pods),
+    /// Why they are as they are.
+    Explain(Explain),
+    /// Pods for a running agent.
+    Apply(Apply),
+    /// Pods that are to go.
+    Delete(Delete),
+    /// What a container has written.
+    Logs(Logs),
     /// A change of a running agent's log.
     Log(LogChange),
     /// A simulated runtime.
@@ -131,7 +146,7 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "config" | "log" | "sim-runtime" | "version" => {
+        "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "sim-runtime" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -150,12 +165,21 @@ fn wanted(matches: &ArgMatches) -> Wanted {
             Wanted::Config { flags: given(matches), strict: matches.get_flag("strict") }
         }
         Some(("log", matches)) => Wanted::Log(log_change(matches)),
-        Some(("sim-runtime", matches)) => match sim_runtime_command::read(matches) {
-            Ok(wanted) => Wanted::SimRuntime(wanted),
-            Err(reason) => Wanted::Refused(format!("{reason} (see --help)")),
-        },
+        Some(("apply", matches)) => Wanted::Apply(apply_command::read(matches)),
+        Some(("pods", matches)) => or_refused(pods_command::read(matches), Wanted::Pods),
+        Some(("explain", matches)) => or_refused(explain_command::read(matches), Wanted::Explain),
+        Some(("delete", matches)) => or_refused(delete_command::read(matches), Wanted::Delete),
+        Some(("logs", matches)) => or_refused(logs_command::read(matches), Wanted::Logs),
+        Some(("sim-runtime", matches)) => or_refused(sim_runtime_command::read(matches), Wanted::SimRuntime),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
+    }
+}
+
+fn or_refused<T>(read: Result<T, String>, wanted: impl FnOnce(T) -> Wanted) -> Wanted {
+    match read {
+        Ok(read) => wanted(read),
+        Err(reason) => Wanted::Refused(format!("{reason} (see --help)")),
     }
 }
 
@@ -178,7 +202,7 @@ fn log_change(matches: &ArgMatches) -> LogChange {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let settings =
         ["v", "vmodule", "logging-format"].into_iter().filter_map(|name| Some((name, text(name)?)));
-    LogChange { root_dir: text("root-dir").unwrap_or_default().into(), settings: settings.collect() }
+    LogChange { root_dir: read_root_dir(matches), settings: settings.collect() }
 }
 
 fn command(name: &'static str) -> Command {
@@ -188,6 +212,11 @@ fn command(name: &'static str) -> Command {
         .after_help(exit::CODES)
         .disable_version_flag(true)
         .args_conflicts_with_subcommands(true)
+        .subcommand(pods_command::subcommand())
+        .subcommand(explain_command::subcommand())
+        .subcommand(logs_command::subcommand())
+        .subcommand(apply_command::subcommand())
+        .subcommand(delete_command::subcommand())
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
         .subcommand(sim_runtime_command::subcommand())
@@ -214,13 +243,33 @@ fn config_subcommand() -> Command {
 }
 
 fn log_subcommand() -> Command {
-    let root_dir = Flag::find("root-dir").map(argument);
     let settings =
         ["v", "vmodule", "logging-format"].into_iter().filter_map(|name| Flag::find(name).map(argument));
     Command::new("log")
         .about("Change how a running agent logs, or show how it does")
         .args(settings.map(|setting| setting.help_heading(None::<&str>)))
-        .args(root_dir.map(|root| root.help_heading(None::<&str>).default_value("/var/lib/kubelet")))
+        .args(root_dir())
+}
+
+/// The argument of a command that asks a running agent: which one.
+pub(crate) fn root_dir() -> Option<Arg> {
+    let root_dir = Flag::find("root-dir").map(argument)?;
+    let help = "The root directory of the agent, where its socket is";
+    Some(root_dir.help(help).help_heading(None::<&str>).default_value("/var/lib/kubelet"))
+}
+
+/// What was given for [`root_dir`].
+pub(crate) fn read_root_dir(matches: &ArgMatches) -> PathBuf {
+    matches.get_one::<String>("root-dir").map(PathBuf::from).unwrap_or_default()
+}
+
+/// The argument of a command that looks for pods: where.
+pub(crate) fn namespace() -> Arg {
+    Arg::new("namespace")
+        .short('n')
+        .long("namespace")
+        .value_name("NAMESPACE")
+        .help("Pods of that namespace alone")
 }
 
 fn with_kubelet_flags(command: Command) -> Command {
@@ -261,6 +310,11 @@ mod tests {
             }
             Wanted::Log(change) => format!("log {} {:?}", change.root_dir.display(), change.settings),
             Wanted::SimRuntime(wanted) => format!("{wanted:?}"),
+            Wanted::Pods(wanted) => format!("{wanted:?}"),
+            Wanted::Explain(wanted) => format!("{wanted:?}"),
+            Wanted::Apply(wanted) => format!("{wanted:?}"),
+            Wanted::Delete(wanted) => format!("{wanted:?}"),
+            Wanted::Logs(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

@@ -38,6 +38,9 @@ pub(crate) enum Failure {
     /// `crablet config --strict` found something doubtful.
     #[error("{} doubtful {} found", .0, if *.0 == 1 { "thing was" } else { "things were" })]
     Doubtful(usize),
+    /// The agent refused to answer, and said why, perhaps in several lines.
+    #[error("{0}")]
+    Answer(String),
     /// Anything else.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -60,6 +63,7 @@ impl Failure {
             Failure::Configuration(problems) => {
                 say(problems.iter().map(|problem| format!("crablet: {problem}")));
             }
+            Failure::Answer(answer) => say(format!("crablet: {answer}").lines().map(str::to_owned)),
             Failure::Other(error) => say([format!("crablet: {}", ErrorChain(error.as_ref()))]),
             other => say([format!("crablet: {}", ErrorChain(other))]),
         }
@@ -68,7 +72,7 @@ impl Failure {
 
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Other(_) | Failure::Doubtful(_) => 1,
+            Failure::Other(_) | Failure::Answer(_) | Failure::Doubtful(_) => 1,
             Failure::Configuration(_) => 2,
             Failure::RootDirectoryHeld { .. } => 3,
             Failure::CgroupV1 => 4,
@@ -96,10 +100,31 @@ pub(crate) fn say(lines: impl IntoIterator<Item = String>) {
 
 /// Prints what was asked for on standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_while_read(text).map(|_| ())
+}
+
+/// The same, for what goes on: says whether somebody still reads it.
+pub(crate) fn print_while_read(text: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         // A reader that went away (`crablet config | head`) is not a failure of ours.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.context("cannot write to standard output")?),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => {
+            written.context("cannot write to standard output")?;
+            Ok(true)
+        }
     }
+}
+
+/// A text of several lines whose content, which others wrote, can give no order to the terminal.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => harmless.push('\n'),
+            control if control.is_control() => harmless.extend(control.escape_default()),
+            plain => harmless.push(plain),
+        }
+    }
+    harmless
 }

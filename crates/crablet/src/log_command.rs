@@ -1,17 +1,15 @@
 //! `crablet log`: how a running agent logs, shown or changed.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use crablet_server::{Method, request};
 
+use crate::agent_client::{admin_socket, block_on};
 use crate::command_line::LogChange;
 use crate::exit::{self, Failure};
-use crate::run::admin_socket;
 
 /// Makes the changes, then shows how the agent logs.
 pub(crate) fn run(change: &LogChange) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    exit::print(&runtime.block_on(ask(change))?)
+    exit::print(&block_on(ask(change))?)
 }
 
 async fn ask(change: &LogChange) -> anyhow::Result<String> {

@@ -1,15 +1,30 @@
 //! The Kubernetes node agent.
 //!
 //! - [`command_line`]: from arguments to what is wanted.
-//! - [`run`]: the agent itself, from its first check to its last goodbye.
-//! - [`config_command`], [`log_command`], [`sim_runtime_command`]: the subcommands.
+//! - [`run`]: the agent itself, from its first check to its last goodbye; [`node`] puts it together, when
+//!   [`await_runtime`] has found its runtime.
+//! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
+//!   of a running agent and tells it, by way of [`agent_client`].
+//! - [`config_command`], [`log_command`], [`sim_runtime_command`]: the other subcommands.
+//! - [`pod_row`]: a pod in a line; [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
 
+mod agent_client;
+mod apply_command;
+mod await_runtime;
 mod command_line;
 mod config_command;
+mod cri_log;
+mod delete_command;
 mod exit;
+mod explain_command;
+mod find_pod;
 mod log_command;
+mod logs_command;
+mod node;
+mod pod_row;
+mod pods_command;
 mod run;
 mod service_manager;
 mod sim_runtime_command;
@@ -24,6 +39,11 @@ fn main() -> ExitCode {
     let result = match command_line::parse(std::env::args_os()) {
         Wanted::Run(flags) => run::run(&flags),
         Wanted::Config { flags, strict } => config_command::run(&flags, strict),
+        Wanted::Pods(wanted) => pods_command::run(&wanted),
+        Wanted::Explain(wanted) => explain_command::run(&wanted),
+        Wanted::Apply(wanted) => apply_command::run(&wanted),
+        Wanted::Delete(wanted) => delete_command::run(&wanted),
+        Wanted::Logs(wanted) => logs_command::run(&wanted),
         Wanted::Log(change) => log_command::run(&change),
         Wanted::SimRuntime(wanted) => sim_runtime_command::run(&wanted),
         Wanted::Text(text) => exit::print(&text),

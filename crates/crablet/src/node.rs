@@ -1,6 +1,7 @@
 //! The node, put together: its sources first, so that manifests are read and pods taken in from the start; then, once
 //! the runtime is there, the agent that runs them.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,10 +43,9 @@ pub(crate) async fn prepare(
 ) -> anyhow::Result<Prepared> {
     let name = node_name(&effective.flags.hostname_override, &host_name());
     let clock = Clock::system();
-    let pushed = DirectoryCheckpoints::open(&own_directory(effective, "pushed"), LARGEST_CHECKPOINT)?;
     let settings = sources::Settings {
         pods: StaticPods::new(&name).with_gates(&effective.gates),
-        pushed: Some(Arc::new(pushed)),
+        pushed: Some(keep_in(effective, "pushed")?),
         has_api: false,
         clock: clock.clone(),
     };
@@ -75,7 +75,7 @@ impl Prepared {
         let description = describe(effective, runtime, &self.node.name).await?;
         let parts = parts(effective, client, self.node.clock)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
-        self.stage.send_replace(Stage::Running(agent));
+        self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
     }
 }
@@ -130,10 +130,7 @@ fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<
             logs: PathBuf::from(&*configuration.pod_logs_dir),
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
-        checkpoints: Arc::new(DirectoryCheckpoints::open(
-            &own_directory(effective, "pods"),
-            LARGEST_CHECKPOINT,
-        )?),
+        checkpoints: keep_in(effective, "pods")?,
     })
 }
 
@@ -141,9 +138,16 @@ fn root(effective: &Effective) -> &Path {
     Path::new(&*effective.flags.root_dir)
 }
 
-/// A directory that the Go kubelet knows nothing of.
-fn own_directory(effective: &Effective, name: &str) -> PathBuf {
-    root(effective).join("crablet").join(name)
+/// Where things are kept in a directory that the Go kubelet knows nothing of, and that nobody else can enter:
+/// manifests can hold secrets.
+fn keep_in(effective: &Effective, name: &str) -> anyhow::Result<Arc<DirectoryCheckpoints>> {
+    let directory = root(effective).join("crablet");
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    Ok(Arc::new(DirectoryCheckpoints::open(&directory.join(name), LARGEST_CHECKPOINT)?))
 }
 
 fn host_name() -> String {

@@ -5,7 +5,7 @@
 //! told to stop. Stopping never touches a pod.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use crablet_config::{CgroupDriver, Effective, Gate, KubeletConfiguration, LogFormat};
@@ -13,13 +13,16 @@ use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::{BuildInfo, Registry};
-use crablet_server::{Health, Node, admin_router, bind_admin_socket, healthz_router, read_only_router, serve};
+use crablet_server::{
+    Health, Node, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use crate::agent_client::admin_socket;
 use crate::await_runtime::{await_runtime, client};
 use crate::command_line::GivenFlags;
 use crate::exit::Failure;
@@ -29,11 +32,6 @@ use crate::version;
 
 /// Threads that run tasks, at the most: an agent waits more than it computes.
 const MOST_WORKERS: usize = 4;
-
-/// The socket on which the agent with a root directory can be asked things, by its own user alone.
-pub(crate) fn admin_socket(root_dir: &Path) -> PathBuf {
-    root_dir.join("crablet.sock")
-}
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {

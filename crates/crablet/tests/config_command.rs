@@ -113,7 +113,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
             cacheUnauthorizedTTL: 30s
         cgroupDriver: cgroupfs
         cgroupsPerQOS: true
-        clusterDNS:  # --cluster-dns; not acted on yet
+        clusterDNS:  # --cluster-dns
         - 10.0.0.11  # --cluster-dns
         - 10.0.0.12  # --cluster-dns
         configMapAndSecretChangeDetectionStrategy: Watch
@@ -180,7 +180,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         makeIPTablesUtilChains: true
         maxOpenFiles: 1000000
         maxParallelImagePulls: 5  # crablet's default; upstream's is not set
-        maxPods: 70  # --max-pods; not acted on yet
+        maxPods: 70  # --max-pods
         memoryManagerPolicy: None
         memoryReservationPolicy: None
         memorySwap: {}
@@ -193,7 +193,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         oomScoreAdj: -999
         podLogsDir: /var/log/pods
         podPidsLimit: -1
-        podsPerCore: 4  # DIR/conf.d/10-pods.conf:4; not acted on yet
+        podsPerCore: 4  # DIR/conf.d/10-pods.conf:4
         port: 10250
         readOnlyPort: 0
         registerNode: true
@@ -205,7 +205,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         serializeImagePulls: false  # crablet's default; upstream's is true
         shutdownGracePeriod: 0s
         shutdownGracePeriodCriticalPods: 0s
-        staticPodPath: DIR/manifests  # DIR/kubelet.yaml:8; not acted on yet
+        staticPodPath: DIR/manifests  # DIR/kubelet.yaml:8
         streamingConnectionIdleTimeout: 4h0m0s
         syncFrequency: 1m0s
         topologyManagerPolicy: none

@@ -5,224 +5,20 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use std::time::Duration;
+mod common;
 
-use crablet_testkit::{Containerd, Daemon, eventually};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use common::{Node, PATIENCE, PROGRAM, READY, get, parts, run, start_on_a_port};
+use crablet_testkit::{Containerd, eventually};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixDatagram, UnixListener};
-use tokio::process::Command;
 use tokio::time::timeout;
-
-const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet");
-
-/// Long enough for a machine under load: what takes this long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What is logged when the agent is up.
-const READY: &str = "Crablet is running";
-
-/// A directory with all that an agent needs.
-struct Node {
-    directory: TempDir,
-}
-
-impl Node {
-    /// With these lines in the configuration, besides what keeps a test to itself.
-    fn new(fields: &str) -> Node {
-        let node = Node { directory: tempfile::tempdir().unwrap() };
-        let mut text = format!("{HEAD}{fields}\n");
-        for (field, value) in [
-            ("failSwapOn", "false".to_owned()),
-            ("failCgroupV1", "false".to_owned()),
-            ("healthzPort", "0".to_owned()),
-            ("containerRuntimeEndpoint", format!("unix://{}", node.path("runtime.sock").display())),
-        ] {
-            if !fields.contains(field) {
-                text.push_str(&format!("{field}: {value}\n"));
-            }
-        }
-        fs::write(node.path("kubelet.yaml"), text).unwrap();
-        node
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A runtime that accepts connections, and does no more.
-    fn runtime(&self) -> UnixListener {
-        UnixListener::bind(self.path("runtime.sock")).unwrap()
-    }
-
-    fn arguments(&self) -> Vec<String> {
-        vec![
-            format!("--config={}", self.path("kubelet.yaml").display()),
-            format!("--root-dir={}", self.path("root").display()),
-        ]
-    }
-
-    async fn start(&self) -> Agent {
-        self.start_with(&[], &[]).await
-    }
-
-    async fn start_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Agent {
-        let arguments = self.arguments().into_iter().chain(arguments.iter().map(ToString::to_string));
-        self.spawn(Path::new(PROGRAM), arguments, variables).await
-    }
-
-    async fn spawn(
-        &self,
-        program: &Path,
-        arguments: impl IntoIterator<Item = String>,
-        variables: &[(&str, &str)],
-    ) -> Agent {
-        let logs = fs::read_dir(self.directory.path()).unwrap().count();
-        let log = self.path(&format!("{logs}.log"));
-        let daemon = Daemon::spawn(program, arguments, variables.iter().copied(), &log).await.unwrap();
-        Agent { daemon, log }
-    }
-
-    /// Runs an agent that is expected to end by itself.
-    async fn run_with(&self, arguments: &[&str]) -> Output {
-        run(Path::new(PROGRAM), self.arguments().iter().map(String::as_str).chain(arguments.iter().copied()))
-            .await
-    }
-
-    /// `crablet log` with these flags.
-    async fn log_command(&self, flags: &[&str]) -> Output {
-        let root = format!("--root-dir={}", self.path("root").display());
-        run(Path::new(PROGRAM), ["log", &root].into_iter().chain(flags.iter().copied())).await
-    }
-
-    /// A text with this directory's path shortened.
-    fn shorten(&self, text: &[u8]) -> String {
-        String::from_utf8_lossy(text).replace(self.directory.path().to_str().unwrap(), "DIR")
-    }
-}
-
-/// A running agent.
-struct Agent {
-    daemon: Daemon,
-    log: PathBuf,
-}
-
-impl Agent {
-    fn pid(&self) -> i32 {
-        self.daemon.pid()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// The first line of its log that holds all of these, as soon as there is one.
-    async fn logs(&self, parts: &[&str]) -> String {
-        eventually(&format!("the log says {parts:?}"), PATIENCE, || async {
-            let log = self.log();
-            let line = log.lines().find(|line| parts.iter().all(|part| line.contains(part)));
-            line.map(str::to_owned).ok_or(log)
-        })
-        .await
-        .unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
-    }
-
-    /// The code that it ends with.
-    async fn ends(&mut self) -> Option<i32> {
-        let status = timeout(PATIENCE, self.daemon.wait()).await.expect("it does not end").unwrap();
-        status.code()
-    }
-
-    async fn stops(&mut self) {
-        self.signal(Signal::TERM);
-        assert_eq!(self.ends().await, Some(0), "{}", self.log());
-    }
-
-    /// The ports that it listens on.
-    fn listening(&self) -> Vec<u16> {
-        let proc = PathBuf::from(format!("/proc/{}", self.pid()));
-        let descriptors = fs::read_dir(proc.join("fd")).unwrap();
-        let own: Vec<String> = descriptors
-            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()?.to_str().map(str::to_owned))
-            .collect();
-        let mut ports = Vec::new();
-        for table in ["net/tcp", "net/tcp6"] {
-            for line in fs::read_to_string(proc.join(table)).unwrap_or_default().lines().skip(1) {
-                let columns: Vec<&str> = line.split_whitespace().collect();
-                let is_listening = columns[3] == "0A";
-                if is_listening && own.contains(&format!("socket:[{}]", columns[9])) {
-                    let (_, port) = columns[1].rsplit_once(':').unwrap();
-                    ports.push(u16::from_str_radix(port, 16).unwrap());
-                }
-            }
-        }
-        ports
-    }
-}
-
-async fn run<'a>(program: &Path, arguments: impl Iterator<Item = &'a str>) -> Output {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap()
-}
-
-/// Code, standard output and standard error.
-fn parts(output: &Output) -> (Option<i32>, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-/// The status and the body that a path is answered with.
-async fn get(address: SocketAddr, path: &str) -> Result<(u16, String), std::io::Error> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
-        .await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
-}
-
-/// A port that nobody had a moment ago.
-async fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
-}
-
-/// An agent whose configuration names a port. Somebody else may take the port first: then another is tried.
-async fn start_on_a_port(fields: impl Fn(u16) -> String) -> (Node, Agent, SocketAddr) {
-    for _ in 0..10 {
-        let port = free_port().await;
-        let node = Node::new(&fields(port));
-        let agent = node.start().await;
-        let listens = eventually("the agent listens", PATIENCE, || async {
-            match agent.daemon.exit() {
-                None if agent.listening().contains(&port) => Ok(true),
-                None => Err(agent.log()),
-                Some(_) => Ok(false),
-            }
-        });
-        if listens.await.unwrap() {
-            return (node, agent, SocketAddr::from(([127, 0, 0, 1], port)));
-        }
-        assert!(agent.log().contains("Address already in use"), "{}", agent.log());
-    }
-    panic!("every port was taken");
-}
 
 #[tokio::test]
 async fn a_signal_stops_it_with_code_0_and_pods_keep_running() {
@@ -246,18 +42,18 @@ async fn a_signal_stops_it_with_code_0_and_pods_keep_running() {
 async fn it_waits_for_a_runtime_and_says_why_until_one_is_there() {
     let node = Node::new("");
     let agent = node.start().await;
-    let socket = format!("socket=\"{}\"", node.path("runtime.sock").display());
+    let endpoint = format!("endpoint=\"unix://{}\"", node.path("runtime.sock").display());
     let waiting = "\"Waiting for the container runtime\"";
-    agent.logs(&[waiting, &socket, "reason=\"the socket does not exist\""]).await;
+    agent.logs(&[waiting, &endpoint, "reason=\"there is no such socket; is the runtime running,"]).await;
 
-    drop(node.runtime());
+    drop(UnixListener::bind(node.path("runtime.sock")).unwrap());
     assert!(node.path("runtime.sock").exists(), "a runtime that died leaves its socket");
-    agent.logs(&[waiting, &socket, "reason=\"nobody listens on the socket\""]).await;
+    agent.logs(&[waiting, &endpoint, "reason=\"nobody listens on the socket; start the runtime\""]).await;
     assert!(!agent.log().contains(READY), "{}", agent.log());
 
     fs::remove_file(node.path("runtime.sock")).unwrap();
     let _runtime = node.runtime();
-    agent.logs(&["\"Container runtime is there\"", &socket]).await;
+    agent.logs(&["\"Container runtime is there\"", &endpoint, "runtime=\"crablet-sim\""]).await;
     agent.logs(&[READY]).await;
 }
 
@@ -373,7 +169,8 @@ async fn the_read_only_port_serves_health_and_metrics() {
     let (_node, agent, address) =
         start_on_a_port(|port| format!("address: 127.0.0.1\nreadOnlyPort: {port}")).await;
     assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
-    assert_eq!(get(address, "/pods").await.unwrap().0, 404);
+    let awaited = "the container runtime is awaited\n".to_owned();
+    assert_eq!(get(address, "/pods").await.unwrap(), (503, awaited));
     let (status, metrics) = get(address, "/metrics").await.unwrap();
     assert_eq!(status, 200);
     let value = |name: &str| {
@@ -462,7 +259,8 @@ async fn a_bad_change_of_the_log_is_refused_with_the_reason() {
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert_eq!(
         node.shorten(stderr.as_bytes()),
-        "crablet: no agent is running with root directory DIR/root (nothing listens on DIR/root/crablet.sock)\n"
+        "crablet: no agent is running with root directory DIR/root (nothing listens on DIR/root/crablet.sock); \
+         --root-dir names another one\n"
     );
 
     let _runtime = node.runtime();
@@ -500,7 +298,8 @@ async fn what_it_makes_is_closed_to_others() {
     let mut made: Vec<_> =
         fs::read_dir(node.path("root")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     made.sort();
-    assert_eq!(made, ["crablet.lock", "crablet.sock"]);
+    assert_eq!(made, ["crablet", "crablet.lock", "crablet.sock"]);
+    assert_eq!(mode("root/crablet"), 0o700, "manifests can hold secrets");
 }
 
 /// The service manager's end of `NOTIFY_SOCKET`.
@@ -543,10 +342,11 @@ async fn the_service_manager_is_told_how_it_is() {
     let variables = [("NOTIFY_SOCKET", notifications.path.as_str()), ("WATCHDOG_USEC", "20000")];
     let mut agent = node.start_with(&[], &variables).await;
     let waiting = format!(
-        "STATUS=waiting for the container runtime at {}: the socket does not exist\nEXTEND_TIMEOUT_USEC=120000000",
+        "STATUS=waiting for the container runtime at unix://{}: there is no such socket; ",
         node.path("runtime.sock").display()
     );
-    assert_eq!(notifications.next().await, waiting);
+    let told = notifications.next().await;
+    assert!(told.starts_with(&waiting) && told.ends_with("\nEXTEND_TIMEOUT_USEC=120000000"), "{told}");
 
     let _runtime = node.runtime();
     assert_eq!(notifications.next().await, "READY=1\nSTATUS=running");
@@ -703,13 +503,17 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
     let _runtime = node.runtime();
     let mut agent = node.start().await;
     agent.logs(&[READY]).await;
+    // Said by another task, before or after that.
+    let said_meanwhile = "Container runtime and network are ready";
+    agent.logs(&[said_meanwhile]).await;
     agent.stops().await;
     let log = agent.log();
     let lines: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
-    let messages: Vec<&str> = lines.iter().map(|line| line["msg"].as_str().unwrap()).collect();
+    let messages = lines.iter().map(|line| line["msg"].as_str().unwrap());
+    let messages: Vec<&str> = messages.filter(|message| *message != said_meanwhile).collect();
     assert_eq!(
         messages,
         [
@@ -766,8 +570,7 @@ async fn on_containerd_it_comes_up_and_outlives_its_restart() {
     let endpoint = containerd.endpoint();
     let (node, mut agent, address) =
         start_on_a_port(|port| format!("healthzPort: {port}\ncontainerRuntimeEndpoint: {endpoint}")).await;
-    let socket = format!("socket=\"{}\"", containerd.socket().display());
-    agent.logs(&["\"Container runtime is there\"", &socket]).await;
+    agent.logs(&["\"Container runtime is there\"", &format!("endpoint=\"{endpoint}\"")]).await;
     agent.logs(&[READY]).await;
     assert_eq!(get(address, "/healthz").await.unwrap(), (200, "ok".to_owned()));
 

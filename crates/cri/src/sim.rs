@@ -23,6 +23,7 @@
 //! Every call runs in the task that makes it, and no lock is held while it waits: on paused time and one thread, the
 //! same calls and the same seed give the same answers.
 
+mod bell;
 mod call;
 mod container;
 mod container_calls;

@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 pub use act::{
-    MountError, Tmpfs, UnmountMode, Unmounted, bind, mount_tmpfs, remount_bind_read_only, unmount,
+    MountError, Tmpfs, UnmountMode, Unmounted, bind, mount_huge_pages, mount_tmpfs, remount_bind_read_only,
+    unmount,
 };
 
 /// The mount table of this process.

@@ -14,7 +14,8 @@ use futures_util::StreamExt;
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::time::Instant;
 
-/// How long it must be quiet before changes are told: an editor or a copy makes several at once.
+/// How long it must be quiet before changes are told: an editor makes several at once. Files that were written and
+/// closed, or moved in, are whole: where nothing else happened, they are told at once.
 const QUIET: Duration = Duration::from_millis(20);
 /// How long changes are held back at most where it never gets quiet.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
@@ -43,6 +44,17 @@ pub struct Watch {
     changes: Changes,
     /// When the first of the changes came that are not yet told.
     since: Option<Instant>,
+    /// Whether what is not yet told may be a part of something larger.
+    unrest: Unrest,
+}
+
+/// What speaks for waiting.
+#[derive(Debug, Default)]
+struct Unrest {
+    /// Files that were made, and not yet written and closed.
+    unwritten: BTreeSet<OsString>,
+    /// Whether anything else than the arrival of files happened: something else may take the place of what went.
+    other: bool,
 }
 
 /// What may have changed.
@@ -94,7 +106,7 @@ impl Watch {
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|source| WatchError::Failed { path: path.to_owned(), source })?;
         let target = target(absolute);
-        Ok(Watch { armed: Armed::new(&target)?, target, changes: Changes::default(), since: None })
+        Ok(Watch { armed: Armed::new(&target)?, target, changes: Changes::default(), since: None, unrest: Unrest::default() })
     }
 
     /// Waits for changes and tells those that came together. Nothing is lost if this is given up and called again.
@@ -105,7 +117,8 @@ impl Watch {
                 // Not even another look: where there is always one more event, that would go on for ever.
                 Some(since) if since.elapsed() >= LONGEST_WAIT => None,
                 Some(since) => {
-                    let until = (Instant::now() + QUIET).min(since + LONGEST_WAIT);
+                    // Where there is no wait, what has come already still comes along.
+                    let until = (Instant::now() + self.unrest.wait()).min(since + LONGEST_WAIT);
                     tokio::time::timeout_at(until, self.armed.events.next()).await.ok()
                 }
             };
@@ -117,6 +130,7 @@ impl Watch {
                 }
                 None => {
                     self.since = None;
+                    self.unrest = Unrest::default();
                     return Ok(std::mem::take(&mut self.changes));
                 }
             }
@@ -126,9 +140,16 @@ impl Watch {
     fn take(&mut self, event: Event<OsString>) -> Result<(), WatchError> {
         match self.armed.meaning(&event) {
             Meaning::Nothing => return Ok(()),
-            Meaning::Changed(name) => self.changes.add(name),
-            Meaning::Everything => self.changes.everything = true,
+            Meaning::Changed(name) => {
+                self.unrest.note(event.mask, &name);
+                self.changes.add(name);
+            }
+            Meaning::Everything => {
+                self.unrest.other = true;
+                self.changes.everything = true;
+            }
             Meaning::Moved => {
+                self.unrest.other = true;
                 // What was watched may be elsewhere now. Starting over misses nothing: what happens meanwhile is part
                 // of "everything".
                 self.armed = Armed::new(&self.target)?;
@@ -140,6 +161,22 @@ impl Watch {
         }
         self.since.get_or_insert_with(Instant::now);
         Ok(())
+    }
+}
+
+impl Unrest {
+    fn note(&mut self, mask: EventMask, name: &OsStr) {
+        if mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO) {
+            self.unwritten.remove(name);
+        } else if mask.contains(EventMask::CREATE) && self.unwritten.len() < MOST_NAMES {
+            self.unwritten.insert(name.to_owned());
+        } else {
+            self.other = true;
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        if self.other || !self.unwritten.is_empty() { QUIET } else { Duration::ZERO }
     }
 }
 
@@ -365,6 +402,25 @@ mod tests {
         assert_eq!(names(&mut watch).await, ["a"]);
         std::os::unix::fs::symlink("c", path.join("link")).unwrap();
         assert_eq!(names(&mut watch).await, ["link"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_whole_is_told_at_once_and_anything_else_when_it_is_quiet() {
+        let (_guard, path) = place();
+        let elsewhere = tempfile::tempdir_in(path.parent().unwrap()).unwrap();
+        let mut watch = Watch::directory(&path).unwrap();
+        let mut took = async |change: &dyn Fn()| {
+            let began = Instant::now();
+            change();
+            changes(&mut watch).await;
+            began.elapsed()
+        };
+        let file = elsewhere.path().join("a");
+        fs::write(&file, "1").unwrap();
+        assert_eq!(took(&|| fs::rename(&file, path.join("a")).unwrap()).await, Duration::ZERO);
+        assert_eq!(took(&|| fs::write(path.join("b"), "1").unwrap()).await, Duration::ZERO);
+        assert!(took(&|| fs::remove_file(path.join("b")).unwrap()).await >= QUIET);
+        assert!(took(&|| drop(fs::hard_link(path.join("a"), path.join("c")))).await >= QUIET);
     }
 
     #[tokio::test]

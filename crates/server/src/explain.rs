@@ -190,18 +190,19 @@ fn known_names(agent: &Agent) -> Vec<String> {
 /// The names that are most like a text, the likest first.
 fn similar(text: &str, known: &[String], node_name: &str) -> Vec<String> {
     let suffix = format!("-{}", node_name.to_lowercase());
-    let mut scored: Vec<(f64, &String)> = known
+    let mut near: Vec<(usize, &String)> = known
         .iter()
-        .map(|full| {
+        .filter_map(|full| {
             let name = full.split_once('/').map_or(&**full, |(_, name)| name);
             let own = name.strip_suffix(&suffix).unwrap_or(name);
-            let score = [full, name, own].map(|name| strsim::jaro_winkler(text, name));
-            (score.into_iter().fold(0.0, f64::max), full)
+            let distance =
+                [full, name, own].map(|name| strsim::damerau_levenshtein(text, name)).into_iter().min()?;
+            let is_near = distance * 3 <= own.len().max(3) || (text.len() >= 3 && full.contains(text));
+            is_near.then_some((distance, full))
         })
-        .filter(|(score, _)| *score > 0.75)
         .collect();
-    scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    scored.into_iter().take(3).map(|(_, name)| name.clone()).collect()
+    near.sort();
+    near.into_iter().take(3).map(|(_, name)| name.clone()).collect()
 }
 
 fn name(summary: &Summary) -> (&str, &str) {

@@ -31,7 +31,7 @@ pub enum Stage {
     /// It waits for this before it starts any pod.
     WaitingFor(String),
     /// It runs pods.
-    Running(Agent),
+    Running(Box<Agent>),
 }
 
 impl Node {
@@ -39,7 +39,7 @@ impl Node {
     pub(crate) fn agent(&self) -> Result<Agent, String> {
         match &*self.stage.borrow() {
             Stage::WaitingFor(what) => Err(what.clone()),
-            Stage::Running(agent) => Ok(agent.clone()),
+            Stage::Running(agent) => Ok((**agent).clone()),
         }
     }
 

@@ -104,7 +104,10 @@ mod tests {
         assert_eq!((answer.status, answer.body.as_str()), (503, "the container runtime is awaited\n"));
         let server = Server::start(admin(waiting_node("the runtime at /run/x"))).await;
         let answer = server.get("/pods").await;
-        assert_eq!((answer.status, answer.body.as_str()), (503, "the agent waits for the runtime at /run/x\n"));
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (503, "the agent waits for the runtime at /run/x\n")
+        );
     }
 
     #[tokio::test]

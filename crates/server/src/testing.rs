@@ -77,7 +77,7 @@ pub(crate) fn running_node() -> (Node, Agent) {
         recorder,
         observer: watch::channel(Default::default()).1,
     };
-    node.stage = watch::channel(Stage::Running(agent.clone())).1;
+    node.stage = watch::channel(Stage::Running(Box::new(agent.clone()))).1;
     (node, agent)
 }
 

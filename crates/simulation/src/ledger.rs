@@ -38,6 +38,8 @@ pub struct Life {
     pub edited: bool,
     /// Whether somebody killed something of it, so that how it ends cannot be told from its spec.
     pub harmed: bool,
+    /// Whether it was removed before, and may still be ending.
+    pub returned: bool,
     /// Whether it was shown to be over.
     pub over: bool,
     /// Init containers that are done, with their sandbox.
@@ -57,6 +59,7 @@ impl Life {
             ends: None,
             edited: false,
             harmed: false,
+            returned: false,
             over: false,
             done: BTreeSet::new(),
             stops: BTreeMap::new(),
@@ -100,6 +103,8 @@ pub struct State {
     pub views: Option<(Views, watch::Receiver<u64>)>,
     /// Whether the runtime answers.
     pub runtime_answers: bool,
+    /// Whether the disk ever failed: what could not be written down need not be remembered.
+    pub disk_failed: bool,
     /// When an agent last began.
     pub agent_began: Instant,
     is_dirty: bool,
@@ -122,6 +127,7 @@ impl Ledger {
             violation: None,
             views: None,
             runtime_answers: true,
+            disk_failed: false,
             agent_began: Instant::now(),
             is_dirty: false,
         };
@@ -186,5 +192,20 @@ impl State {
         let Some(life) = self.lives.get_mut(uid) else { return };
         let ends = Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         life.ends = Some(life.ends.map_or(ends, |before| before.min(ends)));
+    }
+}
+
+impl Ledger {
+    /// A static pod that was removed is wanted again, under the UID that it had: a new life.
+    pub fn want_again(&self, pod: &Arc<Pod>) {
+        let uid = pod.metadata.uid.to_string();
+        let mut state = self.state();
+        let before = state.lives.remove(&uid);
+        let mut life = Life::new(Arc::clone(pod), SourceKind::File);
+        // Its earlier life may not be over yet.
+        life.returned = true;
+        life.harmed = true;
+        life.done = before.map(|before| before.done).unwrap_or_default();
+        state.lives.insert(uid, life);
     }
 }

@@ -228,7 +228,7 @@ async fn remove_cgroups(names: &Names, traces: &Traces) -> Result<()> {
 }
 
 /// The files in a cgroup cannot be deleted, and need not be: this removes directories alone.
-fn remove_cgroup(directory: &Path) -> io::Result<()> {
+pub(crate) fn remove_cgroup(directory: &Path) -> io::Result<()> {
     if !directory.exists() {
         return Ok(());
     }

@@ -12,12 +12,15 @@
 //!       ├── configuration: containerd's and CNI's files, for containerd 1.6 up to 2.x
 //!       └── Image: files and a configuration, packed as an OCI archive and imported with ctr
 //! ```
+//!
+//! A [`Node`] is what an agent under test runs on: a configuration, a directory of manifests, and a cgroup.
 
 mod cleanup;
 mod configuration;
 mod containerd;
 mod daemon;
 mod image;
+mod node;
 mod processes;
 mod programs;
 mod run;
@@ -26,4 +29,5 @@ mod wait;
 pub use containerd::Containerd;
 pub use daemon::Daemon;
 pub use image::Image;
+pub use node::Node;
 pub use wait::eventually;

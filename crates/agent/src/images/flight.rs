@@ -16,7 +16,7 @@ use crablet_cri::ImagePull;
 use crablet_cri_api::{Image, v1};
 use crablet_host::clock::Clock;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
@@ -89,6 +89,7 @@ struct Flight {
     credentials: Vec<v1::AuthConfig>,
     since: Timestamp,
     progress: watch::Sender<Progress>,
+    landing: Arc<Notify>,
 }
 
 #[derive(Clone)]
@@ -130,12 +131,13 @@ impl Flights {
         let mut board = self.tower.board();
         let same = board.flights.values().find(|flight| flight.is_for(&wanted));
         if let Some(flight) = same {
-            return Some(self.seat(flight.progress.subscribe()));
+            return Some(self.seat(flight.progress.subscribe(), Arc::clone(&flight.landing)));
         }
         if unless_since.is_some_and(|landed| landed != board.landed) {
             return None;
         }
         let (progress, receiver) = watch::channel(Progress::Queued);
+        let landing = Arc::new(Notify::new());
         let number = board.next;
         board.next += 1;
         let flight = Flight {
@@ -143,11 +145,12 @@ impl Flights {
             credentials: wanted.credentials.clone(),
             since: self.tower.clock.now(),
             progress: progress.clone(),
+            landing: Arc::clone(&landing),
         };
         board.flights.insert(number, flight);
         drop(board);
-        tokio::spawn(fly(self.tower.clone(), number, progress, wanted));
-        Some(self.seat(receiver))
+        tokio::spawn(fly(self.tower.clone(), number, progress, Arc::clone(&landing), wanted));
+        Some(self.seat(receiver, landing))
     }
 
     pub(super) fn list(&self) -> Vec<Pull> {
@@ -158,26 +161,34 @@ impl Flights {
         self.tower.changed.subscribe()
     }
 
-    fn seat(&self, progress: watch::Receiver<Progress>) -> Seat {
+    fn seat(&self, progress: watch::Receiver<Progress>, landing: Arc<Notify>) -> Seat {
         self.tower.changed.send_replace(());
-        Seat { progress: Some(progress), changed: self.tower.changed.clone() }
+        Seat { progress: Some(progress), landing, changed: self.tower.changed.clone() }
     }
 }
 
 /// A place in a flight, until it is dropped.
 pub(super) struct Seat {
     progress: Option<watch::Receiver<Progress>>,
+    /// Tells of the arrival, in the order in which people came; a `watch` has an order of its own, and no run would
+    /// replay.
+    landing: Arc<Notify>,
     changed: watch::Sender<()>,
 }
 
 impl Seat {
     /// Waits for what becomes of the pull.
     pub(super) async fn arrival(mut self) -> Outcome {
-        if let Some(progress) = &mut self.progress
-            && let Ok(done) = progress.wait_for(|progress| matches!(progress, Progress::Done(_))).await
-            && let Progress::Done(outcome) = &*done
-        {
-            return outcome.clone();
+        while let Some(progress) = &mut self.progress {
+            let landing = self.landing.notified();
+            if let Progress::Done(outcome) = &*progress.borrow() {
+                return outcome.clone();
+            }
+            tokio::select! {
+                biased;
+                () = landing => {}
+                changed = progress.changed() => if changed.is_err() { break },
+            }
         }
         // Its task is gone: the agent stops, or it panicked.
         Arc::new(Err("the pull was abandoned".to_owned()))
@@ -210,7 +221,13 @@ impl Flight {
 }
 
 /// The task of a flight.
-async fn fly(tower: Arc<Tower>, number: u64, progress: watch::Sender<Progress>, wanted: Wanted) {
+async fn fly(
+    tower: Arc<Tower>,
+    number: u64,
+    progress: watch::Sender<Progress>,
+    landing: Arc<Notify>,
+    wanted: Wanted,
+) {
     let image = wanted.spec.image.clone();
     let _off_the_board = OffTheBoard { tower: &tower, number };
     let mut pull = pin!(tower.pull(wanted, &progress));
@@ -218,7 +235,10 @@ async fn fly(tower: Arc<Tower>, number: u64, progress: watch::Sender<Progress>, 
         tokio::select! {
             biased;
             () = tower.closing.cancelled() => return,
-            outcome = &mut pull => return tower.land(number, &progress, outcome),
+            outcome = &mut pull => {
+                tower.land(number, &progress, outcome);
+                return landing.notify_waiters();
+            }
             () = nobody_waits(&progress) => {
                 if tower.is_given_up(number, &progress) {
                     info!(image, "Pull cancelled, because nobody waits for it");
@@ -245,7 +265,7 @@ impl Tower {
             let turn = self.board().turns.take(rate, Instant::now());
             sleep_until(turn).await;
         }
-        progress.send_replace(Progress::Running(self.clock.now()));
+        set(progress, Progress::Running(self.clock.now()));
         self.changed.send_replace(());
         let started = Instant::now();
         let reference = self.try_credentials(&wanted).await?;
@@ -278,7 +298,7 @@ impl Tower {
         let mut board = self.board();
         board.flights.remove(&number);
         board.landed += u64::from(outcome.is_ok());
-        progress.send_replace(Progress::Done(Arc::new(outcome)));
+        set(progress, Progress::Done(Arc::new(outcome)));
     }
 
     /// Takes a flight off the board if there is still nobody who waits for it.
@@ -294,6 +314,14 @@ impl Tower {
     fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Changes it and wakes nobody.
+fn set(progress: &watch::Sender<Progress>, now: Progress) {
+    progress.send_if_modified(|progress| {
+        *progress = now;
+        false
+    });
 }
 
 /// However a flight ends, also by a panic, it leaves the board.

@@ -106,7 +106,7 @@ impl PodFiles for Simulated {
 
     fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
         self.change(|pods| {
-            pods.remove(owner);
+            pods.retain(|other| other.uid != owner.uid);
         })
     }
 

@@ -8,10 +8,11 @@ use crablet_core::status::{
 };
 use crablet_core::{labels, observed};
 use crablet_cri::Error;
-use crablet_cri_api::{ContainerState, SandboxFilter, SandboxState};
+use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use tracing::warn;
 
 use crate::log_tail;
+use crate::planted::Bug;
 use crate::readiness::Ready;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
@@ -26,6 +27,9 @@ impl Worker {
         let runs = !self.observed.containers().is_empty() || self.observed.has_ready_sandbox();
         if runs {
             self.node.admission.take_over(&self.pod);
+            if self.node.planted.has(Bug::RestartsContainersWithTheAgent) {
+                return self.stop_containers().await.err().map(|_| Next::Again);
+            }
             self.story.note("admission", format_args!("goes on: it was there when the agent began"));
             return None;
         }
@@ -46,16 +50,23 @@ impl Worker {
     /// The UID of an earlier pod of the same name that is still there: one that an agent before this one ran. Only
     /// static pods have names that come again.
     pub(super) async fn earlier_pod(&self) -> Result<Option<String>, Error> {
-        if !is_static(&self.pod) {
+        if !is_static(&self.pod) || self.node.planted.has(Bug::IgnoresNames) {
             return Ok(None);
         }
         let labels = BTreeMap::from([
             (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.clone()),
             (labels::POD_NAME.to_owned(), self.owner.name.clone()),
         ]);
+        // A sandbox that died may have left containers.
+        let filter = ContainerFilter { labels: labels.clone(), ..ContainerFilter::default() };
+        let containers = self.node.runtime.list_containers(filter).await?;
+        let live = containers.into_iter().filter(|container| container.state != ContainerState::Exited);
         let state = Some(SandboxState::Ready);
         let sandboxes = self.node.runtime.list_sandboxes(SandboxFilter { state, labels, id: None }).await?;
-        let mut uids = sandboxes.into_iter().map(|sandbox| sandbox.metadata.uid);
+        let mut uids = sandboxes
+            .into_iter()
+            .map(|sandbox| sandbox.metadata.uid)
+            .chain(live.filter_map(|container| container.labels.get(labels::POD_UID).cloned()));
         Ok(uids.find(|uid| *uid != self.owner.uid))
     }
 

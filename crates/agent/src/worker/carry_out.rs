@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crablet_api::core::Container;
 use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
 use crablet_cri::Error;
-use crablet_cri_api::v1;
+use crablet_cri_api::{ContainerState, v1};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -20,20 +21,59 @@ use crate::worker::{Next, Worker};
 impl Worker {
     /// Does the first thing that the plan asks for.
     pub(super) async fn carry_out(&mut self, plan: Plan) -> Next {
+        let mailbox = self.mailbox.clone();
+        let ready = tokio::select! {
+            biased;
+            // An end goes first; what was half done is found at the next look.
+            () = mailbox.wait_for_end() => return Next::Again,
+            ready = self.make_ready(&plan) => ready,
+        };
+        match ready {
+            // A start is never let go of: one that nobody waits for could still happen when the pod is over.
+            Ok(Ready::InOrder(sandbox)) => self.start_first(&sandbox, &plan).await,
+            Ok(Ready::AtOnce(sandbox, starts)) => {
+                for start in &starts {
+                    self.start(&sandbox, start).await;
+                }
+                Next::Again
+            }
+            Err(next) => next,
+        }
+    }
+
+    /// What was stopped to be started again is, whatever the pod's restart policy makes of how it ended.
+    async fn replace(&mut self, plan: &Plan, stop: Result<(), Error>) -> Result<Ready, Next> {
+        let Sandbox::Keep { id } = &plan.sandbox else { return Err(self.and_then_look(stop)) };
+        let looked = match stop {
+            Ok(()) => self.look().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = looked {
+            return Err(self.runtime_failed(&error));
+        }
+        let is_stopped = |start: &&Start| {
+            plan.kill.iter().any(|kill| kill.name == start.name)
+                && !self.observed.named(&start.name).any(|container| container.may_live())
+        };
+        Ok(Ready::AtOnce(id.clone(), plan.start.iter().filter(is_stopped).cloned().collect()))
+    }
+
+    /// Does the first thing that has to be done before containers are started.
+    async fn make_ready(&mut self, plan: &Plan) -> Result<Ready, Next> {
         if plan.stops_pod() && !plan.kill.is_empty() {
             let stop = self.stop_containers().await;
-            return self.and_then_look(stop);
+            return Err(self.and_then_look(stop));
         }
         if !plan.kill.is_empty() {
             let stop = self.kill(&plan.kill).await;
-            return self.and_then_look(stop);
+            return self.replace(plan, stop).await;
         }
         if !plan.remove.is_empty() {
             let removal = self.remove_containers(&plan.remove).await;
-            return self.and_then_look(removal);
+            return Err(self.and_then_look(removal));
         }
         match &plan.sandbox {
-            Sandbox::Keep { id } => self.start_first(id, &plan).await,
+            Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone())),
             Sandbox::Create { attempt, stop, .. } => {
                 if !stop.is_empty() {
                     self.say(
@@ -44,12 +84,12 @@ impl Worker {
                 }
                 for id in stop {
                     if let Err(error) = self.stop_sandbox(id).await {
-                        return self.runtime_failed(&error);
+                        return Err(self.runtime_failed(&error));
                     }
                 }
-                self.make_sandbox(*attempt).await
+                Err(self.make_sandbox(*attempt).await)
             }
-            Sandbox::End { .. } => Next::Again,
+            Sandbox::End { .. } => Err(Next::Again),
         }
     }
 
@@ -193,7 +233,8 @@ impl Worker {
     async fn start(&mut self, sandbox: &str, start: &Start) -> Next {
         let began = Instant::now();
         match self.try_to_start(sandbox, start).await {
-            Ok(()) => {
+            Ok(Started::No) => {}
+            Ok(Started::Yes) => {
                 self.retries.worked(&start.name);
                 self.start_errors.remove(&start.name);
                 let (name, attempt) = (&start.name, start.attempt);
@@ -229,17 +270,30 @@ impl Worker {
         Next::Again
     }
 
-    /// Makes a container and starts it.
-    async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<(), NotStarted> {
-        let Some(container) = start.container(&self.pod) else { return Ok(()) };
+    /// Makes a container and starts it. One that was made before and not started is started: whoever made it may have
+    /// begun to, and then only one of them will run.
+    async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<Started, NotStarted> {
+        let Some(container) = start.container(&self.pod) else { return Ok(Started::No) };
         let container = container.clone();
         let sandbox_config = self.active_sandbox_config()?;
-        let image = self.ensure_image(&container, &sandbox_config).await?;
+        let mailbox = self.mailbox.clone();
+        let image = tokio::select! {
+            biased;
+            () = mailbox.wait_for_end() => return Ok(Started::No),
+            image = self.ensure_image(&container, &sandbox_config) => image?,
+        };
         let recipe = self.prepare_container(start, &container, &image, sandbox_config).await?;
         let runtime = &self.node.runtime;
-        let created = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox).await;
-        let id = created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
-        self.say(Some(&container.name), reason::CREATED, "Container created");
+        let id = match self.made_before(sandbox, &container) {
+            Some(id) => id,
+            None => {
+                let created = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox).await;
+                let id =
+                    created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
+                self.say(Some(&container.name), reason::CREATED, "Container created");
+                id
+            }
+        };
         if let Some(last) = start.last_finished {
             self.restarts.note_start(&container, last, self.node.clock.now());
         }
@@ -249,7 +303,16 @@ impl Worker {
             .map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
         self.link_log(&recipe, &id);
-        Ok(())
+        Ok(Started::Yes)
+    }
+
+    /// The container that was made for this and never started, if there is one.
+    fn made_before(&self, sandbox: &str, container: &Container) -> Option<String> {
+        let latest = self.observed.latest(&container.name)?;
+        let is_it = latest.state == ContainerState::Created
+            && latest.sandbox_id == sandbox
+            && !latest.differs_from(container);
+        is_it.then(|| latest.id.clone())
     }
 
     fn refused(&self, container: &str, reason: &str, error: &Error) -> NotStarted {
@@ -264,7 +327,7 @@ impl Worker {
 
     async fn ensure_image(
         &self,
-        container: &crablet_api::core::Container,
+        container: &Container,
         sandbox: &v1::PodSandboxConfig,
     ) -> Result<images::Ensured, NotStarted> {
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
@@ -293,6 +356,21 @@ impl Worker {
         let left = at.saturating_duration_since(Instant::now());
         self.node.clock.now().checked_add(left).unwrap_or(Timestamp::MAX)
     }
+}
+
+/// What containers may be started now, and in which sandbox.
+enum Ready {
+    /// The first of those that the plan names.
+    InOrder(String),
+    /// These.
+    AtOnce(String, Vec<Start>),
+}
+
+/// Whether a container was started.
+enum Started {
+    Yes,
+    /// There is something more urgent.
+    No,
 }
 
 /// Why a container was not started, and when to try again, if it says so.

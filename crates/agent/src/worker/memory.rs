@@ -7,10 +7,12 @@ use crablet_api::core::PodStatus;
 use crablet_api::document::Limits;
 use crablet_core::backoff::Restarts;
 use crablet_core::kill::Termination;
+use crablet_core::restart::is_sidecar;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::planted::Bug;
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
 
@@ -22,6 +24,9 @@ pub(super) struct Memory<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating: Option<Ending>,
     pub(super) terminated: bool,
+    /// Whether its source did not want it any more.
+    pub(super) unwanted: bool,
+    pub(super) sidecars: Vec<&'a str>,
     pub(super) status: &'a PodStatus,
 }
 
@@ -33,8 +38,11 @@ pub struct Recollection {
     pub namespace: String,
     /// The pod's name.
     pub name: String,
+    /// Its sidecars, in their order.
+    pub sidecars: Vec<String>,
     terminating: Option<Ending>,
     terminated: bool,
+    unwanted: bool,
     status: PodStatus,
 }
 
@@ -69,7 +77,12 @@ impl Worker {
     /// Goes on from what the agent before wrote down.
     pub(super) fn recall(&mut self) {
         let Some(recollection) = self.node.take_recollection(&self.owner.uid) else { return };
+        if self.node.planted.has(Bug::ForgetsTerminated) {
+            return;
+        }
         self.status = Arc::new(recollection.status);
+        // A manifest may have come back while the agent was away: what was ended comes to its end first.
+        self.wanted = !recollection.unwanted;
         if recollection.terminated {
             self.phase = Phase::Terminated;
         } else if let Some(Ending { began, grace, deadline }) = recollection.terminating {
@@ -102,6 +115,12 @@ impl Worker {
         }
     }
 
+    /// What a next agent that meets the pod as an orphan cannot know from the runtime.
+    fn sidecars(&self) -> impl Iterator<Item = &str> {
+        let inits = self.pod.spec.init_containers.iter();
+        inits.filter(|container| is_sidecar(container)).map(|container| container.name.as_str())
+    }
+
     fn memory_as_json(&self) -> Vec<u8> {
         let memory = Memory {
             namespace: &self.owner.namespace,
@@ -111,6 +130,8 @@ impl Worker {
                 Phase::Syncing | Phase::Terminated => None,
             },
             terminated: matches!(self.phase, Phase::Terminated),
+            unwanted: !self.wanted,
+            sidecars: self.sidecars().collect(),
             status: &self.status,
         };
         crablet_api::to_json(&memory)

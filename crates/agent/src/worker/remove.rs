@@ -6,6 +6,7 @@ use crablet_cri_api::{ContainerState, SandboxState};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::planted::Bug;
 use crate::story::State;
 use crate::worker::{Next, Worker};
 
@@ -21,10 +22,7 @@ impl Worker {
         {
             return self.stop_by_itself("it is over, and something of it still runs").await;
         }
-        if self.node.views.get(&self.owner.uid).is_none() {
-            let status = (*self.status).clone();
-            self.show(status);
-        }
+        self.show_as_it_was();
         self.tell_last_headline();
         self.prune().await;
         Next::Wait(None)
@@ -85,6 +83,9 @@ impl Worker {
         }
         self.node.remove_cgroup(&self.owner.uid).await?;
         self.node.files.remove_pod(&self.owner).map_err(|error| error.to_string())?;
+        if self.node.planted.has(Bug::LeaksCheckpoints) {
+            return Ok(());
+        }
         self.node.notebook.remove(&self.owner.uid).await.map_err(|error| error.to_string())
     }
 }

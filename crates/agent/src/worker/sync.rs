@@ -2,10 +2,11 @@
 
 use crablet_core::kill::pod_grace;
 use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
+use crablet_cri_api::ContainerState;
 
 use crate::recorder::reason;
 use crate::worker::terminate::Terminating;
-use crate::worker::{Next, Phase, Worker};
+use crate::worker::{Next, Phase, Worker, is_over};
 
 impl Worker {
     /// Looks, shows the status, decides, and does the first thing that there is to do.
@@ -14,6 +15,7 @@ impl Worker {
             return self.runtime_failed(&error);
         }
         self.retries.worked("runtime");
+        self.forget_errors_of_what_runs();
         if let Some(rejected) = self.admit().await {
             return rejected;
         }
@@ -34,13 +36,15 @@ impl Worker {
             self.prune().await;
             return Next::Wait(plan.look_again);
         }
-        let mailbox = self.mailbox.clone();
-        tokio::select! {
-            biased;
-            // Whatever is being done, an end goes first; what was half done is found at the next look.
-            () = mailbox.wait_for_end() => Next::Again,
-            next = self.carry_out(plan) => next,
-        }
+        self.carry_out(plan).await
+    }
+
+    /// A start whose answer never came, or came too late, may have worked all the same.
+    fn forget_errors_of_what_runs(&mut self) {
+        let observed = &self.observed;
+        self.start_errors.retain(|name, _| {
+            observed.latest(name).is_none_or(|latest| latest.state != ContainerState::Running)
+        });
     }
 
     fn plan(&self, status: &crablet_api::core::PodStatus) -> Plan {
@@ -99,14 +103,5 @@ impl Worker {
         self.story.note("stop", format_args!("{why}"));
         self.phase = Phase::Terminating(Terminating::new(self.node.clock.now(), grace));
         Next::Again
-    }
-}
-
-/// Whether the status is the last word on a pod.
-fn is_over(status: &crablet_api::core::PodStatus) -> bool {
-    use crablet_api::core::PodPhase;
-    match status.phase {
-        Some(PodPhase::Succeeded | PodPhase::Failed) => true,
-        Some(PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_)) | None => false,
     }
 }

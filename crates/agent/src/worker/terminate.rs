@@ -1,6 +1,7 @@
 //! Stopping a pod, step by step. Each step can be done again, and one that failed is where the next try begins.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_core::kill::{self, Hook, Step, Stopping, Termination, pod_grace};
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::mailbox::End;
+use crate::planted::Bug;
 use crate::recorder::reason;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
@@ -116,7 +118,11 @@ impl Worker {
                 return Ok(());
             }
             let mut look_again = None;
-            for step in kill::steps(&self.pod, &termination, &live, now) {
+            let mut pod = Arc::clone(&self.pod);
+            if self.node.planted.has(Bug::StopsInWrongOrder) {
+                Arc::make_mut(&mut pod).spec.init_containers = Box::default();
+            }
+            for step in kill::steps(&pod, &termination, &live, now) {
                 match step {
                     Step::RunHook { id, name, seconds } => {
                         sent.entry(id.clone()).or_insert((Hook::Running, None)).0 = Hook::Running;

@@ -63,7 +63,7 @@ impl Simulator {
         };
         tokio::select! {
             biased;
-            _ = deaths.changed() => Err(unavailable()),
+            () = deaths.changed() => Err(unavailable()),
             result = work => result.map(Response::new),
         }
     }

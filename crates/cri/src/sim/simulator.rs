@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tonic::service::Routes;
 
+use super::bell::{Bell, Listener};
 use super::call::{Call, Method};
 use super::fault::{Chaos, Fault};
 use super::image::Image;
@@ -33,9 +34,9 @@ struct Inner {
     /// When something is to happen next.
     next_timer: watch::Sender<Option<Instant>>,
     /// How many times the runtime has died.
-    deaths: watch::Sender<u64>,
+    deaths: Arc<Bell>,
     /// How many times streams were ended.
-    endings: watch::Sender<u64>,
+    endings: Arc<Bell>,
 }
 
 /// A sandbox, as a test sees it.
@@ -79,8 +80,8 @@ impl Simulator {
         let inner = Arc::new(Inner {
             world: Mutex::new(World::new(settings)),
             next_timer,
-            deaths: watch::Sender::new(0),
-            endings: watch::Sender::new(0),
+            deaths: Arc::default(),
+            endings: Arc::default(),
         });
         tokio::spawn(wake(Arc::downgrade(&inner), changes));
         Simulator { inner }
@@ -131,7 +132,7 @@ impl Simulator {
     /// their own.
     pub fn die(&self) {
         self.with(|world, _| world.die());
-        self.inner.deaths.send_modify(|deaths| *deaths += 1);
+        self.inner.deaths.ring();
     }
 
     /// The runtime comes back, and knows what happened meanwhile.
@@ -141,7 +142,7 @@ impl Simulator {
 
     /// Ends all streams, as a runtime that shuts down does.
     pub fn end_streams(&self) {
-        self.inner.endings.send_modify(|endings| *endings += 1);
+        self.inner.endings.ring();
     }
 
     /// Says whether the runtime is ready, and if not, why: a reason and a message.
@@ -269,12 +270,12 @@ impl Simulator {
         result
     }
 
-    pub(crate) fn deaths(&self) -> watch::Receiver<u64> {
-        self.inner.deaths.subscribe()
+    pub(crate) fn deaths(&self) -> Listener {
+        self.inner.deaths.listen()
     }
 
-    pub(crate) fn endings(&self) -> watch::Receiver<u64> {
-        self.inner.endings.subscribe()
+    pub(crate) fn endings(&self) -> Listener {
+        self.inner.endings.listen()
     }
 }
 

@@ -30,8 +30,8 @@ impl Simulator {
             let (mut events, mut deaths, mut endings) = state?;
             let problem = tokio::select! {
                 biased;
-                _ = deaths.changed() => unavailable(),
-                _ = endings.changed() => unavailable(),
+                () = deaths.changed() => unavailable(),
+                () = endings.changed() => unavailable(),
                 event = events.recv() => match event {
                     Ok(event) => return Some((Ok(event), Some((events, deaths, endings)))),
                     Err(RecvError::Closed) => return None,

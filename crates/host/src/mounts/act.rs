@@ -22,6 +22,16 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
+    /// A file system of huge pages was not mounted.
+    #[error("cannot mount huge pages of {page_size} on {}", target.display())]
+    HugePages {
+        /// Where.
+        target: PathBuf,
+        /// How large the pages are.
+        page_size: String,
+        /// Why.
+        source: io::Error,
+    },
     /// A directory or file was not mounted in another place.
     #[error("cannot bind {} to {}", from.display(), target.display())]
     Bind {
@@ -78,6 +88,19 @@ pub fn mount_tmpfs(target: &Path, tmpfs: Tmpfs) -> Result<(), MountError> {
         Ok(rustix::mount::mount("tmpfs", target, "tmpfs", MountFlags::empty(), data.as_c_str())?)
     });
     mounted.map_err(|source| MountError::Tmpfs { target: target.to_owned(), options, source })
+}
+
+/// Mounts a new file system whose files are in huge pages of one size, such as `2Mi`.
+pub fn mount_huge_pages(target: &Path, page_size: &str) -> Result<(), MountError> {
+    let mounted = CString::new(format!("pagesize={page_size}")).map_err(io::Error::from).and_then(|data| {
+        Ok(rustix::mount::mount("nodev", target, "hugetlbfs", MountFlags::empty(), data.as_c_str())?)
+    });
+    let failed = |source| MountError::HugePages {
+        target: target.to_owned(),
+        page_size: page_size.to_owned(),
+        source,
+    };
+    mounted.map_err(failed)
 }
 
 /// Mounts a directory or file in another place too, with all that is mounted below it if `recursive`. What it is

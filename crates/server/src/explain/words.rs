@@ -67,8 +67,8 @@ pub(super) fn unknown(unknown: &Unknown) -> String {
     match &unknown.known[..] {
         [] if unknown.waits_for.is_none() => line(&mut text, format_args!("there are no pods")),
         [] => {}
-        [few @ ..] if few.len() <= MOST_NAMES => line(&mut text, format_args!("there are: {}", few.join(", "))),
-        [many @ ..] => line(
+        few if few.len() <= MOST_NAMES => line(&mut text, format_args!("there are: {}", few.join(", "))),
+        many => line(
             &mut text,
             format_args!("there are: {} and {} more", many[..MOST_NAMES].join(", "), many.len() - MOST_NAMES),
         ),
@@ -93,11 +93,9 @@ fn problems(problems: &[Problem]) -> String {
 fn pull_words(pull: &Pull, now: Timestamp) -> String {
     match pull.running_since {
         Some(began) => format!("Image {} is being pulled (for {}).", pull.image, since(began, now)),
-        None => format!(
-            "Image {} waits until other pulls are over (for {}).",
-            pull.image,
-            since(pull.since, now)
-        ),
+        None => {
+            format!("Image {} waits until other pulls are over (for {}).", pull.image, since(pull.since, now))
+        }
     }
 }
 

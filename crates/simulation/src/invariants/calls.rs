@@ -90,7 +90,7 @@ impl Check<'_> {
     /// Something of a pod is begun.
     fn begins(&self, state: &mut State, uid: &str) {
         let Some(life) = state.lives.get(uid) else { return };
-        if life.over {
+        if life.over && !state.disk_failed {
             let what = format!("{}, which was over", self.words);
             return self.ledger.broken(state, 3, what);
         }
@@ -117,17 +117,17 @@ impl Check<'_> {
             let what = format!("{}: it was done in this sandbox", self.words);
             return self.ledger.broken(state, 6, what);
         }
-        for (init, is_sidecar) in life.inits().take_while(|(init, _)| *init != container.name) {
+        let missing = life.inits().take_while(|(init, _)| *init != container.name).find(|(init, is_sidecar)| {
             let has_begun = self.containers.iter().any(|other| {
                 other.pod_uid == container.pod_uid
-                    && other.name == init
+                    && other.name == *init
                     && other.sandbox_id == container.sandbox_id
                     && other.state != ContainerState::Created
             });
-            if if is_sidecar { !has_begun } else { !life.done.contains(&in_sandbox(init)) } {
-                let what = format!("{} before {init}, which comes first", self.words);
-                return self.ledger.broken(state, 7, what);
-            }
+            !if *is_sidecar { has_begun } else { life.done.contains(&in_sandbox(init)) }
+        });
+        if let Some(what) = missing.map(|(init, _)| format!("{} before {init}, which comes first", self.words)) {
+            self.ledger.broken(state, 7, what);
         }
     }
 
@@ -137,19 +137,23 @@ impl Check<'_> {
         let killed = now + grace;
         let ledger = self.ledger;
         let sandboxes = ledger.simulator.sandboxes();
+        let remembers = !state.disk_failed;
         let Some(life) = state.lives.get_mut(&container.pod_uid) else { return };
         let mut broken = None;
         if let Some(ends) = life.ends {
             let promised = ends.max(now);
-            if killed + SLACK < promised && grace > Duration::from_secs(2) {
+            // One that stops by itself has its own time.
+            let began_by_itself = life.harmed || life.pod.spec.active_deadline_seconds.is_some();
+            if !began_by_itself && killed + SLACK < promised {
                 broken = Some((9, format!("{}, and was promised {:?}", self.words, promised - now)));
             }
             let before = life.stops.entry(container.id.clone()).or_insert(killed);
-            if killed > (*before).max(now + Duration::from_secs(2)) + SLACK {
+            if remembers && killed > (*before).max(now + Duration::from_secs(2)) + SLACK {
                 broken = Some((3, format!("{}: it had {:?} left", self.words, before.duration_since(now))));
             }
             *before = killed.min(*before);
-            if now + Duration::from_secs(1) < ends
+            if remembers
+                && now + Duration::from_secs(1) < ends
                 && let Some(other) = self.needs(life, container)
             {
                 let other = ledger.describe(other);
@@ -191,6 +195,7 @@ fn may_stop(
         })
     });
     life.edited
+        || life.returned
         || spec.active_deadline_seconds.is_some()
         || !in_sandbox
         || !one_ready

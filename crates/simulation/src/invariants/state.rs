@@ -19,7 +19,7 @@ pub fn check_state(ledger: &Ledger, state: &mut State, containers: &[ContainerVi
         check_view(ledger, state, containers, view);
     }
     for container in containers.iter().filter(|container| container.alive) {
-        if state.lives.get(&container.pod_uid).is_some_and(|life| life.over) {
+        if !state.disk_failed && state.lives.get(&container.pod_uid).is_some_and(|life| life.over) {
             let what = format!("{} runs, and its pod was over", ledger.describe(container));
             return ledger.broken(state, 3, what);
         }
@@ -72,13 +72,24 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         condition.r#type == PodConditionType::Ready && condition.status == ConditionStatus::True
     });
     let Some(life) = state.lives.get_mut(uid) else { return };
-    life.over |= is_over;
+    // What came back may show the end of its earlier life.
+    life.over |= is_over && !life.returned;
     // The same containers run: nothing but the agent, or the runtime's silence, can have made the difference.
     let flipped = life.readiness.as_ref().is_some_and(|(ran, was_ready)| {
-        *was_ready && !is_ready && *ran == alive && life.ends.is_none() && !life.edited
+        *was_ready && !is_ready && *ran == alive && life.ends.is_none() && !life.edited && !life.returned
     });
-    life.readiness = (life.ends.is_none() && !life.edited).then_some((alive, is_ready));
-    if flipped {
+    // A status may be older than what it is about: only one that can be true counts.
+    let sidecars = life.inits().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| name);
+    let mains = life.pod.spec.containers.iter().map(|main| main.name.as_str());
+    let works = sidecars
+        .chain(mains)
+        .all(|name| containers.iter().any(|other| alive.contains(&other.id) && other.name == name));
+    let has_deadline = life.pod.spec.active_deadline_seconds.is_some();
+    let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline;
+    life.readiness = is_left_alone.then_some((alive, is_ready));
+    // With neither a runtime nor what was written down, nobody can know.
+    let can_know = state.runtime_answers || !state.disk_failed;
+    if flipped && can_know {
         let invariant = if state.runtime_answers { 5 } else { 11 };
         ledger.broken(state, invariant, format!("{uid} is not ready any more, and nothing happened to it"));
     }

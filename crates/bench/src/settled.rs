@@ -1,0 +1,99 @@
+//! What an agent costs that has many pods and nothing to do for them, on a simulated runtime in another process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use crablet_testkit::{Daemon, Node, eventually};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+
+use crate::counters::Counters;
+use crate::manifest::{IMAGE, pod};
+use crate::promises::Figure;
+
+const RUNS: usize = 5;
+const PODS: usize = 500;
+/// What is promised of so many pods is ten times what is promised of [`PODS`].
+const MANY_PODS: usize = 5_000;
+/// How long it is watched.
+const WATCHED: Duration = Duration::from_secs(60);
+/// How long it has for what follows the last pod's start: checkpoints, and the relist after the hints.
+const SETTLING: Duration = Duration::from_secs(10);
+/// What no number of pods here takes to start.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    measure_pods(crablet, PODS, RUNS, ["settled-500-cpu", "settled-500-rss", "settled-500-wakes"]).await
+}
+
+/// The same with ten times the pods.
+pub(crate) async fn measure_many(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    measure_pods(crablet, MANY_PODS, 1, ["settled-5000-cpu", "settled-5000-rss", "settled-5000-wakes"]).await
+}
+
+async fn measure_pods(
+    crablet: &Path,
+    pods: usize,
+    runs: usize,
+    ids: [&'static str; 3],
+) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = ids.map(|id| Figure { id, runs: Vec::new(), beside: None });
+    for _ in 0..runs {
+        let seen = watch(crablet, pods).await?;
+        for (figure, value) in figures.iter_mut().zip([seen.millicores, seen.rss_mib, seen.wakes_a_second]) {
+            figure.runs.push(value);
+        }
+    }
+    Ok(figures.into())
+}
+
+struct Seen {
+    millicores: f64,
+    rss_mib: f64,
+    wakes_a_second: f64,
+}
+
+async fn watch(crablet: &Path, pods: usize) -> anyhow::Result<Seen> {
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("runtime.sock");
+    let endpoint = format!("unix://{}", socket.display());
+    let arguments = ["sim-runtime", "--listen", &endpoint, "--image", IMAGE];
+    let _runtime = Daemon::spawn(crablet, arguments, [], &directory.path().join("runtime.log")).await?;
+    eventually("the simulated runtime listens", PATIENCE, || UnixStream::connect(&socket)).await?;
+
+    let cgroup = format!("/crablet-bench-{}", std::process::id());
+    let fields = format!("maxPods: {}\nregistryPullQPS: 0", pods + 1);
+    let mut node = Node::new(crablet, &endpoint, &cgroup, &fields)?;
+    for number in 0..pods {
+        node.put(&format!("pod-{number}"), &pod(&format!("pod-{number}")))?;
+    }
+    let began = Instant::now();
+    let mut agent = node.start().await?;
+    loop {
+        let (_, text) = node.get("/pods").await?;
+        let running = text.matches("\"phase\":\"Running\"").count();
+        if running == pods {
+            break;
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("{running} of {pods} pods run:\n{}", agent.log_tail());
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+    println!("    {pods} pods run after {:.1?}", began.elapsed());
+
+    // These are the measurement itself: the time in which nothing should happen.
+    sleep(SETTLING).await;
+    let before = Counters::read(agent.pid())?;
+    sleep(WATCHED).await;
+    let after = Counters::read(agent.pid())?;
+    agent.terminate();
+    agent.wait().await?;
+    let seconds = WATCHED.as_secs_f64();
+    Ok(Seen {
+        millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
+        rss_mib: after.rss_kib / 1024.0,
+        wakes_a_second: (after.wakes - before.wakes) / seconds,
+    })
+}

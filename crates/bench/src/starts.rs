@@ -1,0 +1,170 @@
+//! How long pods take to start and to end on a private containerd, beside the same CRI calls made by hand.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use crablet_cri::client::Settings;
+use crablet_cri::{Client, Runtime as _};
+use crablet_cri_api::SandboxFilter;
+use crablet_testkit::{Containerd, Image, Node};
+use tokio::time::{Instant, sleep};
+
+use crate::by_hand::ByHand;
+use crate::manifest::pod;
+use crate::promises::Figure;
+
+const RUNS: usize = 5;
+/// Pods at once.
+const CROWD: usize = 50;
+/// How many of a crowd are made by hand at a time; the best counts.
+const AT_ONCE: &[usize] = &[1, 2, 4, 8, 16, CROWD];
+/// How often it is looked whether something is so, and how often where many pods are looked at.
+const GLANCE: Duration = Duration::from_millis(2);
+const GLANCE_AT_CROWD: Duration = Duration::from_millis(20);
+/// What nothing here takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A containerd, an agent on it, and somebody who makes pods by hand.
+struct Bench {
+    containerd: Containerd,
+    client: Client,
+    node: Node,
+    agent: crablet_testkit::Daemon,
+    by_hand: ByHand,
+}
+
+/// One pod at a time.
+pub(crate) async fn measure_one(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    let bench = Bench::start(crablet).await?;
+    let (mut starts, mut stops) = (Vec::new(), Vec::new());
+    let (mut start_floor, mut stop_floor) = (Vec::new(), Vec::new());
+    // The first of each warms up what both stand on.
+    for run in 0..=RUNS {
+        let name = format!("pod-{run}");
+        let start_by_hand = Instant::now();
+        let made = bench.by_hand.make_one(name.clone()).await?;
+        let start_by_hand = start_by_hand.elapsed();
+        let stop_by_hand = Instant::now();
+        bench.by_hand.end_one(made).await?;
+        let stop_by_hand = stop_by_hand.elapsed();
+
+        let start = bench.start_pods(std::slice::from_ref(&name), GLANCE).await?;
+        let stop = bench.stop_pods(std::slice::from_ref(&name), GLANCE).await?;
+        if run > 0 {
+            starts.push(ratio(start, start_by_hand));
+            stops.push(ratio(stop, stop_by_hand));
+            start_floor.push(start_by_hand);
+            stop_floor.push(stop_by_hand);
+        }
+    }
+    bench.end().await?;
+    Ok(vec![
+        Figure { id: "pod-start", runs: starts, beside: Some(floor(start_floor)) },
+        Figure { id: "pod-stop", runs: stops, beside: Some(floor(stop_floor)) },
+    ])
+}
+
+/// Many pods at once.
+pub(crate) async fn measure_crowd(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    let bench = Bench::start(crablet).await?;
+    let mut best = (Duration::MAX, 0);
+    for at_once in AT_ONCE {
+        let took = bench.crowd_by_hand(&format!("try-{at_once}"), *at_once).await?;
+        println!("    by hand, {at_once} at a time: {took:.1?}");
+        best = best.min((took, *at_once));
+    }
+    let (mut runs, mut floors) = (Vec::new(), Vec::new());
+    for run in 0..RUNS {
+        let by_hand = bench.crowd_by_hand(&format!("run-{run}"), best.1).await?;
+        let names: Vec<String> = (0..CROWD).map(|number| format!("pod-{run}-{number}")).collect();
+        let start = bench.start_pods(&names, GLANCE_AT_CROWD).await?;
+        bench.stop_pods(&names, GLANCE_AT_CROWD).await?;
+        println!("    by hand: {by_hand:.1?}, by the agent: {start:.1?}");
+        runs.push(ratio(start, by_hand));
+        floors.push(by_hand);
+    }
+    bench.end().await?;
+    let beside = format!("{}, {} at a time", floor(floors), best.1);
+    Ok(vec![Figure { id: "pods-start-50", runs, beside: Some(beside) }])
+}
+
+impl Bench {
+    async fn start(crablet: &Path) -> anyhow::Result<Bench> {
+        let containerd = Containerd::start().await?;
+        containerd.import(&Image::pause()?).await?;
+        containerd.import(&Image::busybox()?).await?;
+        let client = Client::new(&containerd.endpoint(), None, Settings::default())?;
+        let mut node = Node::new(crablet, &containerd.endpoint(), &containerd.cgroup(), "")?;
+        let agent = node.start().await?;
+        let by_hand = ByHand::new(client.clone(), &containerd.cgroup())?;
+        Ok(Bench { containerd, client, node, agent, by_hand })
+    }
+
+    async fn end(mut self) -> anyhow::Result<()> {
+        self.agent.terminate();
+        self.agent.wait().await?;
+        self.containerd.stop().await
+    }
+
+    async fn crowd_by_hand(&self, round: &str, at_once: usize) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let made = self.by_hand.make(round, CROWD, at_once).await?;
+        let took = began.elapsed();
+        self.by_hand.end(made, at_once.min(8)).await?;
+        Ok(took)
+    }
+
+    /// From the first manifest's being written to all pods' being Running in `/pods`.
+    async fn start_pods(&self, names: &[String], glance: Duration) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        for name in names {
+            self.node.put(name, &pod(name))?;
+        }
+        loop {
+            let pods = self.node.pods().await?;
+            let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+            if running == names.len() {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("{running} of {} pods run:\n{}", names.len(), self.node.log());
+            }
+            sleep(glance).await;
+        }
+    }
+
+    /// From the first manifest's being deleted to nothing's being left in the runtime.
+    async fn stop_pods(&self, names: &[String], glance: Duration) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        for name in names {
+            self.node.take(name)?;
+        }
+        loop {
+            // A container goes before its sandbox.
+            let left = self.client.list_sandboxes(SandboxFilter::default()).await?.len();
+            if left == 0 {
+                break;
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("{left} pods are left:\n{}", self.node.log());
+            }
+            sleep(glance).await;
+        }
+        let took = began.elapsed();
+        // What is left of it on the node is not part of the next run.
+        while !self.node.pods().await.context("cannot ask for pods")?.is_empty() {
+            sleep(glance).await;
+        }
+        Ok(took)
+    }
+}
+
+fn ratio(took: Duration, floor: Duration) -> f64 {
+    took.as_secs_f64() / floor.as_secs_f64()
+}
+
+fn floor(mut floors: Vec<Duration>) -> String {
+    floors.sort();
+    format!("by hand: {:.0?}", floors[floors.len() / 2])
+}

@@ -1,0 +1,14 @@
+//! The whole agent on a real containerd: static pods from their manifests to their ends.
+//!
+//! Each test has a containerd and a node of its own, and many pods, because it is the waiting that takes long. What
+//! happens inside containers is witnessed from inside: they speak to a listener of the test, whose ear keeps the order.
+//!
+//! - [`lives`]: what a person expects of pods.
+//! - [`kills`]: the same pods under an agent that is killed again and again.
+//! - [`world`]: what the tests stand on.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod kills;
+mod lives;
+mod world;

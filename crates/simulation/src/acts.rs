@@ -1,0 +1,273 @@
+//! What people and programs do to pods: they come, change, go, and die.
+
+use std::sync::Arc;
+
+use crablet_agent::sources::SourceKind;
+use crablet_api::core::Pod;
+use crablet_api::meta::Time;
+use crablet_cri::Runtime as _;
+use crablet_cri::sim::ContainerView;
+
+use crate::manifest::{self, Variety};
+use crate::random::Random;
+use crate::world::World;
+
+/// What can happen to pods.
+#[derive(Debug, Clone, Copy)]
+pub enum Act {
+    /// A new one is wanted.
+    Add,
+    /// One with another image is wanted.
+    Edit,
+    /// One is deleted, or deleted sooner.
+    Delete,
+    /// One is not wanted any more, at once.
+    Remove,
+    /// One that was removed is wanted again.
+    Return,
+    /// A static pod's manifest changes.
+    Replace,
+    /// A container ends.
+    Exit,
+    /// A container runs out of memory.
+    OutOfMemory,
+    /// A sandbox dies.
+    KillSandbox,
+    /// Somebody removes an init container that is done.
+    CollectInit,
+}
+
+/// Does pods' acts by chance.
+pub struct Actor {
+    pub(crate) random: Random,
+    pub(crate) variety: Variety,
+    /// How many pods there were so far.
+    pub(crate) pods: u64,
+    /// Static pods that were removed.
+    removed: Vec<Arc<Pod>>,
+}
+
+impl Actor {
+    /// One by a seed.
+    pub fn new(seed: u64, variety: Variety) -> Actor {
+        Actor { random: Random::new(seed, 1), variety, pods: 0, removed: Vec::new() }
+    }
+
+    /// Does one thing, where it can be done. The sources are told by whoever calls.
+    pub async fn act(&mut self, world: &mut World, act: Act) {
+        match act {
+            Act::Add => self.add(world),
+            Act::Edit => self.edit(world),
+            Act::Delete => self.delete(world),
+            Act::Remove => {
+                if let Some((source, pod)) = self.any(world) {
+                    self.remove(world, source, &pod);
+                }
+            }
+            Act::Return => self.bring_back(world),
+            Act::Replace => self.replace(world),
+            Act::Exit => {
+                let code = self.random.weighted(&[(1, 0), (1, 1), (1, 137)]);
+                if let Some(victim) = self.victim(world) {
+                    note(world, format!("{} exits with {code}", world.ledger.describe(&victim)));
+                    world.simulator.exit_container(&victim.id, code);
+                }
+            }
+            Act::OutOfMemory => {
+                if let Some(victim) = self.victim(world) {
+                    note(world, format!("{} is out of memory", world.ledger.describe(&victim)));
+                    world.simulator.oom(&victim.id);
+                }
+            }
+            Act::KillSandbox => self.kill_sandbox(world),
+            Act::CollectInit => self.collect_init(world).await,
+        }
+        world.ledger.touch();
+        world.ledger.look();
+    }
+
+    /// Nobody wants anything any more.
+    pub fn remove_all(&mut self, world: &mut World) {
+        let all: Vec<(SourceKind, Arc<Pod>)> = of(world, |_| true);
+        for (source, pod) in all {
+            self.remove(world, source, &pod);
+        }
+    }
+
+    fn add(&mut self, world: &mut World) {
+        self.pods += 1;
+        let name = format!("p{}", self.pods);
+        let source = if self.random.percent(50) { SourceKind::File } else { SourceKind::Api };
+        let pod = manifest::pod(&mut self.random, &name, &format!("{name}-v1"), self.variety);
+        self.want(world, source, &pod);
+    }
+
+    fn want(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
+        let spec = &pod.spec;
+        let list = |containers: &[crablet_api::core::Container]| {
+            containers.iter().map(|container| container.image.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let uid = &pod.metadata.uid;
+        note(
+            world,
+            format!(
+                "{source} wants {uid}: {:?}, inits [{}], mains [{}], grace {:?}, deadline {:?}",
+                spec.restart_policy,
+                list(&spec.init_containers),
+                list(&spec.containers),
+                spec.termination_grace_period_seconds,
+                spec.active_deadline_seconds
+            ),
+        );
+        world.ledger.want(pod, source);
+        world.wanted.entry(source).or_default().insert(uid.to_string(), Arc::clone(pod));
+    }
+
+    fn edit(&mut self, world: &mut World) {
+        let Some((_, pod)) = self.random.pick(&of(world, |source| source == SourceKind::Api)).cloned() else {
+            return;
+        };
+        let mut edited = (*pod).clone();
+        let Some(container) = edited.spec.containers.first_mut() else { return };
+        let other = match container.image.as_str() {
+            "sim/forever:1" => "sim/forever:2",
+            "sim/forever:2" => "sim/forever:1",
+            "sim/stubborn:1" => "sim/stubborn:2",
+            _ => return,
+        };
+        note(world, format!("{} is edited: {other}", pod.metadata.uid));
+        container.image = other.into();
+        self.update(world, edited);
+    }
+
+    fn update(&mut self, world: &mut World, pod: Pod) {
+        let pod = Arc::new(pod);
+        let uid = pod.metadata.uid.to_string();
+        if let Some(life) = world.ledger.state().lives.get_mut(&uid) {
+            life.pod = Arc::clone(&pod);
+            life.edited = true;
+        }
+        world.wanted.entry(SourceKind::Api).or_default().insert(uid, pod);
+    }
+
+    /// The API has a pod deleted gracefully; it goes when the agent is done with it.
+    fn delete(&mut self, world: &mut World) {
+        let Some((_, pod)) = self.random.pick(&of(world, |source| source == SourceKind::Api)).cloned() else {
+            return;
+        };
+        let grace = self.random.weighted(&[(1, 0), (2, 1), (2, 5), (2, 30)]);
+        let grace = pod.metadata.deletion_grace_period_seconds.map_or(grace, |before| grace.min(before));
+        let uid = pod.metadata.uid.to_string();
+        note(world, format!("{uid} is deleted within {grace} s"));
+        let mut deleted = (*pod).clone();
+        deleted.metadata.deletion_grace_period_seconds = Some(grace);
+        deleted.metadata.deletion_timestamp = Some(Time::from(world.simulator.now()));
+        let mut state = world.ledger.state();
+        state.end(&uid, grace);
+        if let Some(life) = state.lives.get_mut(&uid) {
+            life.wanted = false;
+        }
+        drop(state);
+        world.wanted.entry(SourceKind::Api).or_default().insert(uid, Arc::new(deleted));
+    }
+
+    fn remove(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
+        let uid = pod.metadata.uid.to_string();
+        note(world, format!("{uid} is removed"));
+        if let Some(pods) = world.wanted.get_mut(&source) {
+            pods.remove(&uid);
+        }
+        let mut state = world.ledger.state();
+        state.end(&uid, pod.spec.termination_grace_period_seconds.unwrap_or(30));
+        if let Some(life) = state.lives.get_mut(&uid) {
+            life.wanted = false;
+        }
+        if source == SourceKind::File {
+            self.removed.push(Arc::clone(pod));
+        }
+    }
+
+    /// A manifest comes back as it was: the pod has the same UID.
+    fn bring_back(&mut self, world: &mut World) {
+        let Some(pod) = self.random.pick(&self.removed).cloned() else { return };
+        let has_name = world.wanted[&SourceKind::File]
+            .values()
+            .any(|other| other.metadata.name == pod.metadata.name);
+        if has_name {
+            return;
+        }
+        self.removed.retain(|other| other.metadata.uid != pod.metadata.uid);
+        note(world, format!("{} is wanted again", pod.metadata.uid));
+        world.ledger.want_again(&pod);
+        world.wanted.entry(SourceKind::File).or_default().insert(pod.metadata.uid.to_string(), pod);
+    }
+
+    fn replace(&mut self, world: &mut World) {
+        let Some((source, pod)) = self.random.pick(&of(world, SourceKind::is_static)).cloned() else {
+            return;
+        };
+        let name = pod.metadata.name.to_string();
+        let version: u64 = pod.metadata.uid.rsplit('v').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        self.remove(world, source, &pod);
+        // Nobody brings back what was replaced.
+        self.removed.pop();
+        let next = manifest::pod(&mut self.random, &name, &format!("{name}-v{}", version + 1), self.variety);
+        self.want(world, source, &next);
+    }
+
+    fn any(&mut self, world: &World) -> Option<(SourceKind, Arc<Pod>)> {
+        self.random.pick(&of(world, |_| true)).cloned()
+    }
+
+    fn victim(&mut self, world: &World) -> Option<ContainerView> {
+        let containers = world.simulator.containers();
+        let alive: Vec<ContainerView> = containers.into_iter().filter(|container| container.alive).collect();
+        let victim = self.random.pick(&alive).cloned()?;
+        harm(world, &victim.pod_uid);
+        Some(victim)
+    }
+
+    fn kill_sandbox(&mut self, world: &World) {
+        let sandboxes = world.simulator.sandboxes();
+        let ready: Vec<_> = sandboxes.into_iter().filter(|sandbox| sandbox.ready).collect();
+        let Some(sandbox) = self.random.pick(&ready) else { return };
+        note(world, format!("the sandbox of {} dies", sandbox.metadata.uid));
+        harm(world, &sandbox.metadata.uid);
+        world.simulator.kill_sandbox_process(&sandbox.id);
+    }
+
+    /// As somebody who tidies up would: an init container that is done, when the pod's work has begun.
+    async fn collect_init(&mut self, world: &World) {
+        let containers = world.simulator.containers();
+        let candidates: Vec<&ContainerView> = {
+            let state = world.ledger.state();
+            let is_done = |container: &&ContainerView| {
+                let Some(life) = state.lives.get(&container.pod_uid) else { return false };
+                life.done.contains(&(container.sandbox_id.clone(), container.name.clone()))
+                    && containers.iter().any(|other| {
+                        other.alive && other.pod_uid == container.pod_uid && life.is_main(&other.name)
+                    })
+            };
+            containers.iter().filter(is_done).collect()
+        };
+        let Some(victim) = self.random.pick(&candidates) else { return };
+        note(world, format!("{} is collected", world.ledger.describe(victim)));
+        let _ = world.client().remove_container(&victim.id).await;
+    }
+}
+
+/// The pods that sources want and nobody deleted yet, of those sources.
+fn of(world: &World, which: impl Fn(SourceKind) -> bool) -> Vec<(SourceKind, Arc<Pod>)> {
+    let sources = world.wanted.iter().filter(|(source, _)| which(**source));
+    sources.flat_map(|(source, pods)| pods.values().map(|pod| (*source, Arc::clone(pod)))).collect()
+}
+
+fn harm(world: &World, uid: &str) {
+    if let Some(life) = world.ledger.state().lives.get_mut(uid) {
+        life.harmed = true;
+    }
+}
+
+fn note(world: &World, line: String) {
+    world.ledger.trace.note(format_args!("=== {line}"));
+}

@@ -1,0 +1,150 @@
+//! What goes wrong: with the runtime, the disk, the cgroups and the files.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use crablet_cri::sim::{Chaos, Fault, Method};
+use crablet_cri::{HintKind, HintSource};
+use crablet_host::simulation::Fault as HostFault;
+use crablet_host::{cgroup, checkpoint};
+use tonic::Code;
+
+use crate::random::Random;
+use crate::world::World;
+
+/// What goes wrong for a while, and is to be put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    RuntimeAway,
+    NetworkAway,
+    Chaos,
+    DiskFull,
+}
+
+/// Begins some trouble.
+pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
+    world.ledger.trace.note(format_args!("~~~ {trouble:?} begins"));
+    match trouble {
+        Trouble::RuntimeAway => {
+            world.ledger.state().runtime_answers = false;
+            world.simulator.die();
+        }
+        Trouble::NetworkAway => world.simulator.set_network_ready(Err(("NetworkPluginNotReady", "no network"))),
+        Trouble::Chaos => {
+            let probability = random.weighted(&[(1, 0.02), (1, 0.1)]);
+            world.simulator.set_chaos(Chaos {
+                call_fails: probability,
+                call_times_out_before_effect: probability / 4.0,
+                call_times_out_after_effect: probability / 4.0,
+                event_is_lost: probability,
+                event_is_doubled: probability,
+                event_is_late: probability,
+                event_delay: Duration::from_secs(5),
+            });
+        }
+        Trouble::DiskFull => {
+            world.ledger.state().disk_failed = true;
+            world.checkpoints.set_capacity(0);
+        }
+    }
+}
+
+/// Puts it right.
+pub(crate) fn end(world: &World, trouble: Trouble) {
+    world.ledger.trace.note(format_args!("~~~ {trouble:?} is over"));
+    match trouble {
+        Trouble::RuntimeAway => {
+            world.simulator.come_back();
+            world.ledger.state().runtime_answers = true;
+        }
+        Trouble::NetworkAway => world.simulator.set_network_ready(Ok(())),
+        Trouble::Chaos => world.simulator.set_chaos(Chaos::default()),
+        Trouble::DiskFull => world.checkpoints.set_capacity(usize::MAX),
+    }
+}
+
+/// Lets something go wrong once.
+pub(crate) fn once(world: &World, random: &mut Random) {
+    let nth = random.between(1, 4);
+    let few = u32::try_from(nth).unwrap_or(1);
+    match random.below(10) {
+        0..5 => {
+            let method = random.weighted(&[
+                (3, Method::RunPodSandbox),
+                (3, Method::CreateContainer),
+                (3, Method::StartContainer),
+                (3, Method::StopContainer),
+                (1, Method::StopPodSandbox),
+                (1, Method::RemovePodSandbox),
+                (1, Method::RemoveContainer),
+                (2, Method::ListContainers),
+                (2, Method::ListPodSandbox),
+                (2, Method::ContainerStatus),
+                (1, Method::PodSandboxStatus),
+                (1, Method::ImageStatus),
+                (1, Method::PullImage),
+                (1, Method::ExecSync),
+                (1, Method::Status),
+            ]);
+            let on = Fault::on(method).nth(few);
+            let fault = match random.below(5) {
+                0 => on.fail(Code::Unknown, "a planned fault"),
+                1 => on.fails_after_effect(Code::Unknown, "a planned fault after the effect"),
+                2 => on.times_out_before_effect(),
+                3 => on.times_out_after_effect(),
+                _ => on.takes(Duration::from_secs(random.between(1, 8))),
+            };
+            world.ledger.trace.note(format_args!("~~~ {fault:?}"));
+            world.simulator.inject(fault);
+        }
+        5..7 => {
+            let source = random.weighted(&[(1, HintSource::Cri), (2, HintSource::Containerd)]);
+            let kind =
+                random.weighted(&[(3, HintKind::Stopped), (1, HintKind::Started), (1, HintKind::Removed)]);
+            let on = Fault::on_event(source, kind).times(few);
+            let fault = match random.below(4) {
+                0 => on.is_lost(),
+                1 => on.is_doubled(),
+                2 => on.is_late(Duration::from_secs(random.between(1, 20))),
+                _ => on.comes_after_the_next(),
+            };
+            world.ledger.trace.note(format_args!("~~~ {fault:?}"));
+            world.simulator.inject(fault);
+        }
+        7 => {
+            let operation = random.weighted(&[
+                (1, checkpoint::Operation::Save),
+                (1, checkpoint::Operation::Remove),
+                (1, checkpoint::Operation::LoadAll),
+            ]);
+            let nth = if operation == checkpoint::Operation::LoadAll { 1 } else { nth };
+            let fault = host_fault(random);
+            world.ledger.trace.note(format_args!("~~~ disk: {operation:?} {nth} {fault:?}"));
+            world.ledger.state().disk_failed = true;
+            world.checkpoints.plan(Some(operation), usize::try_from(nth).unwrap_or(1), fault);
+        }
+        8 => {
+            let operation = random.weighted(&[
+                (2, cgroup::Operation::EnsurePod),
+                (1, cgroup::Operation::UpdatePod),
+                (2, cgroup::Operation::RemovePod),
+                (1, cgroup::Operation::Pods),
+                (1, cgroup::Operation::EnsureLevels),
+            ]);
+            let fault = host_fault(random);
+            world.ledger.trace.note(format_args!("~~~ cgroups: {operation:?} {nth} {fault:?}"));
+            world.cgroups.plan(Some(operation), usize::try_from(nth).unwrap_or(1), fault);
+        }
+        _ => {
+            world.ledger.trace.note(format_args!("~~~ files: call {nth} fails"));
+            world.files.fail(nth - 1);
+        }
+    }
+}
+
+fn host_fault(random: &mut Random) -> HostFault {
+    match random.percent(50) {
+        true => HostFault::Fails(ErrorKind::StorageFull),
+        false => HostFault::FailsAfterEffect(ErrorKind::TimedOut),
+    }
+}

@@ -1,0 +1,30 @@
+//! The whole agent on a simulated runtime and a simulated host, on paused time, with faults, all from one seed.
+//!
+//! ```text
+//!   seed ──► run: acts by chance ──► World: sources, runtime, disk, cgroups, files; starts and kills agents
+//!              │                        │
+//!              │                        ▼ the agent's calls            the agent's steps
+//!              │                     WatchedRuntime ──► Ledger ◄────── Crash (ends an agent at any of them)
+//!              ▼                                          │
+//!            Outcome ◄───────────── invariants ◄──────────┘
+//! ```
+//!
+//! - [`run`](run::run) is a run from a seed: pods come, change and go, things fail, the agent is killed and started
+//!   again; then all is quiet, and everything must be as wanted.
+//! - The [`ledger`] knows what was wanted and promised; the [`invariants`] are checked against it at every call that
+//!   changes something, and after every step of the agent.
+//! - The same seed gives the same run, to the letter of its [`trace`].
+
+pub mod behaviour;
+pub mod crash;
+pub mod invariants;
+pub mod ledger;
+pub mod manifest;
+pub mod random;
+pub mod run;
+pub mod trace;
+pub mod watched_runtime;
+pub mod world;
+
+mod acts;
+mod faults;

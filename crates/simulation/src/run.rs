@@ -1,0 +1,370 @@
+//! A run from a seed.
+
+use std::time::Duration;
+
+use crablet_agent::planted::{Bug, Planted};
+use crablet_agent::sources::SourceKind;
+use crablet_cri::sim::Method;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::acts::{Act, Actor};
+use crate::faults::{self, Trouble};
+use crate::invariants::{check_gone, check_settled};
+use crate::ledger::Violation;
+use crate::manifest::Variety;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::world::World;
+
+/// How long all is quiet before everything must be as wanted: longer than every back-off.
+const QUIET: Duration = Duration::from_secs(1500);
+/// How long nothing is wanted before everything must be gone.
+const CLEARING: Duration = Duration::from_secs(600);
+/// How long an idle agent is watched.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// What a run is like.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// What everything follows from.
+    pub seed: u64,
+    /// Whether the trace is kept.
+    pub traced: bool,
+    /// The bug to find.
+    pub bug: Option<Bug>,
+    /// How many things happen.
+    pub acts: u64,
+    /// Which pods there are.
+    pub variety: Variety,
+    /// Whether things fail, and the agent is killed at random.
+    pub faults: bool,
+    /// The step of its life at which the first agent dies.
+    pub dies_at: Option<u64>,
+}
+
+impl Settings {
+    /// As a seed says.
+    pub fn of_seed(seed: u64) -> Settings {
+        let mut random = Random::new(seed, 0);
+        Settings {
+            seed,
+            traced: false,
+            bug: None,
+            acts: random.between(4, 40),
+            variety: if random.percent(25) { Variety::Lasting } else { Variety::Everything },
+            faults: random.percent(90),
+            dies_at: None,
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The broken promise, if any.
+    pub violation: Option<Violation>,
+    /// What happened, as far as it was kept.
+    pub trace: Vec<String>,
+    /// How many pods there were.
+    pub pods: u64,
+    /// How many things went wrong.
+    pub faults: u64,
+    /// How many agents were killed or stopped.
+    pub crashes: u64,
+    /// How many steps agents took.
+    pub steps: u64,
+}
+
+/// Runs.
+pub fn run(settings: Settings) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime for a simulated run: {error}"));
+    runtime.block_on(async {
+        let trace = Trace::new(settings.traced);
+        let log = trace.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .without_time()
+            .with_ansi(false)
+            .with_max_level(if settings.traced { tracing::Level::INFO } else { tracing::Level::ERROR })
+            .with_writer(move || log.clone())
+            .finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let mut run = Run::new(settings, trace);
+        run.whole().await;
+        run.outcome()
+    })
+}
+
+struct Run {
+    settings: Settings,
+    world: World,
+    actor: Actor,
+    random: Random,
+    /// What is wrong now, and until when.
+    troubles: Vec<(Instant, Trouble)>,
+    /// When the next agent starts, where there is none.
+    starts: Option<Instant>,
+    faults: u64,
+    crashes: u64,
+    steps: u64,
+}
+
+impl Run {
+    fn new(settings: Settings, trace: Trace) -> Run {
+        let planted = settings.bug.map_or_else(Planted::default, Planted::one);
+        Run {
+            world: World::new(settings.seed, planted, trace),
+            actor: Actor::new(settings.seed, settings.variety),
+            random: Random::new(settings.seed, 2),
+            settings,
+            troubles: Vec::new(),
+            starts: None,
+            faults: 0,
+            crashes: 0,
+            steps: 0,
+        }
+    }
+
+    async fn whole(&mut self) {
+        self.world.start(self.settings.dies_at).await;
+        self.world.tell_all();
+        for _ in 0..self.settings.acts {
+            let pause = self.random.weighted(&[(3, 0), (2, 100), (3, 3000), (3, 20_000), (1, 120_000)]);
+            let pause = self.random.up_to(Duration::from_millis(pause));
+            self.pass(pause).await;
+            if self.is_broken() {
+                return;
+            }
+            self.happen().await;
+        }
+        self.calm().await;
+        self.pass(QUIET).await;
+        if self.is_broken() {
+            return;
+        }
+        check_settled(&self.world.ledger, &self.world.leftovers());
+        self.actor.remove_all(&mut self.world);
+        self.world.tell_all();
+        self.pass(CLEARING).await;
+        if self.is_broken() {
+            return;
+        }
+        check_gone(&self.world.ledger, &self.world.leftovers());
+        self.idle().await;
+    }
+
+    fn is_broken(&self) -> bool {
+        self.world.ledger.state().violation.is_some()
+    }
+
+    /// Lets time pass: troubles end, killed agents come back, deleted pods go.
+    async fn pass(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        loop {
+            self.put_right();
+            self.forget_deleted();
+            self.come_back().await;
+            if self.is_broken() {
+                return;
+            }
+            let step = end.min(Instant::now() + Duration::from_secs(1));
+            let death = self.world.agent.as_ref().map(|agent| agent.crash.clone());
+            match death {
+                Some(crash) => {
+                    if timeout(step - Instant::now(), crash.death()).await.is_ok() {
+                        self.bury().await;
+                    }
+                }
+                None => sleep_until(step).await,
+            }
+            if Instant::now() >= end {
+                return;
+            }
+        }
+    }
+
+    fn put_right(&mut self) {
+        let now = Instant::now();
+        let (over, on): (Vec<_>, Vec<_>) = self.troubles.drain(..).partition(|(until, _)| *until <= now);
+        self.troubles = on;
+        for (_, trouble) in over {
+            if !self.troubles.iter().any(|(_, other)| *other == trouble) {
+                faults::end(&self.world, trouble);
+            }
+        }
+    }
+
+    /// The API forgets a deleted pod when the agent is done with it.
+    fn forget_deleted(&mut self) {
+        let Some(agent) = &self.world.agent else { return };
+        let shown = |uid: &str| agent.agent.views.get(uid).is_some();
+        let Some(pods) = self.world.wanted.get(&SourceKind::Api) else { return };
+        let began = self.world.ledger.state().agent_began;
+        if began.elapsed() < Duration::from_secs(60) {
+            return;
+        }
+        let gone: Vec<String> = pods
+            .iter()
+            .filter(|(uid, pod)| pod.metadata.deletion_timestamp.is_some() && !shown(uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        if let Some(pods) = self.world.wanted.get_mut(&SourceKind::Api) {
+            pods.retain(|uid, _| !gone.contains(uid));
+        }
+        self.world.tell(SourceKind::Api);
+    }
+
+    /// Starts an agent when it is time.
+    async fn come_back(&mut self) {
+        if self.world.agent.is_some() || self.starts.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        self.world.start(None).await;
+        if self.world.agent.is_none() {
+            self.starts = Some(Instant::now() + Duration::from_secs(1));
+            return;
+        }
+        self.starts = None;
+        // Sources are heard when they are ready, one after another.
+        for source in [SourceKind::File, SourceKind::Api] {
+            if self.random.percent(30) {
+                sleep(self.random.up_to(Duration::from_secs(5))).await;
+            }
+            self.world.tell(source);
+        }
+    }
+
+    async fn bury(&mut self) {
+        self.crashes += 1;
+        self.count_steps();
+        self.world.kill().await;
+        let down = self.random.weighted(&[(3, 0), (3, 500), (3, 10_000), (1, 90_000)]);
+        self.starts = Some(Instant::now() + self.random.up_to(Duration::from_millis(down)));
+    }
+
+    fn count_steps(&mut self) {
+        if let Some(agent) = &self.world.agent {
+            self.steps += agent.crash.steps();
+        }
+    }
+
+    async fn happen(&mut self) {
+        let faulty = self.settings.faults;
+        if faulty && self.random.percent(35) {
+            self.faults += 1;
+            return self.go_wrong().await;
+        }
+        let act = self.random.weighted(&[
+            (30, Act::Add),
+            (8, Act::Edit),
+            (10, Act::Delete),
+            (6, Act::Remove),
+            (5, Act::Return),
+            (7, Act::Replace),
+            (if faulty { 8 } else { 0 }, Act::Exit),
+            (if faulty { 3 } else { 0 }, Act::OutOfMemory),
+            (if faulty { 5 } else { 0 }, Act::KillSandbox),
+            (if faulty { 4 } else { 0 }, Act::CollectInit),
+        ]);
+        self.actor.act(&mut self.world, act).await;
+        self.world.tell_all();
+    }
+
+    async fn go_wrong(&mut self) {
+        match self.random.below(20) {
+            0..6 => faults::once(&self.world, &mut self.random),
+            6..10 => {
+                let trouble = self.random.weighted(&[
+                    (3, Trouble::RuntimeAway),
+                    (1, Trouble::NetworkAway),
+                    (3, Trouble::Chaos),
+                    (2, Trouble::DiskFull),
+                ]);
+                let until = Instant::now() + self.random.up_to(Duration::from_secs(90));
+                if !self.troubles.iter().any(|(_, other)| *other == trouble) {
+                    faults::begin(&self.world, trouble, &mut self.random);
+                }
+                self.troubles.push((until, trouble));
+            }
+            10..18 => {
+                if let Some(agent) = &self.world.agent {
+                    let soon = self.random.weighted(&[(3, 3), (3, 30), (3, 300), (1, 3000)]);
+                    agent.crash.at(agent.crash.steps() + self.random.between(1, soon));
+                }
+            }
+            _ => {
+                self.crashes += 1;
+                self.count_steps();
+                self.world.stop().await;
+                self.starts = Some(Instant::now() + self.random.up_to(Duration::from_secs(30)));
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more.
+    async fn calm(&mut self) {
+        self.world.ledger.trace.note("--- nothing goes wrong from here on");
+        for (_, trouble) in std::mem::take(&mut self.troubles) {
+            faults::end(&self.world, trouble);
+        }
+        self.world.simulator.clear_faults();
+        self.world.simulator.come_back();
+        if let Some(agent) = &self.world.agent {
+            agent.crash.at(u64::MAX);
+        }
+    }
+
+    /// An idle agent asks for little and has few tasks.
+    async fn idle(&mut self) {
+        if self.is_broken() {
+            return;
+        }
+        self.world.simulator.forget_calls();
+        self.pass(IDLE).await;
+        let ledger = &self.world.ledger;
+        for call in self.world.simulator.calls() {
+            let is_allowed = match call.method {
+                Method::ListContainers
+                | Method::ListPodSandbox
+                | Method::StreamContainers
+                | Method::StreamPodSandboxes
+                | Method::Status
+                | Method::Subscribe
+                | Method::GetContainerEvents => true,
+                _ => false,
+            };
+            if !is_allowed {
+                let what = format!("an idle agent asks for {}", call.method.name());
+                ledger.broken(&mut ledger.state(), 12, what);
+            }
+        }
+        // Lists each minute, and a status each ten seconds.
+        let calls = self.world.simulator.calls().len();
+        if calls > 150 {
+            let what = format!("an idle agent made {calls} calls in {IDLE:?}");
+            ledger.broken(&mut ledger.state(), 12, what);
+        }
+        if let Some(agent) = &self.world.agent {
+            let tasks = agent.tasks.count();
+            if tasks > 5 {
+                ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
+            }
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.count_steps();
+        let violation = self.world.ledger.state().violation.clone();
+        Outcome {
+            violation,
+            trace: self.world.ledger.trace.lines(),
+            pods: self.actor.pods,
+            faults: self.faults,
+            crashes: self.crashes,
+            steps: self.steps,
+        }
+    }
+}

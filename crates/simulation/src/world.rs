@@ -1,0 +1,277 @@
+//! What outlives agents: the runtime, the disk, the cgroups, the files and the sources; and the agent of the moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::description::Description;
+use crablet_agent::images;
+use crablet_agent::planted::Planted;
+use crablet_agent::pod_files::{PodFiles as _, Simulated};
+use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
+use crablet_agent::tasks::Tasks;
+use crablet_api::core::{Node, Pod, ResourceList};
+use crablet_core::translate;
+use crablet_core::{backoff, features::Features, status};
+use crablet_cri::client::Settings as ClientSettings;
+use crablet_cri::sim::{Latencies, Latency, Method, Settings, Simulator};
+use crablet_cri::Client;
+use crablet_host::cgroup::SimulatedCgroups;
+use crablet_host::checkpoint::SimulatedCheckpoints;
+use crablet_host::clock::Clock;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::behaviour::{PRESENT, PULLED, image};
+use crate::crash::Crash;
+use crate::ledger::Ledger;
+use crate::trace::Trace;
+use crate::watched_runtime::WatchedRuntime;
+
+/// The sources of a run.
+const SOURCES: [SourceKind; 2] = [SourceKind::File, SourceKind::Api];
+
+/// What outlives agents.
+pub struct World {
+    /// The runtime.
+    pub simulator: Simulator,
+    /// The disk.
+    pub checkpoints: SimulatedCheckpoints,
+    /// The cgroups.
+    pub cgroups: SimulatedCgroups,
+    /// The files.
+    pub files: Arc<Simulated>,
+    /// What is known.
+    pub ledger: Arc<Ledger>,
+    /// What sources want.
+    pub wanted: BTreeMap<SourceKind, BTreeMap<String, Arc<Pod>>>,
+    /// The agent, if there is one.
+    pub agent: Option<Incarnation>,
+    clock: Clock,
+    planted: Planted,
+}
+
+/// An agent that runs.
+pub struct Incarnation {
+    /// What others see of it.
+    pub agent: Agent,
+    /// How it dies.
+    pub crash: Arc<Crash>,
+    /// Its tasks.
+    pub tasks: Tasks,
+    stop: CancellationToken,
+    feeds: BTreeMap<SourceKind, Feed>,
+}
+
+impl World {
+    /// One without pods and without an agent.
+    pub fn new(seed: u64, planted: Planted, trace: Trace) -> World {
+        let settings = settings(seed);
+        let clock = Clock::simulated(settings.start);
+        let simulator = Simulator::new(settings);
+        World {
+            ledger: Arc::new(Ledger::new(simulator.clone(), trace)),
+            simulator,
+            checkpoints: SimulatedCheckpoints::new(),
+            cgroups: SimulatedCgroups::new(),
+            files: Arc::new(Simulated::new()),
+            wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
+            agent: None,
+            clock,
+            planted,
+        }
+    }
+
+    /// A client of the runtime, for the test's own use.
+    pub fn client(&self) -> Client {
+        let settings = ClientSettings { timeout: Duration::from_secs(20), ..ClientSettings::default() };
+        Client::in_process("the simulated runtime", self.simulator.services(), settings)
+    }
+
+    /// Starts an agent, which dies at a step of its life if one is given. Sources speak when they are told to.
+    pub async fn start(&mut self, dies_at: Option<u64>) {
+        self.ledger.trace.note("*** an agent starts");
+        let crash = Arc::new(Crash::new(Arc::clone(&self.ledger)));
+        if let Some(step) = dies_at {
+            crash.at(step);
+        }
+        let stop = CancellationToken::new();
+        let tasks = Tasks::new(stop.clone(), TaskTracker::new()).watched_by(crash.clone());
+        let (mut config, changes) = PodConfig::new(self.clock.clone(), Problems::default());
+        let feeds: BTreeMap<SourceKind, Feed> =
+            SOURCES.into_iter().map(|source| (source, config.feed(source))).collect();
+        let parts = Parts {
+            runtime: Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger))),
+            clock: self.clock.clone(),
+            cgroups: Arc::new(self.cgroups.clone()),
+            files: Arc::clone(&self.files) as _,
+            checkpoints: Arc::new(self.checkpoints.clone()),
+        };
+        self.ledger.state().agent_began = Instant::now();
+        match Agent::start_on(&tasks, parts, description(self.planted), changes).await {
+            Ok(agent) => {
+                tasks.spawn(config.run());
+                let version = agent.views.version();
+                self.ledger.state().views = Some((agent.views.clone(), version));
+                self.agent = Some(Incarnation { agent, crash, tasks, stop, feeds });
+            }
+            // Whoever manages services starts it again.
+            Err(error) => self.ledger.trace.note(format_args!("*** it could not: {error}")),
+        }
+    }
+
+    /// Stops the agent as its manager would.
+    pub async fn stop(&mut self) {
+        self.ledger.trace.note("*** the agent is stopped");
+        if let Some(agent) = self.agent.take() {
+            self.leave();
+            agent.stop.cancel();
+            settle().await;
+        }
+    }
+
+    /// Ends the agent where it is.
+    pub async fn kill(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            self.leave();
+            agent.crash.now();
+            agent.stop.cancel();
+            settle().await;
+        }
+    }
+
+    fn leave(&self) {
+        self.ledger.state().views = None;
+    }
+
+    /// Says to the agent what a source wants.
+    pub fn tell(&self, source: SourceKind) {
+        let Some(agent) = &self.agent else { return };
+        let pods = self.wanted.get(&source).into_iter().flat_map(BTreeMap::values);
+        let wanted = pods.map(|pod| Wanted { pod: Arc::clone(pod), origin: "the simulation".into() });
+        if let Some(feed) = agent.feeds.get(&source) {
+            feed.set(wanted.collect());
+        }
+    }
+
+    /// Says to the agent what all sources want.
+    pub fn tell_all(&self) {
+        SOURCES.into_iter().for_each(|source| self.tell(source));
+    }
+
+    /// Everything that is there of any pod.
+    pub fn leftovers(&self) -> Leftovers {
+        Leftovers {
+            sandboxes: self.simulator.sandboxes().into_iter().map(|sandbox| sandbox.metadata.uid).collect(),
+            containers: self.simulator.containers().into_iter().map(|container| container.pod_uid).collect(),
+            cgroups: self.cgroups.limits().keys().map(|pod| pod.uid().to_owned()).collect(),
+            directories: self.files.pods().unwrap_or_default().into_iter().collect(),
+            checkpoints: self.checkpoints.content().into_keys().collect(),
+        }
+    }
+}
+
+/// The UIDs that something is left of.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    sandboxes: BTreeSet<String>,
+    containers: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+    directories: BTreeSet<String>,
+    checkpoints: BTreeSet<String>,
+}
+
+impl Leftovers {
+    /// What is left of one.
+    pub fn of(&self, uid: &str) -> Vec<&'static str> {
+        let Leftovers { sandboxes, containers, cgroups, directories, checkpoints } = self;
+        [
+            (sandboxes, "sandbox"),
+            (containers, "container"),
+            (cgroups, "cgroup"),
+            (directories, "directory"),
+            (checkpoints, "checkpoint"),
+        ]
+        .into_iter()
+        .filter_map(|(uids, what)| uids.contains(uid).then_some(what))
+        .collect()
+    }
+
+    /// All of them.
+    pub fn uids(&self) -> impl Iterator<Item = &String> {
+        let Leftovers { sandboxes, containers, cgroups, directories, checkpoints } = self;
+        sandboxes.iter().chain(containers).chain(cgroups).chain(directories).chain(checkpoints)
+    }
+}
+
+/// Lets tasks that were told to end do so. No time passes.
+async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn settings(seed: u64) -> Settings {
+    let millis = Duration::from_millis;
+    let quick = Latency::Uniform(millis(1), millis(5));
+    let slow = Latency::Tailed { least: millis(5), most: millis(60), worst: millis(3000), probability: 0.05 };
+    // One in three runtimes is an old one, and one in three has no events at all.
+    let base = match seed % 3 {
+        0 => Settings::containerd_1_6(),
+        1 => Settings::containerd_1_7(),
+        _ => Settings::default(),
+    };
+    Settings {
+        seed,
+        images: base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect(),
+        registry: vec![image(PULLED)],
+        latencies: Latencies::all(quick)
+            .with(Method::RunPodSandbox, slow)
+            .with(Method::CreateContainer, slow)
+            .with(Method::StartContainer, slow)
+            .with(Method::PullImage, Latency::Uniform(millis(100), millis(20_000))),
+        exit_lag: if seed.is_multiple_of(2) { millis(20) } else { Duration::ZERO },
+        remembered_calls: 1000,
+        ..base
+    }
+}
+
+fn description(planted: Planted) -> Description {
+    let address = std::net::IpAddr::from([10, 0, 0, 1]);
+    let mut node = Node::default();
+    node.metadata.name = "node".into();
+    let mut capacity = ResourceList::default();
+    for (name, amount) in [("cpu", 64), ("memory", 1 << 40), ("pods", 110), ("ephemeral-storage", 1 << 40)] {
+        capacity.insert(name, crablet_api::Quantity::from_value(amount));
+    }
+    node.status.capacity = capacity.clone();
+    node.status.allocatable = capacity.clone();
+    Description {
+        name: "node".to_owned(),
+        node,
+        translation: translate::Node {
+            facts: translate::NodeFacts {
+                host_ips: vec![address],
+                node_ips: vec![address],
+                allocatable: capacity,
+                memory_capacity: 1 << 40,
+                ..translate::NodeFacts::default()
+            },
+            settings: translate::Settings::default(),
+            gates: translate::Gates::default(),
+        },
+        status: status::NodeFacts {
+            host_ips: vec![address],
+            runtime_name: "simulated".into(),
+            ..status::NodeFacts::default()
+        },
+        features: Features::default(),
+        restart_limits: backoff::Limits::default(),
+        pod_pids_limit: None,
+        dead_containers_kept: 1,
+        images: images::Settings::default(),
+        planted,
+    }
+}

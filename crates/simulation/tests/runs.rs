@@ -1,0 +1,123 @@
+//! Whole runs: seeds keep all promises, replay to the letter, survive a death at every step; and planted bugs are found.
+
+use std::time::Duration;
+
+use crablet_agent::planted::Bug;
+use crablet_simulation::manifest::Variety;
+use crablet_simulation::run::{Outcome, Settings, run};
+use tokio::time::Instant;
+
+/// The seeds that every build runs begin here.
+const FIRST_SEED: u64 = 1;
+/// For how long seeds are run.
+const TIME: Duration = Duration::from_secs(60);
+/// Within so many seeds each planted bug is found.
+const SEEDS_FOR_A_BUG: u64 = 150;
+
+/// Runs, and panics with the end of the trace where a promise is broken.
+fn check(settings: Settings) -> Outcome {
+    let outcome = run(settings);
+    if let Some(violation) = &outcome.violation {
+        let traced = run(Settings { traced: true, ..settings });
+        let last = traced.trace.len().saturating_sub(60);
+        panic!(
+            "{settings:?} breaks promise {}: {}\n{}",
+            violation.invariant,
+            violation.what,
+            traced.trace[last..].join("\n")
+        );
+    }
+    outcome
+}
+
+#[test]
+fn seeds_break_no_promise() {
+    let began = Instant::now();
+    let mut seeds = 0;
+    for seed in FIRST_SEED.. {
+        check(Settings::of_seed(seed));
+        seeds += 1;
+        if began.elapsed() > TIME {
+            break;
+        }
+    }
+    println!("{seeds} seeds");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_to_the_letter() {
+    for seed in 1..=8 {
+        let settings = Settings { traced: true, ..Settings::of_seed(seed) };
+        let (one, other) = (run(settings).trace, run(settings).trace);
+        for (line, (one, other)) in one.iter().zip(&other).enumerate() {
+            assert_eq!(one, other, "seed {seed}, line {line}");
+        }
+        assert_eq!(one.len(), other.len(), "seed {seed}");
+    }
+}
+
+/// The first agent dies at its first step, at its second, and so on, until it outlives the run.
+fn dies_at_every_step(seed: u64, acts: u64) {
+    for step in 1.. {
+        let settings = Settings {
+            acts,
+            variety: Variety::Everything,
+            faults: false,
+            dies_at: Some(step),
+            ..Settings::of_seed(seed)
+        };
+        if check(settings).crashes == 0 {
+            assert!(step > 50, "a run of {step} steps shows nothing");
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_agent_may_die_at_any_step_of_a_short_run() {
+    dies_at_every_step(3, 4);
+}
+
+#[test]
+fn an_agent_may_die_at_any_step_of_another_short_run() {
+    dies_at_every_step(11, 5);
+}
+
+/// Looks for a seed that finds a bug.
+fn finds(bug: Bug, invariant: u8) {
+    let mut others = Vec::new();
+    for seed in 1..=SEEDS_FOR_A_BUG {
+        let outcome = run(Settings { bug: Some(bug), ..Settings::of_seed(seed) });
+        match outcome.violation {
+            Some(violation) if violation.invariant == invariant => return,
+            Some(violation) => others.push(violation),
+            None => {}
+        }
+    }
+    panic!("no seed up to {SEEDS_FOR_A_BUG} finds {bug:?} as a breach of promise {invariant}; found: {others:?}");
+}
+
+macro_rules! planted_bugs {
+    ($($name:ident: $bug:ident breaks $invariant:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                finds(Bug::$bug, $invariant);
+            }
+        )*
+    };
+}
+
+planted_bugs! {
+    containers_that_stop_with_the_agent_are_found: RestartsContainersWithTheAgent breaks 1;
+    two_containers_of_one_name_are_found: StartsTwice breaks 2;
+    a_pod_that_runs_again_after_its_end_is_found: ForgetsTerminated breaks 3;
+    a_pod_that_is_said_to_be_over_too_early_is_found: EndsTooEarly breaks 4;
+    readiness_that_changes_with_the_agent_is_found: ForgetsReadiness breaks 5;
+    init_containers_that_run_again_are_found: RepeatsInitContainers breaks 6;
+    sidecars_that_stop_too_early_are_found: StopsInWrongOrder breaks 7;
+    orphans_that_nobody_ends_are_found: IgnoresOrphans breaks 8;
+    pods_of_one_name_that_do_not_wait_are_found: IgnoresNames breaks 9;
+    silence_that_is_taken_for_death_is_found: TakesSilenceForDeath breaks 11;
+    records_that_stay_for_ever_are_found: LeaksCheckpoints breaks 12;
+}

@@ -1,0 +1,220 @@
+//! A node for an agent to run on: its directories, its configuration, its manifests, and what it says of its pods.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::cleanup::remove_cgroup;
+use crate::daemon::Daemon;
+use crate::processes::mounts;
+use crate::wait::eventually;
+
+/// What is logged when an agent is up.
+const READY: &str = "Crablet is running";
+/// Long enough for a machine under load: what takes this long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Ports that somebody else took first, before this is given up.
+const MOST_PORTS: usize = 10;
+
+/// A node with static pods in a directory of manifests. Agents come and go on it; what it is made of stays.
+///
+/// Its name is `node`, which the names of its pods end with. Dropping it removes its directory and its cgroup, but for
+/// what still runs in that.
+pub struct Node {
+    directory: TempDir,
+    program: PathBuf,
+    cgroup: String,
+    port: u16,
+    starts: usize,
+}
+
+impl Node {
+    /// A node whose agents are `program`, on the runtime at `endpoint`, with all cgroups below `cgroup`, and with these
+    /// lines in the configuration besides what keeps it to itself.
+    pub fn new(program: &Path, endpoint: &str, cgroup: &str, fields: &str) -> Result<Node> {
+        let directory = tempfile::Builder::new().prefix("crablet-node.").tempdir()?;
+        let node = Node {
+            directory,
+            program: program.to_owned(),
+            cgroup: cgroup.to_owned(),
+            port: 0,
+            starts: 0,
+        };
+        fs::create_dir_all(node.path("manifests"))?;
+        let configuration = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\n\
+             kind: KubeletConfiguration\n\
+             address: 127.0.0.1\n\
+             cgroupRoot: {cgroup}\n\
+             containerRuntimeEndpoint: {endpoint}\n\
+             failCgroupV1: false\n\
+             failSwapOn: false\n\
+             healthzPort: 0\n\
+             podLogsDir: {logs}\n\
+             staticPodPath: {manifests}\n\
+             {fields}\n",
+            logs = node.logs().display(),
+            manifests = node.path("manifests").display(),
+        );
+        fs::write(node.path("kubelet.yaml"), configuration)?;
+        make_cgroup(cgroup)?;
+        Ok(node)
+    }
+
+    /// Something in its directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The agent's root directory.
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
+    /// The directory of the pods' logs.
+    pub fn logs(&self) -> PathBuf {
+        self.path("logs")
+    }
+
+    /// The log of the latest agent.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.path(&format!("agent-{}.log", self.starts))
+    }
+
+    /// Starts an agent and returns at once.
+    pub async fn spawn(&mut self) -> Result<Daemon> {
+        self.starts += 1;
+        self.port = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
+        let arguments = [
+            format!("--config={}", self.path("kubelet.yaml").display()),
+            format!("--root-dir={}", self.root().display()),
+            format!("--read-only-port={}", self.port),
+            "--hostname-override=node".to_owned(),
+        ];
+        Daemon::spawn(&self.program, arguments, [], &self.log_file()).await
+    }
+
+    /// Starts an agent and waits until it is up.
+    pub async fn start(&mut self) -> Result<Daemon> {
+        for _ in 0..MOST_PORTS {
+            let agent = self.spawn().await?;
+            let is_up = eventually("the agent is up", PATIENCE, || async {
+                match agent.exit() {
+                    None if self.log().contains(READY) => Ok(true),
+                    None => Err(agent.log_tail()),
+                    Some(_) => Ok(false),
+                }
+            });
+            if is_up.await? {
+                return Ok(agent);
+            }
+            ensure!(self.log().contains("Address already in use"), "the agent ended:\n{}", self.log());
+        }
+        bail!("every port was taken")
+    }
+
+    /// Puts a manifest into the directory, or in the place of the one of that name, all at once.
+    pub fn put(&self, name: &str, manifest: &str) -> Result<()> {
+        let temporary = self.path("manifest");
+        fs::write(&temporary, manifest)?;
+        Ok(fs::rename(&temporary, self.manifest(name))?)
+    }
+
+    /// Takes a manifest out of the directory.
+    pub fn take(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.manifest(name)).with_context(|| format!("cannot remove the manifest {name}"))
+    }
+
+    /// Where the manifest of a name is.
+    pub fn manifest(&self, name: &str) -> PathBuf {
+        self.path("manifests").join(format!("{name}.yaml"))
+    }
+
+    /// What the agent says of its pods: the items of `/pods`.
+    pub async fn pods(&self) -> Result<Vec<Value>> {
+        let (status, body) = self.get("/pods").await?;
+        ensure!(status == 200, "/pods is answered with {status}: {body}");
+        let mut list: Value = serde_json::from_str(&body).with_context(|| format!("/pods is {body:?}"))?;
+        match list["items"].take() {
+            Value::Array(pods) => Ok(pods),
+            Value::Null => Ok(Vec::new()),
+            other => bail!("the items of /pods are {other}"),
+        }
+    }
+
+    /// What the agent says of the pod whose manifest has this name, if it knows it.
+    pub async fn pod(&self, name: &str) -> Result<Option<Value>> {
+        let full_name = format!("{name}-node");
+        Ok(self.pods().await?.into_iter().find(|pod| pod["metadata"]["name"] == full_name.as_str()))
+    }
+
+    /// The status and the body that the read-only port answers a path with.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let mut stream = TcpStream::connect(address).await?;
+        // The oldest version of the protocol has the simplest answers.
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        let status = head.split(' ').nth(1).context("no status in the answer")?;
+        Ok((status.parse()?, body.to_owned()))
+    }
+
+    /// The cgroups of pods that there are, in whichever hierarchy.
+    pub fn pod_cgroups(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for hierarchy in hierarchies()? {
+            let kubepods = below(&hierarchy, &self.cgroup).join("kubepods");
+            for level in [kubepods.clone(), kubepods.join("burstable"), kubepods.join("besteffort")] {
+                let Ok(entries) = fs::read_dir(level) else { continue };
+                let is_pod = |path: &PathBuf| {
+                    path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
+                };
+                found.extend(entries.flatten().map(|entry| entry.path()).filter(is_pod));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the agent's log:\n{}", self.log());
+        }
+        for hierarchy in hierarchies().unwrap_or_default() {
+            // What still runs in it keeps it; whoever runs that removes it.
+            let _ = remove_cgroup(&below(&hierarchy, &self.cgroup));
+        }
+    }
+}
+
+fn hierarchies() -> Result<Vec<PathBuf>> {
+    let is_cgroup = |filesystem: &str| matches!(filesystem, "cgroup" | "cgroup2");
+    let mounts = mounts()?.into_iter().filter(|mount| is_cgroup(&mount.filesystem));
+    Ok(mounts.map(|mount| mount.path).filter(|path| path.starts_with("/sys/fs/cgroup")).collect())
+}
+
+fn make_cgroup(cgroup: &str) -> Result<()> {
+    for hierarchy in hierarchies()? {
+        let path = below(&hierarchy, cgroup);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn below(hierarchy: &Path, cgroup: &str) -> PathBuf {
+    hierarchy.join(cgroup.trim_start_matches('/'))
+}

@@ -1,0 +1,252 @@
+//! What goes wrong with volumes, in the words of upstream's events.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crablet_core::translate::DownwardError;
+use crablet_host::mounts::MountError;
+
+use crate::atomic_writer::PayloadError;
+
+/// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
+#[derive(Debug, thiserror::Error)]
+#[error("MountVolume.SetUp failed for volume \"{volume}\" : {cause}")]
+pub struct VolumeError {
+    /// The volume's name in the pod.
+    pub volume: String,
+    /// What was wrong.
+    pub cause: PluginError,
+}
+
+/// Why a plugin could not set up a volume.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are the words of the messages")]
+pub enum PluginError {
+    /// No plugin is there for this kind.
+    #[error("volumes of the kind {kind} are not supported yet")]
+    Kind { kind: &'static str },
+    /// A volume without a source, with several, or with one of a newer API.
+    #[error("no volume plugin matched")]
+    NoSource,
+    /// A source within a projected volume that nobody provides.
+    #[error("sources of the kind {kind} in projected volumes are not supported yet")]
+    Projection { kind: &'static str },
+    /// A name that would lead out of the pod's directory.
+    #[error("{name:?} cannot be the name of a directory")]
+    Name { name: String },
+    /// A path of the node leads back up.
+    #[error("invalid HostPath `{0}`: must not contain '..'")]
+    HostPathBacksteps(String),
+    /// A path of the node is not what it should be.
+    #[error("hostPath type check failed: {path} is not {wanted}")]
+    HostPathType { path: String, wanted: &'static str },
+    /// Nobody knows what the path should be.
+    #[error("{0} is an invalid volume type")]
+    HostPathUnknownType(String),
+    /// Nobody knows what to keep an empty directory on.
+    #[error("unknown storage medium \"{0}\"")]
+    Medium(String),
+    /// No container asks for pages of this size.
+    #[error("medium {0}: hugePages storage requested, but there is no resource request for huge pages")]
+    NoHugePages(String),
+    /// Containers ask for pages of several sizes, and the volume does not say which it means.
+    #[error("medium: {0} can't be used if container requests multiple huge page sizes")]
+    SeveralHugePages(String),
+    /// The size of huge pages is not a number.
+    #[error("{0} is not a size of huge pages")]
+    HugePageSize(String),
+    /// Pages of another size are mounted there.
+    #[error("pod {uid}: mounted dir {} pagesize '{mounted}' and requested medium size '{wanted}' differ", directory.display())]
+    OtherHugePages { uid: String, directory: PathBuf, mounted: String, wanted: String },
+    /// Another file system is mounted where the volume should be.
+    #[error("{} is a mount point of {file_system}, not of {wanted}", directory.display())]
+    OtherMount { directory: PathBuf, file_system: String, wanted: &'static str },
+    /// Files have no mode.
+    #[error("no defaultMode used, not even the default value for it")]
+    NoDefaultMode,
+    /// What the pod asks to be told of itself cannot be told.
+    #[error("{}", aggregate(.0))]
+    Downward(Vec<DownwardError>),
+    /// A file's path leads elsewhere.
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    /// A container mounts the volume outside of its own root.
+    #[error("invalid container mount point {0}")]
+    MountPoint(String),
+    /// Something could not be mounted.
+    #[error("{}: {}", .0, cause_of(.0))]
+    Mount(#[from] MountError),
+    /// A call on a file failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The mount table could not be read.
+    #[error("error listing mount points: {}", errno_text(.0))]
+    MountTable(#[source] io::Error),
+    /// It took too long. The work goes on and the next try finds what it did.
+    #[error("timed out after {}s, the work on it continues", .0.as_secs())]
+    TimedOut(Duration),
+    /// Work on the pod's volumes that began earlier has not ended.
+    #[error("earlier work on the pod's volumes has not ended for {}s", .0.as_secs())]
+    Busy(Duration),
+    /// The work ended by a panic.
+    #[error("the work on it ended by a panic")]
+    Panicked,
+}
+
+/// A call on a file that failed, in Go's words: `mkdir /a/b: not a directory`.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} {}: {}", path.display(), errno_text(source))]
+pub struct FileError {
+    /// What was tried: `mkdir`, `open`.
+    pub call: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+/// For `map_err`: the call and the path that an error belongs to.
+pub(crate) fn failed<E: Into<io::Error>>(call: &'static str, path: &Path) -> impl FnOnce(E) -> FileError {
+    move |error| FileError { call, path: path.to_owned(), source: error.into() }
+}
+
+/// A sub path that is not there for a container. The message says nothing of the node's files, which are not the
+/// user's to know; the source does, for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum SubPathError {
+    /// It was missing and could not be made.
+    #[error("failed to create subPath directory for volumeMount \"{mount}\" of container \"{container}\"")]
+    NotCreated {
+        /// The mount's volume.
+        mount: String,
+        /// The container.
+        container: String,
+        /// What went wrong.
+        source: SubPathCause,
+    },
+    /// It could not be opened within its volume, or not be mounted.
+    #[error("failed to prepare subPath for volumeMount \"{mount}\" of container \"{container}\"")]
+    NotPrepared {
+        /// The mount's volume.
+        mount: String,
+        /// The container.
+        container: String,
+        /// What went wrong.
+        source: SubPathCause,
+    },
+}
+
+/// What went wrong with a sub path, for the log alone.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are the words of the messages")]
+pub enum SubPathCause {
+    /// A symbolic link leads out of the volume, or a directory became one while we looked.
+    #[error("{path:?} leads out of the volume {}", volume.display())]
+    Outside { path: String, volume: PathBuf },
+    /// A name that would lead out of the pod's directory.
+    #[error("{0:?} cannot be the name of a directory")]
+    Name(String),
+    /// A call on a file failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It was not mounted.
+    #[error("{}: {}", .0, cause_of(.0))]
+    Mount(#[from] MountError),
+    /// It took too long.
+    #[error("timed out after {}s, the work on it continues", .0.as_secs())]
+    TimedOut(Duration),
+    /// The work ended by a panic.
+    #[error("the work on it ended by a panic")]
+    Panicked,
+    /// A planned fault of the simulation.
+    #[error("{}", errno_text(.0))]
+    Simulated(io::Error),
+}
+
+/// A pod's volumes that are not yet taken away. Trying again goes on from where it stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum TearDownError {
+    /// The UID is not a name that a directory can have.
+    #[error("{0:?} cannot be the name of a directory")]
+    Uid(String),
+    /// A mount stays, since something uses it.
+    #[error("{}: {}", .0, cause_of(.0))]
+    Unmount(#[from] MountError),
+    /// The mount table could not be read.
+    #[error("error listing mount points: {}", errno_text(.0))]
+    MountTable(#[source] io::Error),
+    /// Something was mounted again, or came to light.
+    #[error("{} is still a mount point", .0.display())]
+    StillMounted(PathBuf),
+    /// The directory of a plugin that we do not know holds something.
+    #[error("{} is not empty, and its content is not known to be the pod's", .0.display())]
+    Foreign(PathBuf),
+    /// Something could not be removed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It took too long: a file system does not answer. The work goes on.
+    #[error("timed out after {}s, the work on it continues", .0.as_secs())]
+    TimedOut(Duration),
+    /// The work ended by a panic.
+    #[error("the work on it ended by a panic")]
+    Panicked,
+}
+
+/// Several errors as Go joins them: one stands for itself, and none is said twice.
+fn aggregate(errors: &[DownwardError]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for text in errors.iter().map(ToString::to_string) {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+fn cause_of(error: &MountError) -> String {
+    match error {
+        MountError::Tmpfs { source, .. }
+        | MountError::HugePages { source, .. }
+        | MountError::Bind { source, .. }
+        | MountError::ReadOnly { source, .. }
+        | MountError::Unmount { source, .. } => errno_text(source),
+    }
+}
+
+/// What the kernel said, as Go writes it: small and without the number.
+pub(crate) fn errno_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_those_of_upstreams_events() {
+        let said = |cause| VolumeError { volume: "v".to_owned(), cause }.to_string();
+        let file = FileError {
+            call: "mkdir",
+            path: "/a/b".into(),
+            source: io::Error::from_raw_os_error(rustix::io::Errno::NOTDIR.raw_os_error()),
+        };
+        assert_eq!(
+            said(file.into()),
+            "MountVolume.SetUp failed for volume \"v\" : mkdir /a/b: not a directory"
+        );
+        let one = || DownwardError::Field("spec.x".to_owned());
+        assert_eq!(PluginError::Downward(vec![one(), one()]).to_string(), "unsupported fieldPath: spec.x");
+        let two = PluginError::Downward(vec![one(), DownwardError::Container("c".to_owned())]);
+        assert_eq!(two.to_string(), "[unsupported fieldPath: spec.x, container c not found]");
+    }
+}

@@ -1,0 +1,43 @@
+//! The volumes of pods.
+//!
+//! - [`Volumes`] is what the agent asks for: set a pod's volumes up, keep them current, make sub paths ready, take all
+//!   of it away. [`HostVolumes`] does it on this machine; [`SimulatedVolumes`] keeps everything in memory and fails
+//!   when told to.
+//! - [`Plugin`] is a kind of volume. [`EmptyDir`], [`HostPath`], [`DownwardApi`], [`Projected`] and [`Image`] need
+//!   nobody but the node. A kind that shows files collects them as a [`Payload`] and hands them to [`show`].
+//! - [`atomic_writer`]: files that change all at once.
+//! - [`ownership`]: giving a volume's files to the pod's group.
+//! - [`Places`]: where all of it is under the root directory.
+//!
+//! No task runs here. A call works on a thread that may block, one thread for each pod and call, and no call of one
+//! pod waits for another pod. Nothing is remembered but on the disk and in the kernel's mount table, so that the agent
+//! may die at any point and the next call carries on.
+//!
+//! **A path that a container can change is never followed by name**: sub paths are opened such that they cannot be
+//! outside their volume, and what was opened is what is mounted. **Nothing is removed across a mount point.**
+
+pub mod atomic_writer;
+mod beneath;
+mod error;
+mod lanes;
+mod nested;
+pub mod ownership;
+mod places;
+mod plugin;
+mod plugins;
+mod remove_tree;
+mod simulated;
+mod sub_path;
+mod tear_down;
+#[cfg(test)]
+mod testing;
+mod volumes;
+
+pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
+pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+pub use places::Places;
+pub use plugin::{Plugin, Request, kind};
+pub use plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected, show};
+pub use simulated::{Operation, SimulatedVolumes};
+pub use sub_path::SubPath;
+pub use volumes::{DEADLINE, HostVolumes, Volumes, used_volumes};

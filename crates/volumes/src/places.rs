@@ -1,0 +1,97 @@
+//! Where a pod's volumes are under the root directory. Upstream's layout, so that either agent finds what the other made.
+
+use std::path::{Path, PathBuf};
+
+/// The plugin's name in `volumes/` and `plugins/`; a slash would be another directory.
+pub(crate) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
+pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
+
+/// Plugins whose directories hold nothing but what was made for the pod. The others' are places to mount something on.
+pub(crate) const OWN_CONTENT: [&str; 5] =
+    [EMPTY_DIR, DOWNWARD_API, PROJECTED, "kubernetes.io~configmap", "kubernetes.io~secret"];
+
+/// Where a pod's volumes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    root: PathBuf,
+}
+
+impl Places {
+    /// Below `--root-dir`.
+    pub fn new(root: impl Into<PathBuf>) -> Places {
+        Places { root: root.into() }
+    }
+
+    /// `--root-dir`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A pod's own directory.
+    pub fn pod(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+
+    /// The directories of a pod's volumes, one level for the plugin and one for the volume.
+    pub fn volumes(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("volumes")
+    }
+
+    /// A volume's directory; `plugin` is the plugin's name with `~` for `/`.
+    pub fn volume(&self, uid: &str, plugin: &str, volume: &str) -> PathBuf {
+        self.volumes(uid).join(plugin).join(volume)
+    }
+
+    /// What plugins remember of a pod.
+    pub fn plugins(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("plugins")
+    }
+
+    /// The directory whose file `ready` says that an empty directory was made with all that belongs to it.
+    pub fn ready(&self, uid: &str, volume: &str) -> PathBuf {
+        self.plugins(uid).join(EMPTY_DIR).join(volume)
+    }
+
+    /// The sub paths of a pod's mounts.
+    pub fn sub_paths(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("volume-subpaths")
+    }
+
+    /// What a mount of a container sees that asks for a sub path; `index` is the mount's place in the list.
+    pub fn sub_path(&self, uid: &str, volume: &str, container: &str, index: usize) -> PathBuf {
+        self.sub_paths(uid).join(volume).join(container).join(index.to_string())
+    }
+}
+
+/// Whether a name is one part of a path: what is joined to a path must not lead elsewhere.
+pub(crate) fn is_one_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_upstreams() {
+        let places = Places::new("/var/lib/kubelet");
+        for (path, expected) in [
+            (places.volume("u", EMPTY_DIR, "v"), "pods/u/volumes/kubernetes.io~empty-dir/v"),
+            (places.volume("u", DOWNWARD_API, "v"), "pods/u/volumes/kubernetes.io~downward-api/v"),
+            (places.volume("u", PROJECTED, "v"), "pods/u/volumes/kubernetes.io~projected/v"),
+            (places.ready("u", "wrapped_v"), "pods/u/plugins/kubernetes.io~empty-dir/wrapped_v"),
+            (places.sub_path("u", "v", "c", 3), "pods/u/volume-subpaths/v/c/3"),
+        ] {
+            assert_eq!(path, Path::new("/var/lib/kubelet").join(expected));
+        }
+    }
+
+    #[test]
+    fn only_one_part_of_a_path_is_a_name() {
+        assert!(is_one_name("a") && is_one_name("..a") && is_one_name("a.b"));
+        for bad in ["", ".", "..", "a/b", "/", "a\0"] {
+            assert!(!is_one_name(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a kind of volume is to the agent.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_api::core::{Pod, ResourceList, VolumeSource};
+use crablet_core::qos::PodLevel;
+use crablet_core::translate::MountedVolume;
+use crablet_host::clock::Clock;
+
+use crate::error::PluginError;
+use crate::lanes::Lane;
+use crate::places::Places;
+
+/// A kind of volume.
+///
+/// A plugin keeps nothing in memory: whether a volume is there already, it finds on the disk and in the mount table. So
+/// every call can be repeated, after a call that was given up half-way too.
+#[async_trait]
+pub trait Plugin: Send + Sync {
+    /// Whether volumes with this source are this plugin's.
+    fn supports(&self, source: &VolumeSource) -> bool;
+
+    /// Whether what the volume shows changes while the pod lives, such that setting it up again brings it up to date.
+    fn refreshes(&self) -> bool;
+
+    /// Makes a volume, or what is missing of it. Work that may wait for a disk or a server goes through
+    /// [`Request::blocking`].
+    async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError>;
+}
+
+/// A volume of a pod that should be there. Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The volume's name in the pod.
+    pub volume: Arc<str>,
+    /// Where its content comes from.
+    pub source: Arc<VolumeSource>,
+    /// What pods may use of the node.
+    pub allocatable: Arc<ResourceList>,
+    /// Whether resources of the pod as a whole are counted.
+    pub pod_level: PodLevel,
+    /// Where volumes are.
+    pub places: Places,
+    /// What time it is.
+    pub clock: Clock,
+    #[expect(dead_code, reason = "held for as long as a clone lives, and not read")]
+    pub(crate) lane: Lane,
+}
+
+impl Request {
+    /// The pod's UID.
+    pub fn uid(&self) -> &str {
+        &self.pod.metadata.uid
+    }
+
+    /// Does work that may wait, on a thread of its own. If nobody waits for it any longer it goes on, and until it ends
+    /// nothing else is done to this pod's volumes: two at once would be in each other's way, and a pod whose disk does
+    /// not answer must not take more than its one thread.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Request) -> Result<T, PluginError> + Send + 'static,
+    ) -> Result<T, PluginError> {
+        let request = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&request)).await;
+        done.unwrap_or(Err(PluginError::Panicked))
+    }
+}
+
+/// What a pod's manifest calls this kind of volume.
+pub fn kind(source: &VolumeSource) -> &'static str {
+    match source {
+        VolumeSource::HostPath(_) => "hostPath",
+        VolumeSource::EmptyDir(_) => "emptyDir",
+        VolumeSource::GcePersistentDisk(_) => "gcePersistentDisk",
+        VolumeSource::AwsElasticBlockStore(_) => "awsElasticBlockStore",
+        VolumeSource::GitRepo(_) => "gitRepo",
+        VolumeSource::Secret(_) => "secret",
+        VolumeSource::Nfs(_) => "nfs",
+        VolumeSource::Iscsi(_) => "iscsi",
+        VolumeSource::Glusterfs(_) => "glusterfs",
+        VolumeSource::PersistentVolumeClaim(_) => "persistentVolumeClaim",
+        VolumeSource::Rbd(_) => "rbd",
+        VolumeSource::FlexVolume(_) => "flexVolume",
+        VolumeSource::Cinder(_) => "cinder",
+        VolumeSource::CephFs(_) => "cephfs",
+        VolumeSource::Flocker(_) => "flocker",
+        VolumeSource::DownwardApi(_) => "downwardAPI",
+        VolumeSource::Fc(_) => "fc",
+        VolumeSource::AzureFile(_) => "azureFile",
+        VolumeSource::ConfigMap(_) => "configMap",
+        VolumeSource::VsphereVolume(_) => "vsphereVolume",
+        VolumeSource::Quobyte(_) => "quobyte",
+        VolumeSource::AzureDisk(_) => "azureDisk",
+        VolumeSource::PhotonPersistentDisk(_) => "photonPersistentDisk",
+        VolumeSource::Projected(_) => "projected",
+        VolumeSource::PortworxVolume(_) => "portworxVolume",
+        VolumeSource::ScaleIo(_) => "scaleIO",
+        VolumeSource::StorageOs(_) => "storageos",
+        VolumeSource::Csi(_) => "csi",
+        VolumeSource::Ephemeral(_) => "ephemeral",
+        VolumeSource::Image(_) => "image",
+    }
+}

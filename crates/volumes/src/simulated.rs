@@ -1,0 +1,323 @@
+//! Volumes in memory, for tests of those who use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use crablet_api::core::{Pod, Volume, VolumeSource};
+use crablet_core::translate::{MountedVolume, Node};
+use crablet_cri_api::v1;
+use crablet_host::simulation::Fault;
+use tokio::sync::Notify;
+
+use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+use crate::places::{DOWNWARD_API, EMPTY_DIR, PROJECTED, Places};
+use crate::plugin::kind;
+use crate::sub_path::SubPath;
+use crate::volumes::{Volumes, used_volumes};
+
+/// A kind of call of [`Volumes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is the call of the same name")]
+pub enum Operation {
+    SetUp,
+    Refresh,
+    SubPath,
+    TearDown,
+}
+
+/// Volumes in memory. They answer as a node's do, fail when told to, and can be looked at. Clones are the same volumes,
+/// so that an agent that starts again finds what the one before it left.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use crablet_host::simulation::Fault;
+/// use crablet_volumes::{Operation, SimulatedVolumes, Volumes};
+///
+/// let volumes = SimulatedVolumes::new();
+/// volumes.plan(Some(Operation::TearDown), 1, Fault::Fails(std::io::ErrorKind::ResourceBusy));
+/// assert!(volumes.tear_down("uid").await.is_err());
+/// assert!(volumes.tear_down("uid").await.is_ok());
+/// # });
+/// ```
+#[derive(Debug, Clone)]
+pub struct SimulatedVolumes {
+    places: Places,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    crash: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeMap<String, BTreeSet<String>>,
+    sub_paths: BTreeSet<String>,
+    /// Which calls count, how many of them pass, and what then goes wrong.
+    planned: Vec<(Option<Operation>, usize, Fault)>,
+    calls: Vec<Operation>,
+    crashed: bool,
+}
+
+impl Default for SimulatedVolumes {
+    fn default() -> SimulatedVolumes {
+        SimulatedVolumes { places: Places::new("/var/lib/kubelet"), shared: Arc::default() }
+    }
+}
+
+impl SimulatedVolumes {
+    /// A machine without a single volume.
+    pub fn new() -> SimulatedVolumes {
+        SimulatedVolumes::default()
+    }
+
+    /// Lets the nth call from now go wrong, counted from 1; of one kind, or of all.
+    pub fn plan(&self, operation: Option<Operation>, nth: usize, fault: Fault) {
+        self.with(|state| state.planned.push((operation, nth.saturating_sub(1), fault)));
+    }
+
+    /// Completes when a planned crash happens.
+    pub async fn crashed(&self) {
+        loop {
+            let crash = self.shared.crash.notified();
+            if self.with(|state| state.crashed) {
+                return;
+            }
+            crash.await;
+        }
+    }
+
+    /// Lets calls return again after a crash. What was made is still there.
+    pub fn restart(&self) {
+        self.with(|state| state.crashed = false);
+    }
+
+    /// The calls so far, in order.
+    pub fn calls(&self) -> Vec<Operation> {
+        self.with(|state| state.calls.clone())
+    }
+
+    /// The pods that have volumes, with their names: what a leak would show in.
+    pub fn pods(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.with(|state| state.pods.clone())
+    }
+
+    /// The sub paths that are ready.
+    pub fn sub_paths(&self) -> BTreeSet<String> {
+        self.with(|state| state.sub_paths.clone())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A call with an effect. It gives way once before, as a real one would.
+    async fn call<T, E>(
+        &self,
+        operation: Operation,
+        failed: impl FnOnce(io::Error) -> E + Send,
+        effect: impl FnOnce(&mut State) -> Result<T, E> + Send,
+    ) -> Result<T, E> {
+        tokio::task::yield_now().await;
+        let returned = self.with(|state| {
+            if state.crashed {
+                return None;
+            }
+            match state.enter(operation) {
+                None => Some(effect(state)),
+                Some(Fault::Fails(kind)) => Some(Err(failed(kind.into()))),
+                Some(Fault::FailsAfterEffect(kind)) => {
+                    Some(effect(state).and_then(|_| Err(failed(kind.into()))))
+                }
+                Some(Fault::CrashBeforeEffect) => {
+                    state.crashed = true;
+                    None
+                }
+                Some(Fault::CrashAfterEffect) => {
+                    let _ = effect(state);
+                    state.crashed = true;
+                    None
+                }
+            }
+        });
+        match returned {
+            Some(result) => result,
+            None => {
+                self.shared.crash.notify_waiters();
+                never().await
+            }
+        }
+    }
+
+    /// What a node would have for a volume.
+    fn mounted(&self, uid: &str, volume: &Volume) -> Result<MountedVolume, PluginError> {
+        let source = volume.source.one().ok_or(PluginError::NoSource)?;
+        let files = |plugin: &str, read_only| MountedVolume::Files {
+            host_path: self.places.volume(uid, plugin, &volume.name).display().to_string(),
+            read_only,
+            relabel: true,
+        };
+        match source {
+            VolumeSource::EmptyDir(_) => Ok(files(EMPTY_DIR, false)),
+            VolumeSource::DownwardApi(_) => Ok(files(DOWNWARD_API, true)),
+            VolumeSource::Projected(_) => Ok(files(PROJECTED, true)),
+            VolumeSource::HostPath(path) => Ok(MountedVolume::Files {
+                host_path: path.path.to_string(),
+                read_only: false,
+                relabel: false,
+            }),
+            VolumeSource::Image(image) => Ok(MountedVolume::Image(v1::ImageSpec {
+                image: image.reference.to_string(),
+                user_specified_image: image.reference.to_string(),
+                ..v1::ImageSpec::default()
+            })),
+            other => Err(PluginError::Kind { kind: kind(other) }),
+        }
+    }
+
+    /// The error of a volume whose directory could not be made.
+    fn failed(&self, pod: &Pod, source: io::Error) -> Vec<VolumeError> {
+        let volume = pod.spec.volumes.first().map(|volume| volume.name.to_string()).unwrap_or_default();
+        let path = self.places.volumes(&pod.metadata.uid).join(&volume);
+        let cause = FileError { call: "mkdir", path, source }.into();
+        vec![VolumeError { volume, cause }]
+    }
+}
+
+impl State {
+    /// Counts a call and says what goes wrong with it.
+    fn enter(&mut self, operation: Operation) -> Option<Fault> {
+        self.calls.push(operation);
+        let mut due = None;
+        for (index, (only, passes, _)) in self.planned.iter_mut().enumerate() {
+            if only.is_some_and(|only| only != operation) {
+                continue;
+            }
+            match passes.checked_sub(1) {
+                Some(left) => *passes = left,
+                None => due = due.or(Some(index)),
+            }
+        }
+        due.map(|index| self.planned.remove(index).2)
+    }
+}
+
+fn never<T>() -> impl Future<Output = T> {
+    std::future::pending()
+}
+
+#[async_trait]
+impl Volumes for SimulatedVolumes {
+    async fn set_up(&self, pod: &Pod, _: &Node) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+        let effect = |state: &mut State| {
+            let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
+            let used = used_volumes(pod);
+            for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
+                let name = volume.name.to_string();
+                match self.mounted(&pod.metadata.uid, volume) {
+                    Ok(mounted) => drop(done.insert(name, mounted)),
+                    Err(cause) => errors.push(VolumeError { volume: name, cause }),
+                }
+            }
+            if !done.is_empty() {
+                state.pods.entry(pod.metadata.uid.to_string()).or_default().extend(done.keys().cloned());
+            }
+            if errors.is_empty() { Ok(done) } else { Err(errors) }
+        };
+        self.call(Operation::SetUp, |error| self.failed(pod, error), effect).await
+    }
+
+    async fn refresh(&self, pod: &Pod, _: &Node) -> Result<(), Vec<VolumeError>> {
+        self.call(Operation::Refresh, |error| self.failed(pod, error), |_| Ok(())).await
+    }
+
+    async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
+        let path = self.places.sub_path(&wanted.uid, &wanted.volume, &wanted.container, wanted.index);
+        let path = path.display().to_string();
+        let failed = |error| SubPathError::NotPrepared {
+            mount: wanted.volume.clone(),
+            container: wanted.container.clone(),
+            source: SubPathCause::Simulated(error),
+        };
+        let effect = |state: &mut State| {
+            state.sub_paths.insert(path.clone());
+            Ok(path)
+        };
+        self.call(Operation::SubPath, failed, effect).await
+    }
+
+    async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        let pod = self.places.pod(uid);
+        let failed = |source| FileError { call: "remove", path: pod.clone(), source }.into();
+        let below = format!("{}/", self.places.sub_paths(uid).display());
+        let effect = |state: &mut State| {
+            state.pods.remove(uid);
+            state.sub_paths.retain(|path| !path.starts_with(&below));
+            Ok(())
+        };
+        self.call(Operation::TearDown, failed, effect).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_api::testing::pod_yaml;
+    use crablet_core::translate::{Gates, NodeFacts, Settings};
+
+    use super::*;
+
+    fn node() -> Node {
+        Node { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
+    }
+
+    #[tokio::test]
+    async fn what_was_set_up_is_there_until_it_is_taken_away() {
+        let volumes = SimulatedVolumes::new();
+        let pod = pod_yaml(
+            "metadata: {name: p, uid: u}\nspec: {containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}],
+             volumes: [{name: v, emptyDir: {}}, {name: unused, nfs: {server: s, path: /}}]}",
+        );
+        volumes.plan(Some(Operation::SetUp), 1, Fault::FailsAfterEffect(io::ErrorKind::StorageFull));
+        let errors = volumes.set_up(&pod, &node()).await.unwrap_err();
+        assert_eq!(
+            errors[0].to_string(),
+            "MountVolume.SetUp failed for volume \"v\" : mkdir /var/lib/kubelet/pods/u/volumes/v: no storage space"
+        );
+        assert_eq!(volumes.pods()["u"], BTreeSet::from(["v".to_owned()]));
+        let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+        let MountedVolume::Files { host_path, .. } = &mounted["v"] else { panic!("{mounted:?}") };
+        assert_eq!(host_path, "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v");
+        let wanted = SubPath {
+            uid: "u".into(),
+            container: "c".into(),
+            index: 0,
+            volume: "v".into(),
+            volume_path: host_path.into(),
+            path: "a".into(),
+        };
+        let path = volumes.sub_path(&wanted).await.unwrap();
+        assert_eq!(volumes.sub_paths(), BTreeSet::from([path]));
+        volumes.refresh(&pod, &node()).await.unwrap();
+        volumes.tear_down("u").await.unwrap();
+        assert!(volumes.pods().is_empty() && volumes.sub_paths().is_empty());
+        assert_eq!(volumes.calls().len(), 5);
+    }
+
+    #[tokio::test]
+    async fn after_a_crash_nothing_returns_until_the_restart() {
+        let volumes = SimulatedVolumes::new();
+        volumes.plan(None, 1, Fault::CrashBeforeEffect);
+        tokio::select! {
+            biased;
+            _ = volumes.tear_down("u") => panic!("returned"),
+            () = volumes.crashed() => {}
+        }
+        volumes.restart();
+        volumes.tear_down("u").await.unwrap();
+    }
+}

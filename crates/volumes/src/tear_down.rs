@@ -1,0 +1,113 @@
+//! Taking a pod's volumes away.
+//!
+//! What is mounted is not remembered but read from the kernel's table, so that it does not matter who mounted it, or
+//! whether the agent died meanwhile. Every step can be repeated.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
+
+use crate::beneath::Method;
+use crate::error::{TearDownError, failed};
+use crate::places::{OWN_CONTENT, Places, is_one_name};
+use crate::remove_tree::remove_tree;
+
+/// How often the table is read again when something was mounted while we unmounted.
+const ROUNDS: usize = 4;
+
+/// Unmounts everything in a pod's directory and removes its volumes.
+pub(crate) fn tear_down(places: &Places, uid: &str, method: Method) -> Result<(), TearDownError> {
+    if !is_one_name(uid) {
+        return Err(TearDownError::Uid(uid.to_owned()));
+    }
+    // First, since an empty directory that is half removed is not ready.
+    remove_tree(&places.plugins(uid).join(crate::places::EMPTY_DIR), method)?;
+    let Some(pod) = resolved(&places.pod(uid))? else { return Ok(()) };
+    unmount_all(&pod)?;
+    remove_tree(&places.sub_paths(uid), method)?;
+    remove_volumes(&places.volumes(uid), method)?;
+    for left in [places.plugins(uid), places.volumes(uid)] {
+        remove_empty(&left)?;
+    }
+    Ok(())
+}
+
+/// The pod's directory as the mount table has it. The root directory may be behind a link.
+fn resolved(pod: &Path) -> Result<Option<PathBuf>, TearDownError> {
+    match mounts::resolved(pod) {
+        Ok(pod) => Ok(Some(pod)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("lstat", pod)(error).into()),
+    }
+}
+
+/// Unmounts what is mounted in a directory, deepest first. A mount that is busy does not keep the others.
+fn unmount_all(directory: &Path) -> Result<(), TearDownError> {
+    for _ in 0..ROUNDS {
+        let table = read_table()?;
+        let mounted = table.under(directory);
+        if mounted.is_empty() {
+            return Ok(());
+        }
+        let mut first_error = None;
+        for mount in mounted {
+            if let Err(error) = mounts::unmount(&mount.mount_point, UnmountMode::Plain) {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Some(error) = first_error {
+            return Err(error.into());
+        }
+    }
+    match read_table()?.under(directory).first() {
+        Some(mount) => Err(TearDownError::StillMounted(mount.mount_point.clone())),
+        None => Ok(()),
+    }
+}
+
+fn read_table() -> Result<MountTable, TearDownError> {
+    MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(TearDownError::MountTable)
+}
+
+fn remove_volumes(volumes: &Path, method: Method) -> Result<(), TearDownError> {
+    for plugin in children(volumes)? {
+        let own =
+            plugin.file_name().and_then(|name| name.to_str()).is_some_and(|name| OWN_CONTENT.contains(&name));
+        for volume in children(&plugin)? {
+            match own {
+                true => remove_tree(&volume, method)?,
+                // Something was mounted here. If it is not empty now, what it holds may be on the server or disk that
+                // was mounted and that we do not see is mounted.
+                false => remove_empty(&volume)?,
+            }
+        }
+        remove_empty(&plugin)?;
+    }
+    Ok(())
+}
+
+fn children(directory: &Path) -> Result<Vec<PathBuf>, TearDownError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("open", directory))?,
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed("readdirent", directory)));
+    Ok(paths.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn remove_empty(directory: &Path) -> Result<(), TearDownError> {
+    match fs::remove_dir(directory) {
+        Ok(()) => Ok(()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            io::ErrorKind::DirectoryNotEmpty => Err(TearDownError::Foreign(directory.to_owned())),
+            io::ErrorKind::ResourceBusy => Err(TearDownError::StillMounted(directory.to_owned())),
+            _ => Err(failed("remove", directory)(error).into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use std::os::unix::fs::symlink;
+
+use crablet_host::mounts::{Tmpfs, bind, mount_tmpfs};
+
+use super::*;
+use crate::testing::Place;
+
+const EMPTY: &str = "pods/uid/volumes/kubernetes.io~empty-dir";
+
+fn torn_down(place: &Place) -> Result<(), TearDownError> {
+    tear_down(&Places::new(place.path()), "uid", Method::Kernel)
+}
+
+#[test]
+fn everything_is_unmounted_and_removed_whoever_made_it() {
+    let place = Place::new();
+    let memory = place.directory(&format!("{EMPTY}/memory"));
+    mount_tmpfs(&memory, Tmpfs::default()).unwrap();
+    mount_tmpfs(&memory, Tmpfs::default()).unwrap();
+    place.directory(&format!("{EMPTY}/memory/below"));
+    bind(&place.directory("elsewhere"), &memory.join("below"), false).unwrap();
+    fs::write(place.directory(&format!("{EMPTY}/disk")).join("file"), "x").unwrap();
+    fs::write(place.directory("pods/uid/plugins/kubernetes.io~empty-dir/disk").join("ready"), "").unwrap();
+    let target = place.directory("pods/uid/volume-subpaths/v/c/0");
+    bind(&place.path().join(EMPTY).join("disk"), &target, false).unwrap();
+    let server = place.directory("pods/uid/volumes/kubernetes.io~nfs/server");
+    mount_tmpfs(&server, Tmpfs::default()).unwrap();
+    fs::write(server.join("remote"), "x").unwrap();
+    place.directory("pods/uid/containers/c");
+    let other = place.directory("pods/uid2/volumes/kubernetes.io~empty-dir/v");
+    mount_tmpfs(&other, Tmpfs::default()).unwrap();
+    torn_down(&place).unwrap();
+    assert_eq!(place.mounts(), [other], "another pod whose name begins alike is left alone");
+    let left: Vec<_> = fs::read_dir(place.path().join("pods/uid"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["containers"], "the rest of the pod's directory is not ours");
+    torn_down(&place).unwrap();
+}
+
+#[test]
+fn nothing_to_take_away_is_fine_and_a_name_that_leads_elsewhere_is_not() {
+    let place = Place::new();
+    torn_down(&place).unwrap();
+    place.directory("pods/uid");
+    torn_down(&place).unwrap();
+    for bad in ["", "..", "a/b"] {
+        let error = tear_down(&Places::new(place.path()), bad, Method::Kernel).unwrap_err();
+        assert!(matches!(error, TearDownError::Uid(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn a_busy_mount_is_an_error_and_keeps_what_is_behind_it() {
+    let place = Place::new();
+    let precious = place.directory("precious");
+    fs::write(precious.join("file"), "content").unwrap();
+    let volume = place.directory(&format!("{EMPTY}/v"));
+    let inner = place.directory(&format!("{EMPTY}/v/inner"));
+    let other = place.directory(&format!("{EMPTY}/other"));
+    bind(&precious, &inner, false).unwrap();
+    mount_tmpfs(&other, Tmpfs::default()).unwrap();
+    let open = fs::File::open(inner.join("file")).unwrap();
+    let error = torn_down(&place).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot unmount {}: device or resource busy", inner.display()));
+    assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "content");
+    assert_eq!(place.mounts(), [inner], "the others are gone");
+    assert!(volume.exists() && other.exists(), "nothing is removed while something is mounted");
+    drop(open);
+    torn_down(&place).unwrap();
+    assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "content");
+    assert!(!volume.exists());
+}
+
+#[test]
+fn what_an_unknown_plugin_left_is_not_emptied() {
+    let place = Place::new();
+    let volume = place.directory("pods/uid/volumes/kubernetes.io~csi/v");
+    fs::write(volume.join("vol_data.json"), "{}").unwrap();
+    let error = torn_down(&place).unwrap_err();
+    assert!(matches!(&error, TearDownError::Foreign(path) if *path == volume), "{error:?}");
+    assert!(volume.join("vol_data.json").exists());
+}
+
+#[test]
+fn a_root_directory_behind_a_link_is_found_in_the_mount_table() {
+    let place = Place::new();
+    place.directory("real");
+    symlink("real", place.path().join("root")).unwrap();
+    let volume = place.directory(&format!("root/{EMPTY}/v"));
+    mount_tmpfs(&volume, Tmpfs::default()).unwrap();
+    tear_down(&Places::new(place.path().join("root")), "uid", Method::Kernel).unwrap();
+    assert!(place.mounts().is_empty());
+    assert!(!volume.exists());
+}

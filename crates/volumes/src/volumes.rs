@@ -1,0 +1,238 @@
+//! The seam: what the agent asks of volumes, and the volumes of a real node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_api::core::{Pod, VolumeSource};
+use crablet_core::translate::{MountedVolume, Node};
+use crablet_host::clock::Clock;
+use tokio::time::{Instant, timeout_at};
+
+use crate::beneath::Method;
+use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+use crate::lanes::{Lane, Lanes};
+use crate::nested::containers;
+use crate::places::{Places, is_one_name};
+use crate::plugin::{Plugin, Request, kind};
+use crate::plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected};
+use crate::sub_path::{self, SubPath};
+use crate::tear_down;
+
+/// How long a pod's worker waits for its volumes, as upstream.
+pub const DEADLINE: Duration = Duration::from_secs(123);
+
+/// The volumes of pods.
+///
+/// Every call can be repeated. A call that is given up half-way (its future dropped) may still take effect, and until
+/// that ends, further calls for the same pod wait. No call waits for another pod.
+#[async_trait]
+pub trait Volumes: Send + Sync {
+    /// Makes the volumes that a pod's containers use, or what is missing of them. One that fails does not keep the
+    /// others; all that failed are told.
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        node: &Node,
+    ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>>;
+
+    /// Brings the files up to date that tell a pod about itself. What cannot be brought up to date stays as it was.
+    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>>;
+
+    /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
+    async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
+
+    /// Takes a pod's volumes away. Succeeds when there are none. Only for a pod of which no container runs.
+    async fn tear_down(&self, uid: &str) -> Result<(), TearDownError>;
+}
+
+/// The names of the volumes that a pod's containers mount. Others are not made.
+pub fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
+    let mounts =
+        containers(pod).flat_map(|container| &container.volume_mounts).map(|mount| mount.name.as_str());
+    let devices =
+        containers(pod).flat_map(|container| &container.volume_devices).map(|device| device.name.as_str());
+    mounts.chain(devices).collect()
+}
+
+/// The volumes of this machine.
+pub struct HostVolumes {
+    places: Places,
+    clock: Clock,
+    deadline: Duration,
+    plugins: Vec<Arc<dyn Plugin>>,
+    lanes: Lanes,
+}
+
+impl fmt::Debug for HostVolumes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HostVolumes").field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+impl HostVolumes {
+    /// With the plugins that need nobody but the node, below `--root-dir`.
+    pub fn new(root: impl Into<PathBuf>, clock: Clock) -> HostVolumes {
+        let plugins: Vec<Arc<dyn Plugin>> = vec![
+            Arc::new(EmptyDir),
+            Arc::new(HostPath),
+            Arc::new(DownwardApi),
+            Arc::new(Projected),
+            Arc::new(Image),
+        ];
+        HostVolumes { places: Places::new(root), clock, deadline: DEADLINE, plugins, lanes: Lanes::default() }
+    }
+
+    /// With one more plugin. Of two that support the same source, the later one gets it.
+    #[must_use]
+    pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> HostVolumes {
+        self.plugins.insert(0, plugin);
+        self
+    }
+
+    /// With another deadline for each call than [`DEADLINE`].
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> HostVolumes {
+        self.deadline = deadline;
+        self
+    }
+
+    fn plugin(&self, source: &VolumeSource) -> Result<&Arc<dyn Plugin>, PluginError> {
+        let found = self.plugins.iter().find(|plugin| plugin.supports(source));
+        found.ok_or(PluginError::Kind { kind: kind(source) })
+    }
+
+    /// Sets up those of a pod's volumes that are used and of the kinds that are asked for.
+    async fn each(
+        &self,
+        pod: &Pod,
+        node: &Node,
+        wanted: impl Fn(&dyn Plugin) -> bool + Send,
+    ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
+        let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
+        let deadline = Instant::now() + self.deadline;
+        let used = used_volumes(pod);
+        let shared = Arc::new(pod.clone());
+        let allocatable = Arc::new(node.facts.allocatable.clone());
+        let mut lane: Option<Lane> = None;
+        for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
+            let failed = |cause| VolumeError { volume: volume.name.to_string(), cause };
+            let plugin = match volume.source.one().ok_or(PluginError::NoSource) {
+                Ok(source) => self.plugin(source).map(|plugin| (plugin, source)),
+                Err(error) => Err(error),
+            };
+            let (plugin, source) = match plugin {
+                Ok((plugin, _)) if !wanted(plugin.as_ref()) => continue,
+                Ok(found) => found,
+                Err(cause) => {
+                    errors.push(failed(cause));
+                    continue;
+                }
+            };
+            let uid = pod.metadata.uid.as_str();
+            if let Some(name) = [uid, &volume.name].into_iter().find(|name| !is_one_name(name)) {
+                errors.push(failed(PluginError::Name { name: name.to_owned() }));
+                continue;
+            }
+            let lane = match &lane {
+                Some(lane) => lane.clone(),
+                None => match timeout_at(deadline, self.lanes.enter(uid)).await {
+                    Ok(entered) => lane.insert(entered).clone(),
+                    Err(_) => {
+                        errors.push(failed(PluginError::Busy(self.deadline)));
+                        break;
+                    }
+                },
+            };
+            let request = Request {
+                pod: Arc::clone(&shared),
+                volume: volume.name.as_str().into(),
+                source: Arc::new(source.clone()),
+                allocatable: Arc::clone(&allocatable),
+                pod_level: node.gates.pod_level(),
+                places: self.places.clone(),
+                clock: self.clock.clone(),
+                lane,
+            };
+            match timeout_at(deadline, plugin.set_up(&request)).await {
+                Ok(Ok(mounted)) => drop(done.insert(volume.name.to_string(), mounted)),
+                Ok(Err(cause)) => errors.push(failed(cause)),
+                Err(_) => {
+                    errors.push(failed(PluginError::TimedOut(self.deadline)));
+                    break;
+                }
+            }
+        }
+        (done, errors)
+    }
+
+    /// Does work on a pod's volumes on a thread of its own, when nobody else works on them. None when it takes longer
+    /// than the deadline.
+    async fn alone<T: Send + 'static>(
+        &self,
+        uid: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Result<T, tokio::task::JoinError>> {
+        let done = async {
+            let lane = self.lanes.enter(uid).await;
+            let work = move || {
+                let _lane = lane;
+                work()
+            };
+            tokio::task::spawn_blocking(work).await
+        };
+        timeout_at(Instant::now() + self.deadline, done).await.ok()
+    }
+}
+
+#[async_trait]
+impl Volumes for HostVolumes {
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        node: &Node,
+    ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+        match self.each(pod, node, |_| true).await {
+            (done, errors) if errors.is_empty() => Ok(done),
+            (_, errors) => Err(errors),
+        }
+    }
+
+    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>> {
+        match self.each(pod, node, |plugin| plugin.refreshes()).await {
+            (_, errors) if errors.is_empty() => Ok(()),
+            (_, errors) => Err(errors),
+        }
+    }
+
+    async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
+        let not_prepared = |source| SubPathError::NotPrepared {
+            mount: wanted.volume.clone(),
+            container: wanted.container.clone(),
+            source,
+        };
+        let (places, owned) = (self.places.clone(), wanted.clone());
+        let work = move || sub_path::prepare(&places, &owned, Method::Kernel);
+        match self.alone(&wanted.uid, work).await {
+            Some(Ok(prepared)) => prepared.map(|path| path.display().to_string()),
+            Some(Err(_)) => Err(not_prepared(SubPathCause::Panicked)),
+            None => Err(not_prepared(SubPathCause::TimedOut(self.deadline))),
+        }
+    }
+
+    async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        let (places, owned) = (self.places.clone(), uid.to_owned());
+        let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
+        match self.alone(uid, work).await {
+            Some(Ok(done)) => done,
+            Some(Err(_)) => Err(TearDownError::Panicked),
+            None => Err(TearDownError::TimedOut(self.deadline)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
