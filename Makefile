@@ -1,7 +1,7 @@
 # What a person does with this tree. `make` alone says what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz
+.PHONY: help run test lint bench fuzz sim
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,3 +31,6 @@ bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if o
 
 fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
 	@scripts/fuzz
+
+sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (SEED=n for one, with its trace)
+	@cargo run --quiet --release --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED))

@@ -109,7 +109,7 @@ impl ByHand {
             labels: labels(name),
             annotations: BTreeMap::from([("kubernetes.io/config.source".to_owned(), "file".to_owned())]),
             linux: Some(v1::LinuxPodSandboxConfig {
-                cgroup_parent: format!("{}/kubepods/besteffort/pod{name}", self.cgroup),
+                cgroup_parent: format!("{}/by-hand/besteffort/pod{name}", self.cgroup),
                 security_context: Some(security_context),
                 overhead: Some(v1::LinuxContainerResources::default()),
                 resources: Some(resources()),
@@ -164,7 +164,8 @@ fn resources() -> v1::LinuxContainerResources {
     v1::LinuxContainerResources { cpu_period: 100_000, cpu_shares: 2, ..v1::LinuxContainerResources::default() }
 }
 
+/// As many as an agent gives, under other names: an agent would take these pods for its own, and end them.
 fn labels(name: &str) -> BTreeMap<String, String> {
-    let label = |key: &str, value: &str| (format!("io.kubernetes.pod.{key}"), value.to_owned());
+    let label = |key: &str, value: &str| (format!("by-hand.crablet.pod.{key}"), value.to_owned());
     BTreeMap::from([label("name", name), label("namespace", "by-hand"), label("uid", name)])
 }

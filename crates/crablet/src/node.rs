@@ -4,8 +4,10 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use crablet_agent::adoption::adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::{Description, Found, node_addresses, node_name};
 use crablet_agent::pod_files::{OnDisk, Places};
@@ -27,6 +29,9 @@ use tracing::error;
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
 
+/// How long a runtime is waited for that is there and does not say what it runs.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
 /// A node whose sources are at work, and that runs nothing yet.
 pub(crate) struct Prepared {
     /// What the servers read of it.
@@ -38,13 +43,19 @@ pub(crate) struct Prepared {
 /// Starts the sources of a node. They stop with the node.
 pub(crate) async fn prepare(
     effective: &Effective,
+    client: &Client,
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> anyhow::Result<Prepared> {
     let name = node_name(&effective.flags.hostname_override, &host_name());
     let clock = Clock::system();
+    let mut pods = StaticPods::new(&name).with_gates(&effective.gates);
+    // A runtime that is not there yet has nothing to take over: it starts with the machine, as its pods do.
+    if let Ok(Ok(running)) = tokio::time::timeout(LONGEST_LOOK, adoption(client)).await {
+        pods = pods.with_adoption(running);
+    }
     let settings = sources::Settings {
-        pods: StaticPods::new(&name).with_gates(&effective.gates),
+        pods,
         pushed: Some(keep_in(effective, "pushed")?),
         has_api: false,
         clock: clock.clone(),

@@ -152,9 +152,9 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
     let life = async {
         hold_lock_file(&effective.flags, &stop, &tasks).await?;
         let health = health(&logging);
-        let prepared = node::prepare(&effective, &stop, &tasks).await?;
-        start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let client = client(&effective.configuration)?;
+        let prepared = node::prepare(&effective, &client, &stop, &tasks).await?;
+        start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
         prepared.start(&effective, client, &version, &stop, &tasks).await?;

@@ -119,6 +119,17 @@ async fn cgroup_v1_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test]
+async fn the_systemd_driver_is_refused_before_anything_is_made() {
+    let node = Node::new("cgroupDriver: systemd");
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    let expected = "crablet: cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \
+                    \"cgroupfs\" here and in the container runtime";
+    assert_eq!(stderr.lines().last(), Some(expected));
+    assert!(!node.path("root").exists());
+}
+
+#[tokio::test]
 async fn the_health_port_answers_health_checks_and_nothing_else() {
     let (_node, agent, address) = start_on_a_port(|port| format!("healthzPort: {port}")).await;
     for (path, expected) in [

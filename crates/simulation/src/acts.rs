@@ -190,9 +190,8 @@ impl Actor {
     /// A manifest comes back as it was: the pod has the same UID.
     fn bring_back(&mut self, world: &mut World) {
         let Some(pod) = self.random.pick(&self.removed).cloned() else { return };
-        let has_name = world.wanted[&SourceKind::File]
-            .values()
-            .any(|other| other.metadata.name == pod.metadata.name);
+        let has_name =
+            world.wanted[&SourceKind::File].values().any(|other| other.metadata.name == pod.metadata.name);
         if has_name {
             return;
         }
@@ -207,7 +206,8 @@ impl Actor {
             return;
         };
         let name = pod.metadata.name.to_string();
-        let version: u64 = pod.metadata.uid.rsplit('v').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let version: u64 =
+            pod.metadata.uid.rsplit('v').next().and_then(|text| text.parse().ok()).unwrap_or(0);
         self.remove(world, source, &pod);
         // Nobody brings back what was replaced.
         self.removed.pop();

@@ -29,7 +29,9 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
             world.ledger.state().runtime_answers = false;
             world.simulator.die();
         }
-        Trouble::NetworkAway => world.simulator.set_network_ready(Err(("NetworkPluginNotReady", "no network"))),
+        Trouble::NetworkAway => {
+            world.simulator.set_network_ready(Err(("NetworkPluginNotReady", "no network")))
+        }
         Trouble::Chaos => {
             let probability = random.weighted(&[(1, 0.02), (1, 0.1)]);
             world.simulator.set_chaos(Chaos {

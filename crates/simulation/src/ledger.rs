@@ -69,12 +69,13 @@ impl Life {
 
     /// The init containers in their order, and whether each is a sidecar.
     pub fn inits(&self) -> impl Iterator<Item = (&str, bool)> {
-        let is_sidecar = |policy: &Option<ContainerRestartPolicy>| {
-            matches!(policy, Some(ContainerRestartPolicy::Always))
-        };
-        self.pod.spec.init_containers.iter().map(move |container| {
-            (container.name.as_str(), is_sidecar(&container.restart_policy))
-        })
+        let is_sidecar =
+            |policy: &Option<ContainerRestartPolicy>| matches!(policy, Some(ContainerRestartPolicy::Always));
+        self.pod
+            .spec
+            .init_containers
+            .iter()
+            .map(move |container| (container.name.as_str(), is_sidecar(&container.restart_policy)))
     }
 
     /// Whether a container is one of those that do the work.

@@ -69,6 +69,8 @@ fn many(time: Duration, first: u64) -> ExitCode {
             break;
         }
     }
-    println!("{seeds} seeds from {first}: {pods} pods, {faults} faults, {crashes} agents ended, {steps} steps: no promise broken");
+    println!(
+        "{seeds} seeds from {first}: {pods} pods, {faults} faults, {crashes} agents ended, {steps} steps: no promise broken"
+    );
     ExitCode::SUCCESS
 }

@@ -18,10 +18,24 @@ use crate::world::World;
 
 /// How long all is quiet before everything must be as wanted: longer than every back-off.
 const QUIET: Duration = Duration::from_secs(1500);
+/// The same after the script, which has no long waits.
+const SHORT_QUIET: Duration = Duration::from_secs(200);
 /// How long nothing is wanted before everything must be gone.
 const CLEARING: Duration = Duration::from_secs(600);
 /// How long an idle agent is watched.
 const IDLE: Duration = Duration::from_secs(600);
+
+/// A short script: what happens, and how many seconds after what came before it.
+const SCRIPT: &[(u64, Act)] = &[
+    (1, Act::Add),
+    (0, Act::Add),
+    (0, Act::Add),
+    (8, Act::Edit),
+    (2, Act::Replace),
+    (3, Act::Delete),
+    (4, Act::Remove),
+    (2, Act::Return),
+];
 
 /// What a run is like.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +46,11 @@ pub struct Settings {
     pub traced: bool,
     /// The bug to find.
     pub bug: Option<Bug>,
-    /// How many things happen.
+    /// How many things happen by chance.
     pub acts: u64,
+    /// Whether a short script is played before: pods come, one is changed, one replaced, one deleted, one removed and
+    /// brought back.
+    pub scripted: bool,
     /// Which pods there are.
     pub variety: Variety,
     /// Whether things fail, and the agent is killed at random.
@@ -51,6 +68,7 @@ impl Settings {
             traced: false,
             bug: None,
             acts: random.between(4, 40),
+            scripted: false,
             variety: if random.percent(25) { Variety::Lasting } else { Variety::Everything },
             faults: random.percent(90),
             dies_at: None,
@@ -128,6 +146,9 @@ impl Run {
     async fn whole(&mut self) {
         self.world.start(self.settings.dies_at).await;
         self.world.tell_all();
+        if self.settings.scripted {
+            self.play().await;
+        }
         for _ in 0..self.settings.acts {
             let pause = self.random.weighted(&[(3, 0), (2, 100), (3, 3000), (3, 20_000), (1, 120_000)]);
             let pause = self.random.up_to(Duration::from_millis(pause));
@@ -138,19 +159,30 @@ impl Run {
             self.happen().await;
         }
         self.calm().await;
-        self.pass(QUIET).await;
+        self.pass(if self.settings.scripted { SHORT_QUIET } else { QUIET }).await;
         if self.is_broken() {
             return;
         }
         check_settled(&self.world.ledger, &self.world.leftovers());
         self.actor.remove_all(&mut self.world);
         self.world.tell_all();
-        self.pass(CLEARING).await;
+        self.pass(if self.settings.scripted { SHORT_QUIET } else { CLEARING }).await;
         if self.is_broken() {
             return;
         }
         check_gone(&self.world.ledger, &self.world.leftovers());
-        self.idle().await;
+        if !self.settings.scripted {
+            self.idle().await;
+        }
+    }
+
+    async fn play(&mut self) {
+        for (seconds, act) in SCRIPT {
+            self.pass(Duration::from_secs(*seconds)).await;
+            self.actor.act(&mut self.world, *act).await;
+            self.world.tell_all();
+        }
+        self.pass(Duration::from_secs(20)).await;
     }
 
     fn is_broken(&self) -> bool {
@@ -326,16 +358,16 @@ impl Run {
         self.pass(IDLE).await;
         let ledger = &self.world.ledger;
         for call in self.world.simulator.calls() {
-            let is_allowed = match call.method {
+            let is_allowed = matches!(
+                call.method,
                 Method::ListContainers
-                | Method::ListPodSandbox
-                | Method::StreamContainers
-                | Method::StreamPodSandboxes
-                | Method::Status
-                | Method::Subscribe
-                | Method::GetContainerEvents => true,
-                _ => false,
-            };
+                    | Method::ListPodSandbox
+                    | Method::StreamContainers
+                    | Method::StreamPodSandboxes
+                    | Method::Status
+                    | Method::Subscribe
+                    | Method::GetContainerEvents
+            );
             if !is_allowed {
                 let what = format!("an idle agent asks for {}", call.method.name());
                 ledger.broken(&mut ledger.state(), 12, what);

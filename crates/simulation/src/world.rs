@@ -14,9 +14,9 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_core::translate;
 use crablet_core::{backoff, features::Features, status};
+use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
 use crablet_cri::sim::{Latencies, Latency, Method, Settings, Simulator};
-use crablet_cri::Client;
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
@@ -86,7 +86,11 @@ impl World {
 
     /// A client of the runtime, for the test's own use.
     pub fn client(&self) -> Client {
-        let settings = ClientSettings { timeout: Duration::from_secs(20), ..ClientSettings::default() };
+        let settings = ClientSettings {
+            timeout: Duration::from_secs(20),
+            pull_timeout: Duration::from_secs(90),
+            ..ClientSettings::default()
+        };
         Client::in_process("the simulated runtime", self.simulator.services(), settings)
     }
 

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, lchown, symlink};
@@ -27,7 +28,7 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_PATH: usize = 4096;
 
 /// A file that a volume shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ProjectedFile {
     /// What is in it.
     pub content: Vec<u8>,
@@ -35,6 +36,13 @@ pub struct ProjectedFile {
     pub mode: u32,
     /// Who owns it, if not the agent.
     pub user: Option<u32>,
+}
+
+/// Without the content, which may be a secret.
+impl fmt::Debug for ProjectedFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} bytes, mode {:o}, user {:?}", self.content.len(), self.mode, self.user)
+    }
 }
 
 /// Why files cannot be shown.

@@ -41,7 +41,7 @@ impl From<Errno> for Refused {
     fn from(error: Errno) -> Refused {
         match error {
             Errno::NOENT => Refused::Missing,
-            Errno::XDEV | Errno::LOOP | Errno::AGAIN => Refused::Outside,
+            Errno::XDEV | Errno::LOOP => Refused::Outside,
             other => Refused::Failed(other),
         }
     }
@@ -67,9 +67,9 @@ impl Base {
     pub(crate) fn place(&self, path: &Path) -> Result<OwnedFd, Refused> {
         match self.method {
             Method::Kernel => match self.by_kernel(path) {
-                // Not there, not allowed by a filter of calls, or a link gives its target from the root, which may be
-                // within.
-                Err(Errno::NOSYS | Errno::PERM | Errno::XDEV) => self.part_by_part(path),
+                // Not there, not allowed by a filter of calls; or a link gives its target from the root, which may be
+                // within; or there are so many renames on the machine that the kernel is never sure.
+                Err(Errno::NOSYS | Errno::PERM | Errno::XDEV | Errno::AGAIN) => self.part_by_part(path),
                 Err(error) => Err(error.into()),
                 Ok(opened) => Ok(opened),
             },
@@ -86,7 +86,6 @@ impl Base {
     fn by_kernel(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let mut last = Errno::AGAIN;
         for _ in 0..TRIES {
             // To ask for a directory lets one that is mounted on demand be mounted.
             let opened = openat2(&self.directory, path, flags | OFlags::DIRECTORY, Mode::empty(), resolve);
@@ -95,11 +94,11 @@ impl Base {
                 opened => opened,
             };
             match opened {
-                Err(Errno::AGAIN) => last = Errno::AGAIN,
+                Err(Errno::AGAIN) => {}
                 opened => return opened,
             }
         }
-        Err(last)
+        Err(Errno::AGAIN)
     }
 
     fn part_by_part(&self, path: &Path) -> Result<OwnedFd, Refused> {

@@ -19,6 +19,7 @@
 pub mod atomic_writer;
 mod beneath;
 mod error;
+mod files;
 mod lanes;
 mod nested;
 pub mod ownership;

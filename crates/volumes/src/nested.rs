@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crablet_api::core::{Container, Pod};
 
-use crate::error::{PluginError, failed};
+use crate::error::PluginError;
+use crate::files::make_all;
 
 /// Makes the directories that containers need within a volume for their other mounts.
 pub(crate) fn make_mount_points(pod: &Pod, volume: &str, directory: &Path) -> Result<(), PluginError> {
     for container in containers(pod) {
         for below in mount_points(container, volume)? {
             let path = directory.join(below);
-            std::fs::create_dir_all(&path).map_err(failed("mkdir", &path))?;
+            make_all(&path, 0o755)?;
         }
     }
     Ok(())

@@ -10,12 +10,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use crablet_host::mounts::{self, UnmountMode};
+use crablet_host::mounts::{self, UnmountMode, Unmounted};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{Base, Method, Refused};
 use crate::error::{FileError, SubPathCause, SubPathError, failed};
+use crate::files::make_all;
 use crate::places::{Places, is_one_name};
 
 /// A part of a volume that a container's mount asks for.
@@ -145,11 +146,16 @@ fn bind(place: &OwnedFd, target: &Path) -> Result<(), SubPathCause> {
     let mounted = |path: &Path| mounts::is_mount_point(path).map_err(failed("stat", path));
     if target.parent().is_some_and(Path::exists) {
         while mounted(target)? {
-            let there = fs::symlink_metadata(target).map_err(failed("lstat", target))?;
-            if (there.dev(), there.ino()) == (status.st_dev, status.st_ino) {
+            // One that cannot be looked at is on a server that forgot it, and is not what was opened just now.
+            let there = fs::symlink_metadata(target).ok();
+            if there.is_some_and(|there| (there.dev(), there.ino()) == (status.st_dev, status.st_ino)) {
                 return Ok(());
             }
-            mounts::unmount(target, UnmountMode::Plain)?;
+            match mounts::unmount(target, UnmountMode::Plain)? {
+                Unmounted::Was => {}
+                // Hidden below another mount: what we mount comes on top.
+                Unmounted::WasNot => break,
+            }
         }
     }
     make_target(target, FileType::from_raw_mode(status.st_mode) == FileType::Directory)?;
@@ -160,8 +166,7 @@ fn bind(place: &OwnedFd, target: &Path) -> Result<(), SubPathCause> {
 /// Something of the same kind to mount on: a directory, or a file for everything else.
 fn make_target(target: &Path, directory: bool) -> Result<(), FileError> {
     if let Some(parent) = target.parent() {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(parent);
-        made.map_err(failed("mkdir", parent))?;
+        make_all(parent, 0o750)?;
     }
     // What an earlier mount left may be of the other kind.
     let there = fs::symlink_metadata(target).ok();

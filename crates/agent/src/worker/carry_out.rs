@@ -339,10 +339,11 @@ impl Worker {
             runtime_handler: "",
             sandbox: Some(sandbox),
         };
-        self.story.headline(
-            State::Waiting,
-            format_args!("image {} of container {}", container.image, container.name),
-        );
+        // What went wrong before stays in the headline while it is tried again.
+        if !self.start_errors.contains_key(&container.name) {
+            let (image, name) = (&container.image, &container.name);
+            self.story.headline(State::Waiting, format_args!("image {image} of container {name}"));
+        }
         self.node.images.ensure(request).await.map_err(|error| {
             self.warn(&container.name, reason::FAILED, &error.event_message());
             NotStarted {

@@ -110,8 +110,25 @@ impl Worker {
             Some(PodPhase::Failed) if !reason.is_empty() => {
                 self.story.headline(State::Failed, format_args!("{reason}: {message}"));
             }
-            Some(PodPhase::Failed) => self.story.headline(State::Failed, format_args!("a container failed")),
+            Some(PodPhase::Failed) => self.tell_who_failed(),
             _ => self.story.headline(State::Terminating, format_args!("all its containers have stopped")),
+        }
+    }
+
+    fn tell_who_failed(&self) {
+        let status = &self.status;
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        let failed = all.filter_map(|container| match container.state.one() {
+            Some(ContainerState::Terminated(end)) if end.exit_code != 0 => Some((&container.name, end)),
+            Some(_) | None => None,
+        });
+        match failed.min_by_key(|(_, end)| end.finished_at) {
+            Some((name, end)) => {
+                let (code, reason) = (end.exit_code, &end.reason);
+                self.story
+                    .headline(State::Failed, format_args!("container {name} ended with {code} ({reason})"));
+            }
+            None => self.story.headline(State::Failed, format_args!("a container failed")),
         }
     }
 

@@ -95,11 +95,8 @@ pub fn mount_huge_pages(target: &Path, page_size: &str) -> Result<(), MountError
     let mounted = CString::new(format!("pagesize={page_size}")).map_err(io::Error::from).and_then(|data| {
         Ok(rustix::mount::mount("nodev", target, "hugetlbfs", MountFlags::empty(), data.as_c_str())?)
     });
-    let failed = |source| MountError::HugePages {
-        target: target.to_owned(),
-        page_size: page_size.to_owned(),
-        source,
-    };
+    let failed =
+        |source| MountError::HugePages { target: target.to_owned(), page_size: page_size.to_owned(), source };
     mounted.map_err(failed)
 }
 

@@ -113,20 +113,24 @@ impl Check<'_> {
     fn starts(&self, state: &mut State, container: &ContainerView) {
         let Some(life) = state.lives.get(&container.pod_uid) else { return };
         let in_sandbox = |name: &str| (container.sandbox_id.clone(), name.to_owned());
-        if life.done.contains(&in_sandbox(&container.name)) {
+        // One that ran is not started again by this: the runtime refuses.
+        if container.state == ContainerState::Created && life.done.contains(&in_sandbox(&container.name)) {
             let what = format!("{}: it was done in this sandbox", self.words);
             return self.ledger.broken(state, 6, what);
         }
-        let missing = life.inits().take_while(|(init, _)| *init != container.name).find(|(init, is_sidecar)| {
-            let has_begun = self.containers.iter().any(|other| {
-                other.pod_uid == container.pod_uid
-                    && other.name == *init
-                    && other.sandbox_id == container.sandbox_id
-                    && other.state != ContainerState::Created
+        let missing =
+            life.inits().take_while(|(init, _)| *init != container.name).find(|(init, is_sidecar)| {
+                let has_begun = self.containers.iter().any(|other| {
+                    other.pod_uid == container.pod_uid
+                        && other.name == *init
+                        && other.sandbox_id == container.sandbox_id
+                        && other.state != ContainerState::Created
+                });
+                !if *is_sidecar { has_begun } else { life.done.contains(&in_sandbox(init)) }
             });
-            !if *is_sidecar { has_begun } else { life.done.contains(&in_sandbox(init)) }
-        });
-        if let Some(what) = missing.map(|(init, _)| format!("{} before {init}, which comes first", self.words)) {
+        if let Some(what) =
+            missing.map(|(init, _)| format!("{} before {init}, which comes first", self.words))
+        {
             self.ledger.broken(state, 7, what);
         }
     }
@@ -153,6 +157,7 @@ impl Check<'_> {
             }
             *before = killed.min(*before);
             if remembers
+                && !began_by_itself
                 && now + Duration::from_secs(1) < ends
                 && let Some(other) = self.needs(life, container)
             {

@@ -31,9 +31,7 @@ pub fn check_settled(ledger: &Ledger, leftovers: &Leftovers) {
         }
         match views.get(uid) {
             None => broken.push(format!("{uid} is wanted, and there is nothing of it")),
-            Some(view) => {
-                broken.extend(wrong(life, &view, &containers).map(|what| format!("{uid}: {what}")))
-            }
+            Some(view) => broken.extend(wrong(life, &view, &containers).map(|what| format!("{uid}: {what}"))),
         }
     }
     for view in views.list() {
@@ -77,8 +75,7 @@ fn wrong(life: &Life, view: &View, containers: &[ContainerView]) -> Option<Strin
     };
     let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
     if is_over {
-        let may_end = pod.spec.active_deadline_seconds.is_some()
-            || may_have_ended(life);
+        let may_end = pod.spec.active_deadline_seconds.is_some() || may_have_ended(life);
         return (fate(pod) != Fate::Ends && !may_end).then(|| "it ended, and should go on".to_owned());
     }
     if pod.spec.active_deadline_seconds.is_some() {
@@ -104,10 +101,10 @@ fn wrong(life: &Life, view: &View, containers: &[ContainerView]) -> Option<Strin
         }
         let shown = view.status.container_statuses.iter().find(|shown| *shown.name == *name);
         let state = shown.and_then(|shown| shown.state.one().cloned());
-        let is_right = match (&state, alive(name)) {
-            (Some(Shown::Running(_)), 1) | (Some(Shown::Waiting(_) | Shown::Terminated(_)), 0) => true,
-            _ => false,
-        };
+        let is_right = matches!(
+            (&state, alive(name)),
+            (Some(Shown::Running(_)), 1) | (Some(Shown::Waiting(_) | Shown::Terminated(_)), 0)
+        );
         if !is_right {
             return Some(format!("{name} is shown as {state:?}, and {} run", alive(name)));
         }
@@ -137,10 +134,12 @@ fn fate(pod: &Pod) -> Fate {
             }
         }
     }
-    let ends = spec.containers.iter().all(|main| match (Behaviour::of(&main.image), policy) {
-        (Behaviour::Exits { .. }, Some(RestartPolicy::Never))
-        | (Behaviour::Exits { code: 0, .. }, Some(RestartPolicy::OnFailure)) => true,
-        _ => false,
+    let ends = spec.containers.iter().all(|main| {
+        matches!(
+            (Behaviour::of(&main.image), policy),
+            (Behaviour::Exits { .. }, Some(RestartPolicy::Never))
+                | (Behaviour::Exits { code: 0, .. }, Some(RestartPolicy::OnFailure))
+        )
     });
     if ends { Fate::Ends } else { Fate::GoesOn }
 }

@@ -4,7 +4,7 @@ mod medium;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ pub(super) use medium::Medium;
 use medium::{memory_size, mounted_page_size, page_size};
 
 use crate::error::{FileError, PluginError, failed};
+use crate::files::make_all;
 use crate::ownership::{self, ChangePolicy, Ownership, group_of_pod};
 use crate::places::EMPTY_DIR;
 use crate::plugin::{Plugin, Request};
@@ -92,14 +93,12 @@ fn is_ready(ready: &Path) -> bool {
 }
 
 fn set_ready(ready: &Path) -> Result<(), FileError> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(ready);
-    made.map_err(failed("mkdir", ready))?;
+    make_all(ready, 0o750)?;
     fs::File::create(ready.join("ready")).map(drop).map_err(failed("open", ready))
 }
 
 fn make_directory(directory: &Path) -> Result<(), FileError> {
-    let made = fs::DirBuilder::new().recursive(true).mode(MODE).create(directory);
-    made.map_err(failed("mkdir", directory))?;
+    make_all(directory, MODE)?;
     let metadata = fs::symlink_metadata(directory).map_err(failed("lstat", directory))?;
     if metadata.permissions().mode() & 0o777 == MODE {
         return Ok(());

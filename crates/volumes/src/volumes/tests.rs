@@ -182,7 +182,7 @@ async fn a_pod_is_told_about_itself_and_learns_of_changes() {
     let path = path_of(&mounted, "v");
     assert!(matches!(mounted["v"], MountedVolume::Files { read_only: true, relabel: true, .. }));
     assert_eq!(path, place.path().join("pods/uid/volumes/kubernetes.io~downward-api/v"));
-    assert_eq!(place.mounts(), [path.clone()], "it is kept in memory");
+    assert!(place.mounts().contains(&path), "it is kept in memory");
     let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
     assert_eq!((read("labels"), read("deep/annotation")), ("a=\"one\"".to_owned(), "v".to_owned()));
     assert_eq!((read("cpu"), read("memory")), ("4000".to_owned(), "16".to_owned()));
