@@ -38,7 +38,7 @@ fn unwant(world: &mut World, uid: &str) {
 /// Lets time pass, and compares the sentence on the pod.
 async fn check(world: &World, seconds: u64, name: &str, expected: Expect) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let agent = &world.agent.as_ref().unwrap().agent;
+    let agent = &world.agent.as_ref().expect("the agent was started").agent;
     let stories = agent.stories.find(name);
     let sentence = stories.first().map(|story| story.summary.sentence(world.simulator.now()));
     let sentence = sentence.unwrap_or_else(|| "nothing is known of it".to_owned());
