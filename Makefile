@@ -33,4 +33,4 @@ fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one o
 	@scripts/fuzz
 
 sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (SEED=n for one, with its trace)
-	@cargo run --quiet --release --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED))
+	@cargo run --quiet --profile sim --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED))

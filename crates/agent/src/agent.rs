@@ -23,6 +23,7 @@ use crate::pods::Pods;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::sources::Changes;
+use crate::starts::Starts;
 use crate::story::Stories;
 use crate::tasks::Tasks;
 use crate::views::Views;
@@ -113,6 +114,7 @@ impl Agent {
             cgroups,
             files,
             images,
+            starts: Starts::new(description.starts_at_once),
             recorder,
             stories,
             views,

@@ -24,6 +24,10 @@ use crablet_host::machine::{Machine, Storage};
 use crate::images;
 use crate::planted::Planted;
 
+/// How many sandboxes and containers are made at the same time, for each CPU: with fewer some CPU waits for a disk or
+/// another process now and then, and with more each gets in the way of the others.
+const STARTS_AT_ONCE_A_CPU: usize = 2;
+
 /// What the node is.
 pub struct Description {
     /// The node's name.
@@ -40,6 +44,8 @@ pub struct Description {
     pub restart_limits: Limits,
     /// How many processes a pod may have.
     pub pod_pids_limit: Option<u64>,
+    /// How many sandboxes and containers are made at the same time.
+    pub starts_at_once: usize,
     /// How many dead containers of each are kept.
     pub dead_containers_kept: usize,
     /// How pulls are bounded.
@@ -94,6 +100,7 @@ impl Description {
             },
             features,
             restart_limits: Limits::restarts(reduced, longest),
+            starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
             pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
             dead_containers_kept: usize::try_from(flags.maximum_dead_containers_per_container)
                 .unwrap_or(usize::MAX),

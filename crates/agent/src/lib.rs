@@ -17,8 +17,8 @@
 //! - [`notebook`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
-//! What belongs to several pods has one owner each: [`admission`], [`images`]. What others may read of it: [`views`]
-//! (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
+//! What belongs to several pods has one owner each: [`admission`], [`images`], [`starts`]. What others may read of it:
+//! [`views`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
 pub mod admission;
 pub mod adoption;
@@ -38,6 +38,7 @@ pub mod pods;
 pub mod readiness;
 pub mod recorder;
 pub mod sources;
+pub mod starts;
 pub mod story;
 pub mod tasks;
 pub mod views;

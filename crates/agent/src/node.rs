@@ -18,6 +18,7 @@ use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
+use crate::starts::Starts;
 use crate::story::Stories;
 use crate::views::Views;
 use crate::worker::Recollection;
@@ -34,6 +35,8 @@ pub struct Node {
     pub files: Arc<dyn PodFiles>,
     /// Who gets images.
     pub images: Images,
+    /// Who says how many sandboxes and containers are made at the same time.
+    pub starts: Starts,
     /// Who tells what happens to people.
     pub recorder: Recorder,
     /// What happened to each pod.

@@ -11,7 +11,7 @@ use crablet_cri_api::v1;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tempfile::TempDir;
 
-use crate::manifest::{COMMAND, IMAGE};
+use crate::manifest::IMAGE;
 
 /// What a container of the floor may not read, and not write, as an agent asks for.
 const MASKED_PATHS: &[&str] = &[
@@ -147,7 +147,6 @@ impl ByHand {
         Ok(v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
             image: Some(v1::ImageSpec { image: IMAGE.to_owned(), ..v1::ImageSpec::default() }),
-            command: words(&["/bin/sh", "-c", COMMAND]),
             mounts: vec![mount("/etc/hosts", file("hosts")?), mount("/dev/termination-log", file("log")?)],
             labels: labels(name),
             log_path: "main/0.log".to_owned(),

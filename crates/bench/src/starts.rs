@@ -93,7 +93,6 @@ impl Bench {
     async fn start(crablet: &Path) -> anyhow::Result<Bench> {
         let containerd = Containerd::start().await?;
         containerd.import(&Image::pause()?).await?;
-        containerd.import(&Image::busybox()?).await?;
         let client = Client::new(&containerd.endpoint(), None, Settings::default())?;
         let mut node = Node::new(crablet, &containerd.endpoint(), &containerd.cgroup(), "")?;
         let agent = node.start().await?;

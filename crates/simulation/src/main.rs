@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crablet_simulation::run::{Outcome, Settings, run};
+use crablet_simulation::manifest::Variety;
+use crablet_simulation::run::{Outcome, Settings, dies_at_every_step, run};
 use tokio::time::Instant;
 
 fn main() -> ExitCode {
@@ -34,7 +35,12 @@ fn seed_of_the_day() -> u64 {
 }
 
 fn one(seed: u64) -> ExitCode {
-    let outcome = run(Settings { traced: true, ..Settings::of_seed(seed) });
+    traced(Settings::of_seed(seed))
+}
+
+fn traced(settings: Settings) -> ExitCode {
+    let seed = settings.seed;
+    let outcome = run(Settings { traced: true, ..settings });
     for line in &outcome.trace {
         println!("{line}");
     }
@@ -49,6 +55,12 @@ fn one(seed: u64) -> ExitCode {
 
 fn many(time: Duration, first: u64) -> ExitCode {
     let began = Instant::now();
+    match dies_at_every_step(first, Variety::Everything, 1) {
+        Ok(runs) => {
+            println!("an agent that died at each of its steps in turn, in {runs} runs: no promise broken")
+        }
+        Err(broken) => return traced(broken.0),
+    }
     let (mut seeds, mut pods, mut faults, mut crashes, mut steps) = (0_u64, 0, 0, 0, 0);
     for seed in first.. {
         let Outcome { violation, .. } = {

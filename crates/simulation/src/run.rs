@@ -113,6 +113,35 @@ pub fn run(settings: Settings) -> Outcome {
     })
 }
 
+/// Plays the script again and again: the first agent dies at its first step, then at a later one by `stride`, and so on
+/// until it outlives the script. Gives how many runs that took, or the run that broke a promise.
+pub fn dies_at_every_step(
+    seed: u64,
+    variety: Variety,
+    stride: usize,
+) -> Result<u64, Box<(Settings, Violation)>> {
+    let mut runs = 0;
+    for step in (1..).step_by(stride) {
+        let settings = Settings {
+            acts: 0,
+            scripted: true,
+            variety,
+            faults: false,
+            dies_at: Some(step),
+            ..Settings::of_seed(seed)
+        };
+        let outcome = run(settings);
+        runs += 1;
+        if let Some(violation) = outcome.violation {
+            return Err(Box::new((settings, violation)));
+        }
+        if outcome.crashes == 0 {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
 struct Run {
     settings: Settings,
     world: World,

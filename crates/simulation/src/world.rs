@@ -242,7 +242,8 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
-fn description(planted: Planted) -> Description {
+/// The node that agents run on.
+pub fn description(planted: Planted) -> Description {
     let address = std::net::IpAddr::from([10, 0, 0, 1]);
     let mut node = Node::default();
     node.metadata.name = "node".into();
@@ -274,6 +275,7 @@ fn description(planted: Planted) -> Description {
         features: Features::default(),
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
+        starts_at_once: 4,
         dead_containers_kept: 1,
         images: images::Settings::default(),
         planted,

@@ -184,8 +184,8 @@ impl Worker {
         let made = match self.prepare_sandbox(attempt).await {
             Ok(recipe) => self
                 .node
-                .runtime
-                .run_sandbox(&recipe.config, &recipe.handler)
+                .starts
+                .take_turn(self.node.runtime.run_sandbox(&recipe.config, &recipe.handler))
                 .await
                 .map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words())),
             Err(message) => Err(message),
@@ -287,7 +287,8 @@ impl Worker {
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
-                let created = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox).await;
+                let create = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox);
+                let created = self.node.starts.take_turn(create).await;
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
@@ -297,10 +298,8 @@ impl Worker {
         if let Some(last) = start.last_finished {
             self.restarts.note_start(&container, last, self.node.clock.now());
         }
-        runtime
-            .start_container(&id)
-            .await
-            .map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
+        let started = self.node.starts.take_turn(runtime.start_container(&id)).await;
+        started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
         self.link_log(&recipe, &id);
         Ok(Started::Yes)

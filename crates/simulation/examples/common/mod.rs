@@ -1,0 +1,68 @@
+//! An agent on the simulated runtime, in real time, and what an example prints of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::planted::Planted;
+use crablet_agent::pod_files;
+use crablet_agent::sources::Changes;
+use crablet_agent::views::Views;
+use crablet_cri::sim::{Settings, Simulator};
+use crablet_cri::{Client, client};
+use crablet_host::cgroup::SimulatedCgroups;
+use crablet_host::checkpoint::SimulatedCheckpoints;
+use crablet_host::clock::Clock;
+use crablet_simulation::behaviour::{PRESENT, image};
+use crablet_simulation::world::description;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Starts an agent that takes its pods from `changes`. It works for as long as the example does.
+pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)> {
+    let base = Settings::containerd_1_6();
+    let images = base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect();
+    let simulator = Simulator::new(Settings { images, ..base });
+    let parts = Parts {
+        runtime: Arc::new(Client::in_process(
+            "the simulator",
+            simulator.services(),
+            client::Settings::default(),
+        )),
+        // The runtime's own time: a wait before a restart counts from what the runtime says.
+        clock: Clock::simulated(simulator.now()),
+        cgroups: Arc::new(SimulatedCgroups::new()),
+        files: Arc::new(pod_files::Simulated::new()),
+        checkpoints: Arc::new(SimulatedCheckpoints::new()),
+    };
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let agent = Agent::start(parts, description(Planted::default()), changes, &stop, &tasks).await?;
+    Ok((simulator, agent))
+}
+
+/// Prints every pod whenever one of them changes.
+#[allow(dead_code, reason = "not every example prints this")]
+pub async fn print_pods(views: Views) {
+    let mut version = views.version();
+    while version.changed().await.is_ok() {
+        for view in views.list() {
+            let (metadata, status) = (&view.pod.metadata, &view.status);
+            let phase = status.phase.as_ref().map_or("?", |phase| phase.as_str());
+            let restarts: i32 =
+                status.container_statuses.iter().map(|container| container.restart_count).sum();
+            println!("pod   {}/{}: {phase}, {restarts} restarts", metadata.namespace, metadata.name);
+        }
+        // One line a second is what a person reads.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Prints events as they come.
+#[allow(dead_code, reason = "not every example prints this")]
+pub async fn print_events(agent: &Agent) {
+    let events = agent.recorder.queue();
+    loop {
+        let event = events.next().await;
+        println!("event {} {}: {}", event.involved.name, event.reason, event.message);
+    }
+}
