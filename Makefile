@@ -1,7 +1,7 @@
 # What a person does with this tree. `make` alone says what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz sim
+.PHONY: help run test lint bench fuzz sim soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,11 @@ bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if o
 	@scripts/setup run
 	cargo build --release --package crablet --package crablet-bench
 	cargo run --release --quiet --package crablet-bench
+
+soak: ## Kill the agent 50 times under 20 pods on a private containerd (SEED=… for other moments)
+	@scripts/need-root soak
+	@scripts/setup run
+	cargo nextest run --package crablet --test pods_on_containerd --run-ignored only --no-capture
 
 fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
 	@scripts/fuzz

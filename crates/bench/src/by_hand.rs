@@ -78,7 +78,10 @@ impl ByHand {
 
     /// Ends a pod, and removes what is left of it.
     pub(crate) async fn end_one(&self, made: Made) -> anyhow::Result<()> {
-        self.client.stop_container(&made.container, Duration::from_secs(30)).await.context("StopContainer")?;
+        self.client
+            .stop_container(&made.container, Duration::from_secs(30))
+            .await
+            .context("StopContainer")?;
         self.client.stop_sandbox(&made.sandbox).await.context("StopPodSandbox")?;
         self.client.remove_container(&made.container).await.context("RemoveContainer")?;
         self.client.remove_sandbox(&made.sandbox).await.context("RemovePodSandbox")
@@ -160,7 +163,11 @@ impl ByHand {
 }
 
 fn resources() -> v1::LinuxContainerResources {
-    v1::LinuxContainerResources { cpu_period: 100_000, cpu_shares: 2, ..v1::LinuxContainerResources::default() }
+    v1::LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_shares: 2,
+        ..v1::LinuxContainerResources::default()
+    }
 }
 
 /// As many as an agent gives, under other names: an agent would take these pods for its own, and end them.

@@ -43,7 +43,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     for name in &wanted {
         anyhow::ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));
     }
-    let is_wanted = |measure: &&Measure| wanted.is_empty() || wanted.iter().any(|name| name == measure.name());
+    let is_wanted =
+        |measure: &&Measure| wanted.is_empty() || wanted.iter().any(|name| name == measure.name());
 
     let mut figures = Vec::new();
     for measure in Measure::ALL.iter().filter(is_wanted) {

@@ -73,7 +73,12 @@ pub(crate) const PROMISES: &[Promise] = &[
     measured("exit-seen", "an exit is seen and agreed by CRI, containerd 1.6, p99 of 200", 50.0, "ms"),
     measured("relist-diff", "diff of a relist of 10,000 containers", 10.0, "ms"),
     measured("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
-    measured("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
+    measured(
+        "pod-stop",
+        "deleted to gone from the runtime, against the same CRI calls by hand",
+        1.5,
+        "times",
+    ),
     measured("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
     measured("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
     measured("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),

@@ -11,14 +11,16 @@ const HEAD: &str = "| promise | promised | measured | checked by |\n| --- | --- 
 /// The text with these figures in its table. What was not measured this time stays as it was.
 pub(crate) fn with_figures(text: &str, figures: &[Figure]) -> anyhow::Result<String> {
     let (before, rest) = text.split_once(BEGIN).context("the specification has no place for figures")?;
-    let (table, after) = rest.split_once(END).context("the place for figures in the specification has no end")?;
+    let (table, after) =
+        rest.split_once(END).context("the place for figures in the specification has no end")?;
     let rows: String = PROMISES.iter().map(|promise| row(promise, figures, table)).collect();
     Ok(format!("{before}{BEGIN}\n{HEAD}{rows}\n{END}{after}"))
 }
 
 fn row(promise: &Promise, figures: &[Figure], table: &str) -> String {
     let head = format!("| {} | {} | ", promise.text, promise.limit_in_words());
-    let earlier = || table.lines().find_map(|row| Some(row.strip_prefix(&head)?.split_once(" |")?.0.to_owned()));
+    let earlier =
+        || table.lines().find_map(|row| Some(row.strip_prefix(&head)?.split_once(" |")?.0.to_owned()));
     let figure = figures.iter().find(|figure| figure.id == promise.id).map(Figure::in_words);
     let figure = figure.or_else(earlier).unwrap_or_else(|| "–".into());
     let checked_by = if promise.measured { "`make bench`" } else { "not yet checked" };

@@ -51,6 +51,10 @@ pub(crate) async fn measure_one(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
 
         let start = bench.start_pods(std::slice::from_ref(&name), GLANCE).await?;
         let stop = bench.stop_pods(std::slice::from_ref(&name), GLANCE).await?;
+        println!(
+            "    start by hand: {start_by_hand:.0?}, by the agent: {start:.0?}; \
+             end by hand: {stop_by_hand:.0?}, by the agent: {stop:.0?}"
+        );
         if run > 0 {
             starts.push(ratio(start, start_by_hand));
             stops.push(ratio(stop, stop_by_hand));

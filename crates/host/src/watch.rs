@@ -106,7 +106,13 @@ impl Watch {
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|source| WatchError::Failed { path: path.to_owned(), source })?;
         let target = target(absolute);
-        Ok(Watch { armed: Armed::new(&target)?, target, changes: Changes::default(), since: None, unrest: Unrest::default() })
+        Ok(Watch {
+            armed: Armed::new(&target)?,
+            target,
+            changes: Changes::default(),
+            since: None,
+            unrest: Unrest::default(),
+        })
     }
 
     /// Waits for changes and tells those that came together. Nothing is lost if this is given up and called again.

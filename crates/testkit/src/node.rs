@@ -40,13 +40,8 @@ impl Node {
     /// lines in the configuration besides what keeps it to itself.
     pub fn new(program: &Path, endpoint: &str, cgroup: &str, fields: &str) -> Result<Node> {
         let directory = tempfile::Builder::new().prefix("crablet-node.").tempdir()?;
-        let node = Node {
-            directory,
-            program: program.to_owned(),
-            cgroup: cgroup.to_owned(),
-            port: 0,
-            starts: 0,
-        };
+        let node =
+            Node { directory, program: program.to_owned(), cgroup: cgroup.to_owned(), port: 0, starts: 0 };
         fs::create_dir_all(node.path("manifests"))?;
         let configuration = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\n\
@@ -180,7 +175,8 @@ impl Node {
             for level in [kubepods.clone(), kubepods.join("burstable"), kubepods.join("besteffort")] {
                 let Ok(entries) = fs::read_dir(level) else { continue };
                 let is_pod = |path: &PathBuf| {
-                    path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
+                    path.is_dir()
+                        && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
                 };
                 found.extend(entries.flatten().map(|entry| entry.path()).filter(is_pod));
             }

@@ -35,9 +35,9 @@ async fn kill_again_and_again(pods: usize, kills: usize, seed: u64) {
     let mut world = World::start().await;
     let witness = Witness::watch(world.client.clone());
     let names: Vec<String> = (0..pods).map(|number| format!("pod-{number}")).collect();
-    let mut churn = Churn { versions: BTreeMap::new(), ran: BTreeMap::new() };
+    let mut churn = Churn { last: 0, versions: BTreeMap::new(), ran: BTreeMap::new() };
     for name in &names {
-        churn.put(&world, name, chance.below(3));
+        churn.put(&world, name);
     }
     for _ in 0..kills {
         // A moment here is what the test is about: not a condition that could be awaited.
@@ -81,6 +81,8 @@ async fn kill_again_and_again(pods: usize, kills: usize, seed: u64) {
 
 /// What is wanted, and what ran of it.
 struct Churn {
+    /// The latest version of all.
+    last: u64,
     /// The version of each manifest that is there.
     versions: BTreeMap<String, u64>,
     /// The containers that were seen running, of pods whose manifests did not change since.
@@ -88,28 +90,30 @@ struct Churn {
 }
 
 impl Churn {
-    fn put(&mut self, world: &World, name: &str, version: u64) {
-        world.put(name, &spec(version));
-        self.versions.insert(name.to_owned(), version);
+    /// Puts a manifest that there was not before.
+    fn put(&mut self, world: &World, name: &str) {
+        self.last += 1;
+        let metadata = format!("metadata: {{name: {name}, labels: {{version: v{}}}}}", self.last);
+        let manifest = format!("apiVersion: v1\nkind: Pod\n{metadata}\nspec:\n{}", spec(self.last));
+        world.node.put(name, &manifest).unwrap();
+        self.versions.insert(name.to_owned(), self.last);
         self.ran.remove(name);
     }
 
     /// Takes a manifest away, brings it back, or makes another of it.
     fn change(&mut self, world: &World, name: &str, chance: &mut Chance) {
-        match self.versions.get(name).copied() {
-            None => self.put(world, name, chance.below(3)),
-            Some(version) if chance.below(2) == 0 => self.put(world, name, version + 1),
-            Some(_) => {
-                world.node.take(name).unwrap();
-                self.versions.remove(name);
-                self.ran.remove(name);
-            }
+        if self.versions.contains_key(name) && chance.below(2) == 0 {
+            world.node.take(name).unwrap();
+            self.versions.remove(name);
+            self.ran.remove(name);
+        } else {
+            self.put(world, name);
         }
     }
 
     /// What ran before runs still: the same containers, started when they were.
     async fn compare(&mut self, world: &World) {
-        for name in self.versions.keys() {
+        for (name, version) in &self.versions {
             let containers = world.containers_of(name).await;
             let runs: Vec<_> = containers
                 .into_iter()
@@ -117,23 +121,25 @@ impl Churn {
                 .collect();
             match self.ran.get(name) {
                 Some(ran) => assert_eq!(&runs, ran, "of pod {name}"),
-                None if is_up(world, name).await => drop(self.ran.insert(name.clone(), runs)),
+                None if is_up(world, name, *version).await => drop(self.ran.insert(name.clone(), runs)),
                 None => {}
             }
         }
     }
 }
 
-/// Whether a pod of this name, and no other one, has a container that runs.
-async fn is_up(world: &World, name: &str) -> bool {
+/// Whether a pod of this name has a container that runs, and is of this version: one that is to go may still run.
+async fn is_up(world: &World, name: &str, version: u64) -> bool {
     let label = ("io.kubernetes.pod.name".to_owned(), format!("{name}-node"));
     let labels = BTreeMap::from([label]);
     let sandboxes = SandboxFilter { labels: labels.clone(), ..SandboxFilter::default() };
-    let is_alone = world.client.list_sandboxes(sandboxes).await.unwrap().len() == 1;
+    let sandboxes = world.client.list_sandboxes(sandboxes).await.unwrap();
+    let version = format!("v{version}");
+    let is_current = sandboxes.iter().all(|sandbox| sandbox.labels.get("version") == Some(&version));
     let running =
         ContainerFilter { labels, state: Some(ContainerState::Running), ..ContainerFilter::default() };
     let running = world.client.list_containers(running).await.unwrap();
-    is_alone && running.iter().any(|container| container.name == "main")
+    is_current && running.iter().any(|container| container.name == "main")
 }
 
 /// Specs that differ, by their number.
