@@ -1,5 +1,7 @@
 //! What a process costs, as the kernel counts it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 
 use anyhow::Context;
@@ -8,8 +10,8 @@ use anyhow::Context;
 pub(crate) struct Counters {
     /// Memory that is resident.
     pub(crate) rss_kib: f64,
-    /// Voluntary context switches, of all threads.
-    pub(crate) wakes: f64,
+    /// Voluntary context switches of each thread. They go when it does.
+    wakes: BTreeMap<OsString, f64>,
     /// Hundredths of a second, on every Linux that we know.
     pub(crate) cpu_ticks: f64,
 }
@@ -18,14 +20,23 @@ impl Counters {
     pub(crate) fn read(process: i32) -> anyhow::Result<Counters> {
         let status = fs::read_to_string(format!("/proc/{process}/status"))?;
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        let mut wakes = 0.0;
+        let mut wakes = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-            wakes += field(&fs::read_to_string(thread?.path().join("status"))?, "voluntary_ctxt_switches:")?;
+            let thread = thread?;
+            // One that ends while it is looked at is not there.
+            let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
+            wakes.insert(thread.file_name(), field(&status, "voluntary_ctxt_switches:")?);
         }
         let after_name = stat.rsplit_once(')').context("no name in the process's stat")?.1;
         let ticks: Vec<f64> =
             after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
         Ok(Counters { rss_kib: field(&status, "VmRSS:")?, wakes, cpu_ticks: ticks.iter().sum() })
+    }
+
+    /// How often its threads woke since then. What a thread did that ended meanwhile is not known.
+    pub(crate) fn wakes_since(&self, earlier: &Counters) -> f64 {
+        let before = |thread| earlier.wakes.get(thread).copied().unwrap_or_default();
+        self.wakes.iter().map(|(thread, wakes)| wakes - before(thread)).sum()
     }
 }
 

@@ -62,7 +62,7 @@ async fn watch(crablet: &Path) -> anyhow::Result<Seen> {
     let seconds = WATCHED.as_secs_f64();
     Ok(Seen {
         rss_mib: after.rss_kib / 1024.0,
-        wakes_a_second: (after.wakes - before.wakes) / seconds,
+        wakes_a_second: after.wakes_since(&before) / seconds,
         millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
     })
 }

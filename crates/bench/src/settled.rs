@@ -18,8 +18,9 @@ const PODS: usize = 500;
 const MANY_PODS: usize = 5_000;
 /// How long it is watched.
 const WATCHED: Duration = Duration::from_secs(60);
-/// How long it has for what follows the last pod's start: checkpoints, and the relist after the hints.
-const SETTLING: Duration = Duration::from_secs(10);
+/// How long it has for what follows the last pod's start: checkpoints, the relist after the hints, and the end of threads
+/// that have nothing more to do.
+const SETTLING: Duration = Duration::from_secs(15);
 /// What no number of pods here takes to start.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -94,6 +95,6 @@ async fn watch(crablet: &Path, pods: usize) -> anyhow::Result<Seen> {
     Ok(Seen {
         millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
         rss_mib: after.rss_kib / 1024.0,
-        wakes_a_second: (after.wakes - before.wakes) / seconds,
+        wakes_a_second: after.wakes_since(&before) / seconds,
     })
 }

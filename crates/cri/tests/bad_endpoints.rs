@@ -1,5 +1,7 @@
 //! What one is told when there is no CRI v1 runtime behind an endpoint.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;

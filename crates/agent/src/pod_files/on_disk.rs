@@ -123,6 +123,9 @@ impl PodFiles for OnDisk {
     }
 
     fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+        if owner.name.is_empty() {
+            self.remove_logs_by_uid(&owner.uid)?;
+        }
         absent_is_fine(fs::remove_dir_all(self.places.pod_logs(owner)))?;
         self.unlink_logs(owner)?;
         absent_is_fine(fs::remove_dir_all(self.places.pod(&owner.uid)))
@@ -139,6 +142,20 @@ impl PodFiles for OnDisk {
         }
         pods.sort();
         Ok(pods)
+    }
+}
+
+impl OnDisk {
+    /// Of a pod that nobody knows by name any more, the directory of its logs still ends with its UID.
+    fn remove_logs_by_uid(&self, uid: &str) -> io::Result<()> {
+        let ending = format!("_{uid}");
+        for entry in entries(&self.places.logs)?.into_iter().flatten() {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(|name| name.ends_with(&ending)) {
+                absent_is_fine(fs::remove_dir_all(entry.path()))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -213,6 +230,17 @@ mod tests {
         }
         assert_eq!(files.pods().unwrap(), Vec::<String>::new());
         assert!(!log.exists() && fs::symlink_metadata(places.links.join("link.log")).is_err());
+    }
+
+    #[test]
+    fn the_logs_of_a_pod_that_nobody_knows_by_name_go_too() {
+        let (_directory, files, owner) = files();
+        files.make_pod(&owner).unwrap();
+        let other = Owner { uid: "other".into(), ..owner.clone() };
+        files.make_pod(&other).unwrap();
+        let nameless = Owner { namespace: String::new(), name: String::new(), uid: "uid".into() };
+        files.remove_pod(&nameless).unwrap();
+        assert!(!files.places().pod_logs(&owner).exists() && files.places().pod_logs(&other).exists());
     }
 
     #[test]

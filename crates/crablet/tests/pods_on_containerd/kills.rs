@@ -114,14 +114,13 @@ impl Churn {
     /// What ran before runs still: the same containers, started when they were.
     async fn compare(&mut self, world: &World) {
         for (name, version) in &self.versions {
-            let containers = world.containers_of(name).await;
-            let runs: Vec<_> = containers
-                .into_iter()
-                .filter(|(name, _, started)| name == "main" && started.is_some())
-                .collect();
+            // First: what is up now may not have been a moment ago.
+            let is_up = is_up(world, name, *version).await;
+            let mut runs = world.containers_of(name).await;
+            runs.retain(|(name, _, started)| name == "main" && started.is_some());
             match self.ran.get(name) {
                 Some(ran) => assert_eq!(&runs, ran, "of pod {name}"),
-                None if is_up(world, name, *version).await => drop(self.ran.insert(name.clone(), runs)),
+                None if is_up => drop(self.ran.insert(name.clone(), runs)),
                 None => {}
             }
         }
