@@ -47,7 +47,11 @@ mod tests {
     async fn those_who_start_take_turns() {
         let starts = Starts::new(2);
         let began = Instant::now();
-        join_all((0..6).map(|_| starts.take_turn(tokio::time::sleep(Duration::from_secs(1))))).await;
+        // A sleep counts from when it is made: it is made when its turn has come.
+        join_all(
+            (0..6).map(|_| starts.take_turn(async { tokio::time::sleep(Duration::from_secs(1)).await })),
+        )
+        .await;
         assert_eq!(began.elapsed(), Duration::from_secs(3));
     }
 

@@ -175,12 +175,13 @@ impl Worker {
     async fn run(mut self) {
         loop {
             let told = self.mailbox.take();
-            self.hear(told).await;
+            Box::pin(self.hear(told)).await;
+            // On the heap for as long as they take: a pod that waits, and most do, keeps no room for what it may do.
             let next = match &self.phase {
-                Phase::Syncing => self.sync().await,
-                Phase::Terminating(_) => self.terminate().await,
-                Phase::Terminated if self.wanted => self.rest().await,
-                Phase::Terminated => self.remove().await,
+                Phase::Syncing => Box::pin(self.sync()).await,
+                Phase::Terminating(_) => Box::pin(self.terminate()).await,
+                Phase::Terminated if self.wanted => Box::pin(self.rest()).await,
+                Phase::Terminated => Box::pin(self.remove()).await,
             };
             match next {
                 Next::Again => {}
