@@ -20,7 +20,6 @@
 mod backoff;
 mod error;
 mod flight;
-mod name;
 mod service;
 #[cfg(test)]
 mod testing;
@@ -33,6 +32,7 @@ use std::time::Duration;
 use crablet_api::GoDuration;
 use crablet_api::core::PullPolicy;
 use crablet_core::backoff::PullError;
+use crablet_core::translate::with_default_tag;
 use crablet_cri::Runtime;
 use crablet_cri_api::{Image, v1};
 use crablet_host::clock::Clock;
@@ -124,11 +124,8 @@ impl Images {
     /// On an error, upstream's caller records one more event about the container:
     /// [`reason::FAILED`](crate::recorder::reason::FAILED) with [`ImageError::event_message`].
     pub async fn ensure(&self, request: Request<'_>) -> Result<Ensured, ImageError> {
-        let image = name::with_default_tag(request.image).map_err(|error| {
-            let image = request.image;
-            let message = format!(
-                "Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: {error}"
-            );
+        let image = with_default_tag(request.image).map_err(|error| {
+            let message = error.to_string();
             self.warn(request.involved, reason::INSPECT_FAILED, &message);
             ImageError::new(ImageErrorReason::InvalidImageName, message)
         })?;
@@ -177,8 +174,7 @@ impl Images {
 
     /// Those of the pulls that are for one of these images, named as the specs of containers name them.
     pub fn pulls_of<'a>(&self, images: impl IntoIterator<Item = &'a str>) -> Vec<Pull> {
-        let wanted: Vec<_> =
-            images.into_iter().filter_map(|image| name::with_default_tag(image).ok()).collect();
+        let wanted: Vec<_> = images.into_iter().filter_map(|image| with_default_tag(image).ok()).collect();
         let is_wanted = |pull: &Pull| wanted.iter().any(|image| *image == pull.image);
         self.pulls().into_iter().filter(is_wanted).collect()
     }

@@ -37,6 +37,8 @@ use std::sync::Arc;
 
 use crablet_api::core::Pod;
 
+pub use crablet_core::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+
 pub use changes::{Change, Changes, SourcesReady};
 pub use config::{Owner, Owners, PodConfig};
 pub use feed::Feed;
@@ -46,15 +48,6 @@ pub use problems::{Consequence, Problem, Problems};
 pub use push::{Applied, ApplyError, DeleteError, Outcome, Push};
 pub use start::{Settings, Sources, StartError, start};
 pub use url::{UrlError, UrlSource};
-
-/// The annotation that names the source of a pod.
-pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation that says when the agent first saw a pod.
-pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
-/// The annotation that changes with the manifest of a static pod.
-pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-/// The annotation of the API's copy of a static pod.
-pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What kind of source a pod comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -240,6 +240,8 @@ mod tests {
             ("a/b__c/d--e.f_g:T.a-g_1", "a/b__c/d--e.f_g:T.a-g_1"),
             ("index.docker.io/x", "index.docker.io/x:latest"),
             ("a_b.c/d", "a_b.c/d:latest"),
+            ("registry:5000", "registry:5000"),
+            ("Registry/a:V_1", "Registry/a:V_1"),
             (&format!("x@sha256:{hex}"), &format!("x@sha256:{hex}")),
             (&format!("x:t@sha256:{hex}"), &format!("x:t@sha256:{hex}")),
             (&format!("x@sha512:{hex}{hex}"), &format!("x@sha512:{hex}{hex}")),
@@ -271,6 +273,10 @@ mod tests {
             ("Foo", "invalid reference format: repository name (library/Foo) must be lowercase"),
             ("host.io/Foo:T", "invalid reference format: repository name (Foo) must be lowercase"),
             ("A_b.c/d", "repository name must be lowercase"),
+            ("host.io/A/b:1", "invalid reference format: repository name (A/b) must be lowercase"),
+            ("Foo_bar/x", "repository name must be lowercase"),
+            (&format!("a:1@SHA256:{hex}"), "invalid checksum digest format"),
+            (&"a".repeat(248), "repository name must not be more than 255 characters"),
             (&"a".repeat(256), "repository name must not be more than 255 characters"),
             (&hex, &format!("invalid repository name ({hex}), cannot specify 64-byte hexadecimal strings")),
             (&format!("x@sha256:{}", &hex[1..]), "invalid checksum digest length"),
@@ -285,5 +291,15 @@ mod tests {
             assert!(full.contains(": couldn't parse image name \""), "{full}");
         }
         assert_eq!(InvalidImageName::REASON, "InvalidImageName");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_name_that_is_accepted_is_accepted_again_and_stays(image in "[a-zA-Z0-9:/@._-]{0,30}|\\PC{0,30}") {
+            if let Ok(tagged) = with_default_tag(&image) {
+                proptest::prop_assert_eq!(with_default_tag(&tagged).unwrap(), tagged.clone());
+                proptest::prop_assert!(tagged.starts_with(&image));
+            }
+        }
     }
 }
