@@ -1,9 +1,9 @@
 //! How long to wait before something that failed is tried again.
 //!
-//! Each pod's worker has a [`Restarts`] and a [`Pulls`] of its own; they go with the pod. They are not written to
-//! disk. [`Restarts::recover`] finds them again in what the runtime remembers after the agent restarted, so that a
-//! crash loop is not hurried by it. (Upstream forgets: there, every container in a crash loop runs at once when the
-//! kubelet restarts.) Pulls begin anew, as upstream.
+//! Each pod has a [`Restarts`], which its worker holds, and a [`Pulls`], which the owner of images holds; they go with
+//! the pod. They are not written to disk. [`Restarts::recover`] finds them again in what the runtime remembers after the
+//! agent restarted, so that a crash loop is not hurried by it. (Upstream forgets: there, every container in a crash loop
+//! runs at once when the kubelet restarts.) Pulls begin anew, as upstream.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
 //! What must happen to a pod now.
 //!
-//! A worker calls [`plan`] after every look at the runtime, carries out what it says in this order, and looks again:
+//! A worker calls [`plan`] after every look at the runtime, carries out the first thing that it says in this order, and
+//! looks again:
 //!
 //! 1. `kill`: stop these containers. Where the plan stops the whole pod ([`Plan::stops_pod`]), in the order that
 //!    [`kill`](crate::kill) gives.
-//! 2. `sandbox`: stop the sandboxes that it names.
-//! 3. `remove`: remove these containers.
-//! 4. `sandbox`: make the new one, where one is wanted.
-//! 5. `start`: start these containers, in this order. An init container that fails to start ends the pass; no other
-//!    failure holds up the rest.
+//! 2. `remove`: remove these containers.
+//! 3. `sandbox`: stop the sandboxes that it names, and make the new one, where one is wanted.
+//! 4. `start`: start these containers, in this order. An init container that is no sidecar and fails to start ends the
+//!    pass; no other failure holds up the rest.
 //!
 //! A step whose kill or removal failed is not passed over: the worker stops there and plans anew.
 
