@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::v1;
+use crablet_testkit::eventually;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tempfile::TempDir;
 
 use crate::manifest::IMAGE;
 
+/// What nothing here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a container of the floor may not read, and not write, as an agent asks for.
 const MASKED_PATHS: &[&str] = &[
     "/proc/asound",
@@ -41,6 +44,24 @@ pub(crate) struct ByHand {
 pub(crate) struct Made {
     sandbox: String,
     container: String,
+    log: PathBuf,
+}
+
+impl Made {
+    /// Waits until it would hear that it should end.
+    pub(crate) async fn listens(&self) -> anyhow::Result<()> {
+        is_written(&self.log).await
+    }
+}
+
+/// Waits until a container has said something, which the pod's does when it would hear that it should end.
+pub(crate) async fn is_written(log: &Path) -> anyhow::Result<()> {
+    eventually("the container says that it is ready", PATIENCE, || async {
+        let length = fs::metadata(log)?.len();
+        ensure!(length > 0, "{} is empty", log.display());
+        anyhow::Ok(())
+    })
+    .await
 }
 
 impl ByHand {
@@ -68,7 +89,7 @@ impl ByHand {
         let container = self.client.create_container(&sandbox, &container_config, &sandbox_config).await;
         let container = container.context("CreateContainer")?;
         self.client.start_container(&container).await.context("StartContainer")?;
-        Ok(Made { sandbox, container })
+        Ok(Made { sandbox, container, log: logs.join("0.log") })
     }
 
     /// Ends pods, so many at a time.

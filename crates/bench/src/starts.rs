@@ -8,9 +8,10 @@ use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::SandboxFilter;
 use crablet_testkit::{Containerd, Image, Node};
+use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
-use crate::by_hand::ByHand;
+use crate::by_hand::{ByHand, Made, is_written};
 use crate::manifest::pod;
 use crate::promises::Figure;
 
@@ -45,6 +46,7 @@ pub(crate) async fn measure_one(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
         let start_by_hand = Instant::now();
         let made = bench.by_hand.make_one(name.clone()).await?;
         let start_by_hand = start_by_hand.elapsed();
+        made.listens().await?;
         let stop_by_hand = Instant::now();
         bench.by_hand.end_one(made).await?;
         let stop_by_hand = stop_by_hand.elapsed();
@@ -114,6 +116,7 @@ impl Bench {
         let began = Instant::now();
         let made = self.by_hand.make(round, CROWD, at_once).await?;
         let took = began.elapsed();
+        try_join_all(made.iter().map(Made::listens)).await?;
         self.by_hand.end(made, at_once.min(8)).await?;
         Ok(took)
     }
@@ -128,7 +131,11 @@ impl Bench {
             let pods = self.node.pods().await?;
             let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
             if running == names.len() {
-                return Ok(began.elapsed());
+                let took = began.elapsed();
+                for directory in std::fs::read_dir(self.node.logs())? {
+                    is_written(&directory?.path().join("main/0.log")).await?;
+                }
+                return Ok(took);
             }
             if began.elapsed() > PATIENCE {
                 bail!("{running} of {} pods run:\n{}", names.len(), self.node.log());

@@ -1,4 +1,5 @@
-/* The first process of a pod: waits, reaps orphans when it is process 1 for all containers, and ends when told to. */
+/* The first process of a pod: waits, reaps orphans when it is process 1 for all containers, and ends when told to. It
+   says when it can be told: before that, a process 1 does not hear it. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,10 @@ int main(void) {
     if (sigaction(SIGINT, &on_stop, NULL) != 0 || sigaction(SIGTERM, &on_stop, NULL) != 0 ||
         sigaction(SIGCHLD, &on_child, NULL) != 0) {
         return 1;
+    }
+    /* The first process of a sandbox has nobody to tell. */
+    if (write(STDOUT_FILENO, "ready\n", 6) != 6) {
+        close(STDOUT_FILENO);
     }
     for (;;) {
         pause();
