@@ -28,8 +28,7 @@ pub async fn serve(
     let connections = UnixListenerStream::new(listener).filter_map(|connection| {
         let deaths = simulator.deaths();
         let is_alive = simulator.is_alive();
-        let connection =
-            connection.map(|connection| LenientAuthority::new(Mortal::new(connection, deaths)));
+        let connection = connection.map(|connection| LenientAuthority::new(Mortal::new(connection, deaths)));
         async move { is_alive.then_some(connection) }
     });
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
