@@ -35,7 +35,7 @@ pub(crate) enum Measure {
     Idle,
     /// Decoded pods.
     Pods,
-    /// Relists without a runtime.
+    /// Relists of the simulated runtime.
     Relists,
     /// Exits on a real runtime.
     Exits,

@@ -40,6 +40,7 @@ mod image_service;
 mod latency;
 mod life;
 mod log_file;
+mod mortal;
 mod node_calls;
 mod program;
 mod random;

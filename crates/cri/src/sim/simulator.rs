@@ -128,11 +128,14 @@ impl Simulator {
         self.with(|world, _| world.faults.chaos = chaos);
     }
 
-    /// The runtime dies: every call and stream fails with `Unavailable`. Containers live on, as they do with shims of
-    /// their own.
+    /// The runtime dies: every call and stream fails with `Unavailable`; on a socket, connections break instead, and
+    /// new ones are closed at once. Containers live on, as they do with shims of their own.
     pub fn die(&self) {
-        self.with(|world, _| world.die());
-        self.inner.deaths.ring();
+        self.with(|world, _| {
+            world.die();
+            // Before anybody can see that it is dead: a connection must break before such an answer passes.
+            self.inner.deaths.ring();
+        });
     }
 
     /// The runtime comes back, and knows what happened meanwhile.
@@ -268,6 +271,10 @@ impl Simulator {
         drop(world);
         self.inner.next_timer.send_if_modified(|timer| std::mem::replace(timer, next) != next);
         result
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.with(|world, _| world.alive)
     }
 
     pub(crate) fn deaths(&self) -> Listener {

@@ -1,9 +1,11 @@
-//! The observer on a runtime that does as it is told, and on the simulated one, on paused time.
+//! The observer on a runtime that does as it is told, and on the simulated one, on paused time; and on the simulated one
+//! behind a socket.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod fake;
 mod hints;
+mod served;
 mod simulated;
 mod sources;
 

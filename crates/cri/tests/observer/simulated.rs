@@ -28,7 +28,7 @@ fn without_streams() -> Settings {
 }
 
 /// Runs a pod with containers that run until something ends them, and gives their IDs.
-async fn run_pod(client: &Client, name: &str, containers: usize) -> (String, Vec<String>) {
+pub(crate) async fn run_pod(client: &Client, name: &str, containers: usize) -> (String, Vec<String>) {
     let labels = BTreeMap::from([("io.kubernetes.pod.uid".to_owned(), name.to_owned())]);
     let metadata =
         v1::PodSandboxMetadata { name: name.to_owned(), uid: name.to_owned(), ..Default::default() };
