@@ -33,6 +33,9 @@ impl Worker {
             return self.stop_for(why).await;
         }
         if plan.is_empty() {
+            if let Some(next) = self.refresh_volumes(&plan).await {
+                return next;
+            }
             self.prune().await;
             return Next::Wait(plan.look_again);
         }
