@@ -8,6 +8,7 @@ use crablet_cri::observer::{Observer, Status};
 use crablet_host::cgroup::{Cgroups, HugePages, LevelLimits, Limits};
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
+use crablet_volumes::Volumes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,6 +40,8 @@ pub struct Parts {
     pub cgroups: Arc<dyn Cgroups>,
     /// The directories and files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// The volumes of pods.
+    pub volumes: Arc<dyn Volumes>,
     /// Where the state of pods is written down.
     pub checkpoints: Arc<dyn Checkpoints>,
 }
@@ -88,7 +91,7 @@ impl Agent {
         description: Description,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, checkpoints } = parts;
+        let Parts { runtime, clock, cgroups, files, volumes, checkpoints } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -113,6 +116,7 @@ impl Agent {
             clock,
             cgroups,
             files,
+            volumes,
             images,
             starts: Starts::new(description.starts_at_once),
             recorder,

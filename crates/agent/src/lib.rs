@@ -3,7 +3,7 @@
 //! ```text
 //!   sources ──Change──► Pods ──Input──► Mailbox ──► Worker, one task per pod
 //!                        ▲                            │ looks, decides by core, acts
-//!   runtime ──► Observer ┘ Event                      ├──► runtime, cgroups, files, images
+//!   runtime ──► Observer ┘ Event                      ├──► runtime, cgroups, files, volumes, images
 //!                                                     ├──► Views, Notebook (checkpoints)
 //!                                                     └──► Recorder, Stories
 //! ```

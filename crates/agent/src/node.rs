@@ -10,6 +10,7 @@ use crablet_core::translate;
 use crablet_cri::Runtime;
 use crablet_host::cgroup::Cgroups;
 use crablet_host::clock::Clock;
+use crablet_volumes::Volumes;
 
 use crate::admission::Admission;
 use crate::images::Images;
@@ -33,6 +34,8 @@ pub struct Node {
     pub cgroups: Arc<dyn Cgroups>,
     /// The directories and files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// The volumes of pods.
+    pub volumes: Arc<dyn Volumes>,
     /// Who gets images.
     pub images: Images,
     /// Who says how many sandboxes and containers are made at the same time.

@@ -30,6 +30,8 @@ pub enum Bug {
     TakesSilenceForDeath,
     /// What was written down of a pod stays for ever.
     LeaksCheckpoints,
+    /// Volumes are taken away while containers use them.
+    TearsVolumesDownTooEarly,
 }
 
 /// Which bug there is, if any.

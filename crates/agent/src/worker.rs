@@ -12,6 +12,7 @@
 //! - [`begin`]: what must hold before a pod is started.
 //! - [`sync`]: a pass over a pod that should run.
 //! - [`carry_out`]: what a plan asks for, done.
+//! - [`volumes`]: what must be there before either, and goes after both.
 //! - [`recipe`]: what sandboxes and containers are made from.
 //! - [`terminate`]: stopping, step by step, each of which can be done again.
 //! - [`remove`]: taking away what a pod that is over left behind.
@@ -27,6 +28,7 @@ mod remove;
 mod retry;
 mod sync;
 mod terminate;
+mod volumes;
 mod words;
 
 use std::collections::BTreeMap;
@@ -53,6 +55,7 @@ use crate::story::{State, Teller};
 use crate::views::View;
 use retry::Retries;
 use terminate::Terminating;
+use volumes::PodVolumes;
 
 pub use memory::Recollection;
 
@@ -69,6 +72,7 @@ pub(crate) struct Worker {
     /// The latest status.
     status: Arc<PodStatus>,
     probes: Probes,
+    volumes: PodVolumes,
     /// The waits before restarts.
     restarts: Restarts,
     /// Why containers could not be started.
@@ -138,6 +142,7 @@ impl Worker {
             pod,
             observed: observed::Pod::default(),
             probes: Probes::default(),
+            volumes: PodVolumes::default(),
             start_errors: BTreeMap::new(),
             retries: Retries::default(),
             failure: None,
@@ -194,6 +199,7 @@ impl Worker {
     /// Takes in what was told.
     async fn hear(&mut self, told: Told) {
         if let Some(pod) = told.spec {
+            self.volumes.pod_changes(&self.pod, &pod);
             self.pod = pod;
         }
         let Some(end) = told.end else { return };

@@ -20,6 +20,7 @@ use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, Storage};
 use crablet_server::{Node, Stage};
+use crablet_volumes::HostVolumes;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -134,6 +135,7 @@ fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<
     let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup::Driver::Cgroupfs);
     Ok(Parts {
         runtime: Arc::new(client),
+        volumes: Arc::new(HostVolumes::new(root(effective), clock.clone())),
         clock,
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {

@@ -1,4 +1,4 @@
-//! What goes wrong: with the runtime, the disk, the cgroups and the files.
+//! What goes wrong: with the runtime, the disk, the cgroups, the files and the volumes.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use crablet_cri::sim::{Chaos, Fault, Method};
 use crablet_cri::{HintKind, HintSource};
 use crablet_host::simulation::Fault as HostFault;
 use crablet_host::{cgroup, checkpoint};
+use crablet_volumes as volumes;
 use tonic::Code;
 
 use crate::random::Random;
@@ -19,6 +20,8 @@ pub(crate) enum Trouble {
     NetworkAway,
     Chaos,
     DiskFull,
+    VolumesFail,
+    VolumesHang,
 }
 
 /// Begins some trouble.
@@ -48,6 +51,10 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
             world.ledger.state().disk_failed = true;
             world.checkpoints.set_capacity(0);
         }
+        Trouble::VolumesFail => {
+            world.volumes.set_trouble(Some(volumes::Trouble::Fail(ErrorKind::HostUnreachable)));
+        }
+        Trouble::VolumesHang => world.volumes.set_trouble(Some(volumes::Trouble::Hang)),
     }
 }
 
@@ -62,6 +69,7 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
         Trouble::NetworkAway => world.simulator.set_network_ready(Ok(())),
         Trouble::Chaos => world.simulator.set_chaos(Chaos::default()),
         Trouble::DiskFull => world.checkpoints.set_capacity(usize::MAX),
+        Trouble::VolumesFail | Trouble::VolumesHang => world.volumes.set_trouble(None),
     }
 }
 
@@ -69,7 +77,7 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
 pub(crate) fn once(world: &World, random: &mut Random) {
     let nth = random.between(1, 4);
     let few = u32::try_from(nth).unwrap_or(1);
-    match random.below(10) {
+    match random.below(11) {
         0..5 => {
             let method = random.weighted(&[
                 (3, Method::RunPodSandbox),
@@ -136,6 +144,16 @@ pub(crate) fn once(world: &World, random: &mut Random) {
             let fault = host_fault(random);
             world.ledger.trace.note(format_args!("~~~ cgroups: {operation:?} {nth} {fault:?}"));
             world.cgroups.plan(Some(operation), usize::try_from(nth).unwrap_or(1), fault);
+        }
+        9 => {
+            let operation = random.weighted(&[
+                (2, volumes::Operation::SetUp),
+                (1, volumes::Operation::SubPath),
+                (2, volumes::Operation::TearDown),
+            ]);
+            let fault = host_fault(random);
+            world.ledger.trace.note(format_args!("~~~ volumes: {operation:?} {nth} {fault:?}"));
+            world.volumes.plan(Some(operation), usize::try_from(nth).unwrap_or(1), fault);
         }
         _ => {
             world.ledger.trace.note(format_args!("~~~ files: call {nth} fails"));

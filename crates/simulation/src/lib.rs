@@ -1,12 +1,12 @@
 //! The whole agent on a simulated runtime and a simulated host, on paused time, with faults, all from one seed.
 //!
 //! ```text
-//!   seed ──► run: acts by chance ──► World: sources, runtime, disk, cgroups, files; starts and kills agents
+//!   seed ──► run: acts by chance ──► World: sources, runtime, disk, cgroups, files, volumes; starts and kills agents
 //!              │                        │
 //!              │                        ▼ the agent's calls            the agent's steps
-//!              │                     WatchedRuntime ──► Ledger ◄────── Crash (ends an agent at any of them)
-//!              ▼                                          │
-//!            Outcome ◄───────────── invariants ◄──────────┘
+//!              │      WatchedRuntime, WatchedVolumes ──► Ledger ◄───── Crash (ends an agent at any of them)
+//!              ▼                                           │
+//!            Outcome ◄────────────── invariants ◄──────────┘
 //! ```
 //!
 //! - [`run`](run::run) is a run from a seed: pods come, change and go, things fail, the agent is killed and started
@@ -24,6 +24,7 @@ pub mod random;
 pub mod run;
 pub mod trace;
 pub mod watched_runtime;
+pub mod watched_volumes;
 pub mod world;
 
 mod acts;

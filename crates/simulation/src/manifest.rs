@@ -19,6 +19,9 @@ pub enum Variety {
     Lasting,
 }
 
+/// The volumes of every pod; those that no container mounts are not made.
+const VOLUMES: &str = "  volumes: [{name: data, emptyDir: {}}, {name: about, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}]\n";
+
 /// A pod by chance.
 pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<Pod> {
     let policy = match variety {
@@ -47,6 +50,7 @@ pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<
     for index in 0..random.weighted(&[(5, 1), (3, 2), (1, 3)]) {
         main(random, &mut text, index, variety);
     }
+    text.push_str(VOLUMES);
     from_text(&text)
 }
 
@@ -99,5 +103,11 @@ fn main(random: &mut Random, text: &mut String, index: usize, variety: Variety) 
         (4, ", lifecycle: {preStop: {sleep: {seconds: 60}}}"),
         (8, ", lifecycle: {preStop: {exec: {command: [sleep, '2']}}}"),
     ]);
-    let _ = writeln!(text, "  - {{name: c{index}, image: '{image}'{hook}}}");
+    let mounts = random.weighted(&[
+        (60, ""),
+        (20, ", volumeMounts: [{name: data, mountPath: /data}]"),
+        (10, ", volumeMounts: [{name: data, mountPath: /data, subPath: part}]"),
+        (10, ", volumeMounts: [{name: data, mountPath: /data}, {name: about, mountPath: /about}]"),
+    ]);
+    let _ = writeln!(text, "  - {{name: c{index}, image: '{image}'{hook}{mounts}}}");
 }

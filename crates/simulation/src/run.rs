@@ -343,6 +343,8 @@ impl Run {
                     (1, Trouble::NetworkAway),
                     (3, Trouble::Chaos),
                     (2, Trouble::DiskFull),
+                    (1, Trouble::VolumesFail),
+                    (1, Trouble::VolumesHang),
                 ]);
                 let until = Instant::now() + self.random.up_to(Duration::from_secs(90));
                 if !self.troubles.iter().any(|(_, other)| *other == trouble) {

@@ -20,6 +20,7 @@ use crablet_cri::sim::{Latencies, Latency, Method, Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_volumes::SimulatedVolumes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,6 +30,7 @@ use crate::crash::Crash;
 use crate::ledger::Ledger;
 use crate::trace::Trace;
 use crate::watched_runtime::WatchedRuntime;
+use crate::watched_volumes::WatchedVolumes;
 
 /// The sources of a run.
 const SOURCES: [SourceKind; 2] = [SourceKind::File, SourceKind::Api];
@@ -43,6 +45,8 @@ pub struct World {
     pub cgroups: SimulatedCgroups,
     /// The files.
     pub files: Arc<Simulated>,
+    /// The volumes.
+    pub volumes: SimulatedVolumes,
     /// What is known.
     pub ledger: Arc<Ledger>,
     /// What sources want.
@@ -77,6 +81,7 @@ impl World {
             checkpoints: SimulatedCheckpoints::new(),
             cgroups: SimulatedCgroups::new(),
             files: Arc::new(Simulated::new()),
+            volumes: SimulatedVolumes::new(),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
             clock,
@@ -111,6 +116,7 @@ impl World {
             clock: self.clock.clone(),
             cgroups: Arc::new(self.cgroups.clone()),
             files: Arc::clone(&self.files) as _,
+            volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
             checkpoints: Arc::new(self.checkpoints.clone()),
         };
         self.ledger.state().agent_began = Instant::now();
@@ -172,6 +178,7 @@ impl World {
             containers: self.simulator.containers().into_iter().map(|container| container.pod_uid).collect(),
             cgroups: self.cgroups.limits().keys().map(|pod| pod.uid().to_owned()).collect(),
             directories: self.files.pods().unwrap_or_default().into_iter().collect(),
+            volumes: self.volumes.pods().into_keys().collect(),
             checkpoints: self.checkpoints.content().into_keys().collect(),
         }
     }
@@ -184,18 +191,20 @@ pub struct Leftovers {
     containers: BTreeSet<String>,
     cgroups: BTreeSet<String>,
     directories: BTreeSet<String>,
+    volumes: BTreeSet<String>,
     checkpoints: BTreeSet<String>,
 }
 
 impl Leftovers {
     /// What is left of one.
     pub fn of(&self, uid: &str) -> Vec<&'static str> {
-        let Leftovers { sandboxes, containers, cgroups, directories, checkpoints } = self;
+        let Leftovers { sandboxes, containers, cgroups, directories, volumes, checkpoints } = self;
         [
             (sandboxes, "sandbox"),
             (containers, "container"),
             (cgroups, "cgroup"),
             (directories, "directory"),
+            (volumes, "volumes"),
             (checkpoints, "checkpoint"),
         ]
         .into_iter()
@@ -205,8 +214,9 @@ impl Leftovers {
 
     /// All of them.
     pub fn uids(&self) -> impl Iterator<Item = &String> {
-        let Leftovers { sandboxes, containers, cgroups, directories, checkpoints } = self;
-        sandboxes.iter().chain(containers).chain(cgroups).chain(directories).chain(checkpoints)
+        let Leftovers { sandboxes, containers, cgroups, directories, volumes, checkpoints } = self;
+        let on_host = cgroups.iter().chain(directories).chain(volumes).chain(checkpoints);
+        sandboxes.iter().chain(containers).chain(on_host)
     }
 }
 

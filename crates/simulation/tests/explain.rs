@@ -1,5 +1,6 @@
 //! What `crablet explain` says first, in situations that people ask about: the cause, in one sentence.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crablet_cri::sim::{Fault, Method};
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::World;
+use crablet_volumes::Trouble;
 use expect_test::{Expect, expect};
 use tonic::Code;
 
@@ -124,6 +126,44 @@ async fn its_sandbox_cannot_be_made() {
     world.simulator.inject(fault);
     want(&mut world, pod("p", "{containers: [{name: c, image: 'sim/forever:1'}]}"));
     check(&world, 5, "p", expect!["default/p is not running: its sandbox cannot be made: Failed to create pod sandbox: rpc error: code = Unknown desc = failed to set up its network"]).await;
+}
+
+/// A pod that mounts a volume of this kind.
+fn with_volume(source: &str) -> String {
+    format!(
+        "{{containers: [{{name: c, image: 'sim/forever:1', volumeMounts: [{{name: data, mountPath: /d}}]}}], \
+         volumes: [{{name: data, {source}}}]}}"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_it_cannot_be_set_up() {
+    let mut world = node().await;
+    world.volumes.set_trouble(Some(Trouble::Fail(ErrorKind::HostUnreachable)));
+    want(&mut world, pod("p", &with_volume("emptyDir: {}")));
+    check(&world, 5, "p", expect!["default/p is not running yet: it waits for volume data: mkdir /var/lib/kubelet/pods/p-uid/volumes/data: host unreachable"]).await;
+    world.volumes.set_trouble(None);
+    check(&world, 11, "p", expect!["default/p runs"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_it_hangs() {
+    let mut world = node().await;
+    world.volumes.set_trouble(Some(Trouble::Hang));
+    want(&mut world, pod("p", &with_volume("emptyDir: {}")));
+    check(&world, 5, "p", expect!["default/p is not running yet: it waits for its volumes (data)"]).await;
+    check(&world, 125, "p", expect!["default/p is not running yet: it waits for volume data: timed out after 123s, the work on it continues"]).await;
+    // It holds up nothing but itself: neither another pod nor its own end.
+    want(&mut world, pod("other", "{containers: [{name: c, image: 'sim/forever:1'}]}"));
+    check(&world, 5, "other", expect!["default/other runs"]).await;
+    unwant(&mut world, "p-uid");
+    check(&world, 5, "p-uid", expect!["default/p went 4.9s ago; the last word on it was: it is being stopped: what it left behind is being removed."]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_it_is_of_a_kind_that_nobody_knows() {
+    let spec = with_volume("nfs: {server: s, path: /}");
+    check_pod(&spec, 5, expect!["default/p is not running yet: it waits for volume data: volumes of the kind nfs are not supported yet"]).await;
 }
 
 #[tokio::test(start_paused = true)]

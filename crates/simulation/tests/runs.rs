@@ -117,4 +117,5 @@ planted_bugs! {
     pods_of_one_name_that_do_not_wait_are_found: IgnoresNames breaks 9;
     silence_that_is_taken_for_death_is_found: TakesSilenceForDeath breaks 11;
     records_that_stay_for_ever_are_found: LeaksCheckpoints breaks 12;
+    volumes_that_go_before_their_containers_are_found: TearsVolumesDownTooEarly breaks 4;
 }

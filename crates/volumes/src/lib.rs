@@ -39,6 +39,7 @@ pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownErro
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind};
 pub use plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected, show};
-pub use simulated::{Operation, SimulatedVolumes};
+pub use remove_tree::remove_directory;
+pub use simulated::{Operation, SimulatedVolumes, Trouble};
 pub use sub_path::SubPath;
 pub use volumes::{DEADLINE, HostVolumes, Volumes, used_volumes};

@@ -17,6 +17,12 @@ use crate::error::{FileError, TearDownError, failed};
 /// Directories deeper than this are moved up before they are emptied.
 const DEEPEST: usize = 32;
 
+/// Removes a directory with all that is in it, and nothing that is only mounted in it: that is an error. It is no error
+/// if there is none.
+pub fn remove_directory(path: &Path) -> Result<(), TearDownError> {
+    remove_tree(path, Method::Kernel)
+}
+
 /// Removes a directory with all below. It is no error if there is none. Something mounted in it, or on it, is an error
 /// and keeps all that it shows.
 pub(crate) fn remove_tree(path: &Path, method: Method) -> Result<(), TearDownError> {

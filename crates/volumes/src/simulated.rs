@@ -11,12 +11,13 @@ use crablet_core::translate::{MountedVolume, Node};
 use crablet_cri_api::v1;
 use crablet_host::simulation::Fault;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{DOWNWARD_API, EMPTY_DIR, PROJECTED, Places};
 use crate::plugin::kind;
 use crate::sub_path::SubPath;
-use crate::volumes::{Volumes, used_volumes};
+use crate::volumes::{DEADLINE, Volumes, used_volumes};
 
 /// A kind of call of [`Volumes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +27,15 @@ pub enum Operation {
     Refresh,
     SubPath,
     TearDown,
+}
+
+/// What is wrong with all volumes that are set up, until it is put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// They cannot be made.
+    Fail(io::ErrorKind),
+    /// Their disk or server does not answer.
+    Hang,
 }
 
 /// Volumes in memory. They answer as a node's do, fail when told to, and can be looked at. Clones are the same volumes,
@@ -52,6 +62,7 @@ pub struct SimulatedVolumes {
 struct Shared {
     state: Mutex<State>,
     crash: Notify,
+    put_right: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +73,7 @@ struct State {
     planned: Vec<(Option<Operation>, usize, Fault)>,
     calls: Vec<Operation>,
     crashed: bool,
+    trouble: Option<Trouble>,
 }
 
 impl Default for SimulatedVolumes {
@@ -79,6 +91,30 @@ impl SimulatedVolumes {
     /// Lets the nth call from now go wrong, counted from 1; of one kind, or of all.
     pub fn plan(&self, operation: Option<Operation>, nth: usize, fault: Fault) {
         self.with(|state| state.planned.push((operation, nth.saturating_sub(1), fault)));
+    }
+
+    /// Lets volumes be in trouble, or puts them right.
+    pub fn set_trouble(&self, trouble: Option<Trouble>) {
+        self.with(|state| state.trouble = trouble);
+        self.shared.put_right.notify_waiters();
+    }
+
+    /// Waits for as long as volumes hang, and no longer than a node would.
+    async fn trouble(&self, pod: &Pod) -> Result<(), Vec<VolumeError>> {
+        let over = async {
+            loop {
+                let put_right = self.shared.put_right.notified();
+                match self.with(|state| state.trouble) {
+                    Some(Trouble::Hang) => put_right.await,
+                    Some(Trouble::Fail(kind)) => return Err(self.failed(pod, kind.into())),
+                    None => return Ok(()),
+                }
+            }
+        };
+        match timeout(DEADLINE, over).await {
+            Ok(result) => result,
+            Err(_) => Err(vec![self.of_first(pod, PluginError::TimedOut(DEADLINE))]),
+        }
     }
 
     /// Completes when a planned crash happens.
@@ -182,10 +218,14 @@ impl SimulatedVolumes {
 
     /// The error of a volume whose directory could not be made.
     fn failed(&self, pod: &Pod, source: io::Error) -> Vec<VolumeError> {
-        let volume = pod.spec.volumes.first().map(|volume| volume.name.to_string()).unwrap_or_default();
-        let path = self.places.volumes(&pod.metadata.uid).join(&volume);
-        let cause = FileError { call: "mkdir", path, source }.into();
-        vec![VolumeError { volume, cause }]
+        let volume = used_volumes(pod).into_iter().next().unwrap_or_default();
+        let path = self.places.volumes(&pod.metadata.uid).join(volume);
+        vec![self.of_first(pod, FileError { call: "mkdir", path, source }.into())]
+    }
+
+    fn of_first(&self, pod: &Pod, cause: PluginError) -> VolumeError {
+        let volume = used_volumes(pod).into_iter().next().unwrap_or_default().to_owned();
+        VolumeError { volume, cause }
     }
 }
 
@@ -214,6 +254,7 @@ fn never<T>() -> impl Future<Output = T> {
 #[async_trait]
 impl Volumes for SimulatedVolumes {
     async fn set_up(&self, pod: &Pod, _: &Node) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+        self.trouble(pod).await?;
         let effect = |state: &mut State| {
             let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
             let used = used_volumes(pod);

@@ -40,6 +40,7 @@ pub trait Volumes: Send + Sync {
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>>;
 
     /// Brings the files up to date that tell a pod about itself. What cannot be brought up to date stays as it was.
+    /// Volumes of kinds that nobody knows, of a pod that another agent began, are left alone.
     async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>>;
 
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
@@ -202,10 +203,9 @@ impl Volumes for HostVolumes {
     }
 
     async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>> {
-        match self.each(pod, node, |plugin| plugin.refreshes()).await {
-            (_, errors) if errors.is_empty() => Ok(()),
-            (_, errors) => Err(errors),
-        }
+        let (_, mut errors) = self.each(pod, node, |plugin| plugin.refreshes()).await;
+        errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {

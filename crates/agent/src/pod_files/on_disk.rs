@@ -128,7 +128,8 @@ impl PodFiles for OnDisk {
         }
         absent_is_fine(fs::remove_dir_all(self.places.pod_logs(owner)))?;
         self.unlink_logs(owner)?;
-        absent_is_fine(fs::remove_dir_all(self.places.pod(&owner.uid)))
+        // Volumes are mounted in there, and what is mounted is not the pod's.
+        crablet_volumes::remove_directory(&self.places.pod(&owner.uid)).map_err(io::Error::other)
     }
 
     fn pods(&self) -> io::Result<Vec<String>> {

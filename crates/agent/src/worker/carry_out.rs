@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::images;
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::{Next, Worker};
+use crate::worker::{Next, Worker, volumes};
 
 impl Worker {
     /// Does the first thing that the plan asks for.
@@ -60,6 +60,10 @@ impl Worker {
 
     /// Does the first thing that has to be done before containers are started.
     async fn make_ready(&mut self, plan: &Plan) -> Result<Ready, Next> {
+        // Before anything is stopped that could then not be started again.
+        if volumes::needs(plan) && matches!(plan.sandbox, Sandbox::Keep { .. }) {
+            self.set_up_volumes().await?;
+        }
         if plan.stops_pod() && !plan.kill.is_empty() {
             let stop = self.stop_containers().await;
             return Err(self.and_then_look(stop));
@@ -163,7 +167,7 @@ impl Worker {
     async fn make_sandbox(&mut self, attempt: u32) -> Next {
         const WHAT: &str = "sandbox";
         let now = self.node.clock.now();
-        if let Some(until) = self.retries.held(WHAT, now) {
+        if let Some(until) = self.retries.held(WHAT, now).or(self.retries.held(volumes::WHAT, now)) {
             return Next::Wait(Some(until));
         }
         if let Some(not_ready) = self.not_ready_to_start() {
@@ -182,12 +186,14 @@ impl Worker {
         }
         let began = Instant::now();
         let made = match self.prepare_sandbox(attempt).await {
-            Ok(recipe) => self
-                .node
-                .starts
-                .take_turn(self.node.runtime.run_sandbox(&recipe.config, &recipe.handler))
-                .await
-                .map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words())),
+            Ok(recipe) => {
+                if let Err(next) = self.set_up_volumes().await {
+                    return next;
+                }
+                let run = self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
+                let made = self.node.starts.take_turn(run).await;
+                made.map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words()))
+            }
             Err(message) => Err(message),
         };
         match made {
@@ -282,7 +288,11 @@ impl Worker {
             () = mailbox.wait_for_end() => return Ok(Started::No),
             image = self.ensure_image(&container, &sandbox_config) => image?,
         };
-        let recipe = self.prepare_container(start, &container, &image, sandbox_config).await?;
+        let recipe = tokio::select! {
+            biased;
+            () = mailbox.wait_for_end() => return Ok(Started::No),
+            recipe = self.prepare_container(start, &container, &image, sandbox_config) => recipe?,
+        };
         let runtime = &self.node.runtime;
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
@@ -383,6 +393,6 @@ fn is_not_found(result: &Result<(), Error>) -> bool {
     result.as_ref().is_err_and(Error::is_not_found)
 }
 
-fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+pub(super) fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
 }

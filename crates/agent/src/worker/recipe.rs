@@ -113,10 +113,15 @@ impl Worker {
         sandbox: v1::PodSandboxConfig,
     ) -> Result<ContainerRecipe, NotStarted> {
         let attempt = self.attempt(start);
-        let config = self.container(container, attempt, image).map_err(|refusal| {
-            self.warn(&container.name, reason::FAILED, &format!("Error: {refusal}"));
-            NotStarted { error: StartError::new(ContainerRefusal::REASON, refusal.to_string()), until: None }
-        })?;
+        let refused = |message: String| {
+            self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
+            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
+        };
+        let environment = self.environment(container).map_err(|refusal| refused(refusal.to_string()))?;
+        let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
+        let config = self
+            .container(container, attempt, image, environment, &sub_paths)
+            .map_err(|refusal| refused(refusal.to_string()))?;
         self.make_files(container, attempt).map_err(|error| {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
@@ -146,13 +151,7 @@ impl Worker {
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
-    fn container(
-        &self,
-        container: &Container,
-        attempt: u32,
-        image: &images::Ensured,
-    ) -> Result<v1::ContainerConfig, ContainerRefusal> {
-        let ips = self.pod_ips();
+    fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
         let references = translate::references(container);
         let objects = Objects {
             config_maps: references
@@ -162,17 +161,28 @@ impl Worker {
                 .collect(),
             secrets: references.secrets.iter().map(|name| (*name, Err(Unavailable::NoClient))).collect(),
         };
-        let environment = Environment::of_container(&EnvironmentInput {
+        Environment::of_container(&EnvironmentInput {
             pod: &self.pod,
             container,
             node: &self.node.translation,
-            pod_ips: &ips,
+            pod_ips: &self.pod_ips(),
             services: &[],
             services_read: true,
             objects: &objects,
             files: &[],
             granted: &[],
-        })?;
+        })
+    }
+
+    fn container(
+        &self,
+        container: &Container,
+        attempt: u32,
+        image: &images::Ensured,
+        environment: Environment,
+        sub_paths: &BTreeMap<usize, String>,
+    ) -> Result<v1::ContainerConfig, ContainerRefusal> {
+        let ips = self.pod_ips();
         let places = self.node.files.places();
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
@@ -185,8 +195,8 @@ impl Worker {
                 image_ref: &image.reference,
                 image_user: image.image.as_ref().and_then(|image| image.user.as_ref()),
                 mounts: MountInput {
-                    volumes: &BTreeMap::new(),
-                    sub_paths: &BTreeMap::new(),
+                    volumes: &self.volumes.mounted(),
+                    sub_paths,
                     etc_hosts: &hosts,
                     has_address: !ips.is_empty() || self.pod.spec.host_network,
                     termination_log: Some(&termination_log.display().to_string()),

@@ -21,6 +21,9 @@ impl Worker {
         }
         let status = self.make_status(false);
         if is_over(&status) {
+            if *status.reason == *reason::DEADLINE_EXCEEDED {
+                self.say(None, reason::DEADLINE_EXCEEDED, &status.message);
+            }
             self.show(status);
             return self.stop_by_itself("its phase is terminal").await;
         }
@@ -33,6 +36,9 @@ impl Worker {
             return self.stop_for(why).await;
         }
         if plan.is_empty() {
+            if let Some(next) = self.refresh_volumes(&plan).await {
+                return next;
+            }
             self.prune().await;
             return Next::Wait(plan.look_again);
         }
@@ -83,11 +89,6 @@ impl Worker {
     }
 
     async fn stop_for(&mut self, why: &WhyEnd) -> Next {
-        if *why == WhyEnd::DeadlineExceeded {
-            let failure = crablet_core::status::Failure::deadline_exceeded();
-            self.say(None, reason::DEADLINE_EXCEEDED, &failure.message);
-            self.failure.get_or_insert(failure);
-        }
         let words = match why {
             WhyEnd::ContainersDone => "all its containers are done".to_owned(),
             WhyEnd::InitContainerFailed { name } => format!("init container {name} failed"),

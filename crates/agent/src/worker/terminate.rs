@@ -41,7 +41,7 @@ enum Remains {
     Containers,
     /// A sandbox is still ready.
     Sandboxes,
-    /// The rest: its cgroup, and the last word on it.
+    /// The rest: its volumes, its cgroup, and the last word on it.
     Rest,
 }
 
@@ -80,7 +80,12 @@ impl Worker {
             self.node.views.show_end(&self.owner.uid, terminating.termination.deadline);
         }
         let done = match self.remains() {
-            Remains::Containers => self.stop_containers().await,
+            Remains::Containers => {
+                if self.node.planted.has(Bug::TearsVolumesDownTooEarly) {
+                    let _ = self.tear_down_volumes().await;
+                }
+                self.stop_containers().await
+            }
             Remains::Sandboxes => self.stop_sandboxes().await,
             Remains::Rest => return self.finish().await,
         };
@@ -225,6 +230,9 @@ impl Worker {
     /// Every container has been seen to be stopped: clears away what only a running pod needs, and says the last word.
     async fn finish(&mut self) -> Next {
         const WHAT: &str = "cgroup";
+        if let Err(next) = self.tear_down_volumes().await {
+            return next;
+        }
         self.story.headline(State::Terminating, format_args!("its cgroup is being removed"));
         let began = Instant::now();
         if let Err(error) = self.node.remove_cgroup(&self.owner.uid).await {

@@ -56,6 +56,9 @@ impl Worker {
                 .story
                 .headline(State::Blocked, format_args!("container {name}: {reason}: {message}"));
         }
+        if let Some(volume) = self.volumes.waited_for(plan) {
+            return self.story.headline(State::Waiting, format_args!("{volume}"));
+        }
         match plan.waiting_for.first() {
             Some(WaitingFor::Sandbox { .. }) => {
                 return self.story.headline(State::Waiting, format_args!("its sandbox"));

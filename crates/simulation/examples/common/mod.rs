@@ -15,6 +15,7 @@ use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_simulation::behaviour::{PRESENT, image};
 use crablet_simulation::world::description;
+use crablet_volumes::SimulatedVolumes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +34,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         clock: Clock::simulated(simulator.now()),
         cgroups: Arc::new(SimulatedCgroups::new()),
         files: Arc::new(pod_files::Simulated::new()),
+        volumes: Arc::new(SimulatedVolumes::new()),
         checkpoints: Arc::new(SimulatedCheckpoints::new()),
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

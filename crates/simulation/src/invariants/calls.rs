@@ -1,4 +1,4 @@
-//! What the agent asks of the runtime.
+//! What the agent asks of the runtime and of volumes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::ledger::{Ledger, Life, State};
 /// Seconds are whole, calls take a while, and every kill has two seconds.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// Something that the agent asks of the runtime.
+/// Something that the agent asks for.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the call of that name")]
 pub enum Doing<'a> {
@@ -23,6 +23,7 @@ pub enum Doing<'a> {
     StopContainer { id: &'a str, grace: Duration },
     RemoveContainer { id: &'a str },
     Exec { id: &'a str },
+    TearDownVolumes { uid: &'a str },
 }
 
 /// Checks what is asked for, and says it in words.
@@ -42,6 +43,7 @@ pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
         }
         Doing::RemoveContainer { id } => format!("RemoveContainer {}", describe(id)),
         Doing::Exec { id } => format!("ExecSync {}", describe(id)),
+        Doing::TearDownVolumes { uid } => format!("tear down volumes of {uid}"),
     };
     ledger.trace.note(format_args!("  > {words}"));
     let check = Check { ledger, containers: &containers, words: &words };
@@ -69,6 +71,12 @@ pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
             if let Some(container) = containers.iter().find(lives) {
                 let what = format!("{words} while {} runs", ledger.describe(container));
                 ledger.broken(&mut state, 3, what);
+            }
+        }
+        Doing::TearDownVolumes { uid } => {
+            if let Some(container) = check.alive(uid).next() {
+                let what = format!("{words} while {} runs", ledger.describe(container));
+                ledger.broken(&mut state, 4, what);
             }
         }
         Doing::Exec { .. } => {}

@@ -1,0 +1,207 @@
+//! A pod's volumes: there before anything runs that uses them, current while it runs, and gone after it.
+//!
+//! Nothing of this is written down. An agent that starts again sets them up again, which leaves what is there as it is,
+//! and takes away what it finds.
+
+use std::collections::BTreeMap;
+
+use crablet_api::core::{Container, Pod};
+use crablet_core::plan::{Plan, Sandbox};
+use crablet_core::translate::{self, Environment, MountedVolume};
+use crablet_volumes::{SubPath, VolumeError, used_volumes};
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::recorder::reason;
+use crate::story::State;
+use crate::worker::carry_out::earliest;
+use crate::worker::{Next, Worker};
+
+/// What waits after volumes could not be set up.
+pub(super) const WHAT: &str = "volumes";
+
+/// What a worker knows of its pod's volumes.
+#[derive(Debug, Default)]
+pub(super) struct PodVolumes {
+    /// Where they are, once they were set up.
+    mounted: BTreeMap<String, MountedVolume>,
+    /// Whether their files tell of the pod in its latest form.
+    is_current: bool,
+    /// Why they could not be set up the last time.
+    failure: Option<String>,
+}
+
+impl PodVolumes {
+    /// The pod is wanted in another form.
+    pub(super) fn pod_changes(&mut self, before: &Pod, after: &Pod) {
+        let (one, other) = (&before.metadata, &after.metadata);
+        let is_same =
+            one.labels == other.labels && one.annotations == other.annotations && before.spec == after.spec;
+        self.is_current &= is_same;
+    }
+
+    /// Where they are, by their names in the pod.
+    pub(super) fn mounted(&self) -> BTreeMap<&str, MountedVolume> {
+        self.mounted.iter().map(|(name, volume)| (name.as_str(), volume.clone())).collect()
+    }
+
+    /// The volume that a pod with this plan waits for, and why, if the last try failed.
+    pub(super) fn waited_for(&self, plan: &Plan) -> Option<&str> {
+        self.failure.as_deref().filter(|_| needs(plan))
+    }
+
+    fn has_all(&self, pod: &Pod) -> bool {
+        used_volumes(pod).iter().all(|name| self.mounted.contains_key(*name))
+    }
+}
+
+/// Whether a plan cannot be carried out without volumes.
+pub(super) fn needs(plan: &Plan) -> bool {
+    match plan.sandbox {
+        Sandbox::Keep { .. } => !plan.start.is_empty(),
+        Sandbox::Create { .. } => true,
+        Sandbox::End { .. } => false,
+    }
+}
+
+impl Worker {
+    /// Sets up the volumes that the pod's containers use, where that is still to be done.
+    pub(super) async fn set_up_volumes(&mut self) -> Result<(), Next> {
+        let used = used_volumes(&self.pod);
+        if used.is_empty() || (self.volumes.is_current && self.volumes.has_all(&self.pod)) {
+            return Ok(());
+        }
+        if let Some(until) = self.retries.held(WHAT, self.node.clock.now()) {
+            return Err(Next::Wait(Some(until)));
+        }
+        // What went wrong before stays in the headline while it is tried again.
+        if self.volumes.failure.is_none() {
+            let names: Vec<&str> = used.into_iter().collect();
+            self.story.headline(State::Waiting, format_args!("its volumes ({})", names.join(", ")));
+        }
+        let began = Instant::now();
+        match self.node.volumes.set_up(&self.pod, &self.node.translation).await {
+            Ok(mounted) => {
+                self.retries.worked(WHAT);
+                let count = mounted.len();
+                self.story.step(WHAT, began.elapsed(), format_args!("set up its volumes ({count})"));
+                self.volumes = PodVolumes { mounted, is_current: true, failure: None };
+                Ok(())
+            }
+            Err(errors) => {
+                self.tell_of_volumes(&errors, began);
+                let first = errors.first();
+                let failure = first.map(|error| format!("volume {}: {}", error.volume, error.cause));
+                self.story.headline(State::Waiting, format_args!("{}", failure.as_deref().unwrap_or(WHAT)));
+                self.volumes.failure = failure;
+                Err(Next::Wait(Some(self.retries.failed(WHAT, self.node.clock.now()))))
+            }
+        }
+    }
+
+    fn tell_of_volumes(&self, errors: &[VolumeError], began: Instant) {
+        for error in errors {
+            self.warn_pod(reason::FAILED_MOUNT, &error.to_string());
+            self.story.failed(
+                WHAT,
+                began.elapsed(),
+                format_args!("volume {}: {}", error.volume, error.cause),
+            );
+            warn!(
+                pod = %self.pod_name(), uid = self.owner.uid, volume = error.volume, error = %error.cause,
+                "Cannot set up a volume; trying again"
+            );
+        }
+    }
+
+    /// Brings the files up to date that tell the pod about itself. What cannot be stays as it was, and is tried again.
+    pub(super) async fn refresh_volumes(&mut self, plan: &Plan) -> Option<Next> {
+        const WHAT: &str = "refresh";
+        if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
+            return None;
+        }
+        let now = self.node.clock.now();
+        if let Some(until) = self.retries.held(WHAT, now) {
+            return Some(Next::Wait(earliest(plan.look_again, Some(until))));
+        }
+        let began = Instant::now();
+        let refreshed = tokio::select! {
+            biased;
+            () = self.mailbox.wait_for_end() => return Some(Next::Again),
+            refreshed = self.node.volumes.refresh(&self.pod, &self.node.translation) => refreshed,
+        };
+        match refreshed {
+            Ok(()) => {
+                self.retries.worked(WHAT);
+                self.volumes.is_current = true;
+                None
+            }
+            Err(errors) => {
+                self.tell_of_volumes(&errors, began);
+                let until = self.retries.failed(WHAT, self.node.clock.now());
+                Some(Next::Wait(earliest(plan.look_again, Some(until))))
+            }
+        }
+    }
+
+    /// Makes the parts of volumes ready that a container mounts, and says where they are, by the mounts' places in the
+    /// list. An error says nothing of the node's files, which are not the user's to know: the log does.
+    pub(super) async fn sub_paths(
+        &self,
+        container: &Container,
+        environment: &Environment,
+    ) -> Result<BTreeMap<usize, String>, String> {
+        let mut ready = BTreeMap::new();
+        for (index, mount) in container.volume_mounts.iter().enumerate() {
+            // One without a volume, and one that is no directory, are told of by the translation.
+            let Some(MountedVolume::Files { host_path, .. }) = self.volumes.mounted.get(mount.name.as_str())
+            else {
+                continue;
+            };
+            let path = translate::sub_path(mount, environment).map_err(|refusal| refusal.to_string())?;
+            let Some(path) = path else { continue };
+            let wanted = SubPath {
+                uid: self.owner.uid.clone(),
+                container: container.name.to_string(),
+                index,
+                volume: mount.name.to_string(),
+                volume_path: host_path.into(),
+                path,
+            };
+            let made = self.node.volumes.sub_path(&wanted).await.map_err(|error| {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                warn!(
+                    pod = %self.pod_name(), uid = self.owner.uid, container = wanted.container,
+                    volume = wanted.volume, cause, "Cannot make a sub path ready"
+                );
+                error.to_string()
+            })?;
+            ready.insert(index, made);
+        }
+        Ok(ready)
+    }
+
+    /// Takes the pod's volumes away, when nothing runs that could use them.
+    pub(super) async fn tear_down_volumes(&mut self) -> Result<(), Next> {
+        self.story.headline(State::Terminating, format_args!("its volumes are being taken away"));
+        let began = Instant::now();
+        match self.node.volumes.tear_down(&self.owner.uid).await {
+            Ok(()) => {
+                self.retries.worked(WHAT);
+                self.volumes = PodVolumes::default();
+                Ok(())
+            }
+            Err(error) => {
+                let until = self.retries.failed(WHAT, self.node.clock.now());
+                self.story.failed(WHAT, began.elapsed(), format_args!("{error}"));
+                self.story
+                    .headline(State::Terminating, format_args!("its volumes cannot be taken away: {error}"));
+                warn!(
+                    pod = %self.pod_name(), uid = self.owner.uid, %error,
+                    "Cannot take away a pod's volumes; trying again"
+                );
+                Err(Next::Wait(Some(until)))
+            }
+        }
+    }
+}

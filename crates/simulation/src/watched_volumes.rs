@@ -1,0 +1,55 @@
+//! The volumes as the agent sees them, with somebody looking over its shoulder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_api::core::Pod;
+use crablet_core::translate::{MountedVolume, Node};
+use crablet_volumes::{SimulatedVolumes, SubPath, SubPathError, TearDownError, VolumeError, Volumes};
+
+use crate::invariants::{Doing, check_call};
+use crate::ledger::Ledger;
+
+/// Volumes, watched.
+pub struct WatchedVolumes {
+    inner: SimulatedVolumes,
+    ledger: Arc<Ledger>,
+}
+
+impl WatchedVolumes {
+    /// Watches volumes.
+    pub fn new(inner: SimulatedVolumes, ledger: Arc<Ledger>) -> WatchedVolumes {
+        WatchedVolumes { inner, ledger }
+    }
+}
+
+#[async_trait]
+impl Volumes for WatchedVolumes {
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        node: &Node,
+    ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+        let done = self.inner.set_up(pod, node).await;
+        let how = if done.is_ok() { "ok" } else { "failed" };
+        self.ledger.trace.note(format_args!("    set up volumes of {}: {how}", pod.metadata.uid));
+        done
+    }
+
+    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>> {
+        self.inner.refresh(pod, node).await
+    }
+
+    async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
+        self.inner.sub_path(wanted).await
+    }
+
+    async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        let words = check_call(&self.ledger, &Doing::TearDownVolumes { uid });
+        let done = self.inner.tear_down(uid).await;
+        let how = if done.is_ok() { "ok" } else { "failed" };
+        self.ledger.trace.note(format_args!("    {words}: {how}"));
+        done
+    }
+}
