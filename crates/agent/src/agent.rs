@@ -18,6 +18,7 @@ use crate::description::Description;
 use crate::images::Images;
 use crate::node::Node;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::Pods;
 use crate::readiness::Readiness;
@@ -41,6 +42,8 @@ pub struct Parts {
     pub files: Arc<dyn PodFiles>,
     /// Where the state of pods is written down.
     pub checkpoints: Arc<dyn Checkpoints>,
+    /// The cluster's objects that pods refer to.
+    pub objects: Arc<dyn Objects>,
 }
 
 /// An agent at work, as others see it.
@@ -88,7 +91,7 @@ impl Agent {
         description: Description,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, checkpoints } = parts;
+        let Parts { runtime, clock, cgroups, files, checkpoints, objects } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -113,6 +116,7 @@ impl Agent {
             clock,
             cgroups,
             files,
+            objects,
             images,
             starts: Starts::new(description.starts_at_once),
             recorder,

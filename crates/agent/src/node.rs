@@ -14,6 +14,7 @@ use crablet_host::clock::Clock;
 use crate::admission::Admission;
 use crate::images::Images;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::readiness::Readiness;
@@ -33,6 +34,8 @@ pub struct Node {
     pub cgroups: Arc<dyn Cgroups>,
     /// The directories and files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// The cluster's objects that pods refer to.
+    pub objects: Arc<dyn Objects>,
     /// Who gets images.
     pub images: Images,
     /// Who says how many sandboxes and containers are made at the same time.

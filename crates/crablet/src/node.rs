@@ -10,6 +10,7 @@ use anyhow::Context;
 use crablet_agent::adoption::adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::{Description, Found, node_addresses, node_name};
+use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods};
 use crablet_config::Effective;
@@ -142,6 +143,7 @@ fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
         checkpoints: keep_in(effective, "pods")?,
+        objects: Arc::new(NoObjects),
     })
 }
 

@@ -345,8 +345,10 @@ impl Worker {
         }
         self.node.images.ensure(request).await.map_err(|error| {
             self.warn(&container.name, reason::FAILED, &error.event_message());
+            // What just failed is asked for again soon all the same: then it says that it waits, and until when.
+            let waits = error.reason == images::ImageErrorReason::ImagePullBackOff;
             NotStarted {
-                until: error.retry_at.map(|at| self.wall_time(at)),
+                until: error.retry_at.filter(|_| waits).map(|at| self.wall_time(at)),
                 error: StartError::new(error.reason.as_str(), error.message),
             }
         })

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crablet_api::core::{Container, Pod};
+use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
 use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{QosClass, qos_class};
@@ -113,7 +114,7 @@ impl Worker {
         sandbox: v1::PodSandboxConfig,
     ) -> Result<ContainerRecipe, NotStarted> {
         let attempt = self.attempt(start);
-        let config = self.container(container, attempt, image).map_err(|refusal| {
+        let config = self.container(container, attempt, image).await.map_err(|refusal| {
             self.warn(&container.name, reason::FAILED, &format!("Error: {refusal}"));
             NotStarted { error: StartError::new(ContainerRefusal::REASON, refusal.to_string()), until: None }
         })?;
@@ -121,7 +122,7 @@ impl Worker {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new("CreateContainerError", message), until: None }
+            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         })?;
         let log = Path::new(&sandbox.log_directory).join(&config.log_path);
         Ok(ContainerRecipe { config, sandbox, log })
@@ -146,30 +147,26 @@ impl Worker {
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
-    fn container(
+    async fn container(
         &self,
         container: &Container,
         attempt: u32,
         image: &images::Ensured,
     ) -> Result<v1::ContainerConfig, ContainerRefusal> {
         let ips = self.pod_ips();
-        let references = translate::references(container);
-        let objects = Objects {
-            config_maps: references
-                .config_maps
-                .iter()
-                .map(|name| (*name, Err(Unavailable::NoClient)))
-                .collect(),
-            secrets: references.secrets.iter().map(|name| (*name, Err(Unavailable::NoClient))).collect(),
-        };
+        let referred = self.referred(container).await;
+        let services = self.node.objects.services();
+        let services_read = services.is_some();
+        let services = services.unwrap_or_default();
+        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         let environment = Environment::of_container(&EnvironmentInput {
             pod: &self.pod,
             container,
             node: &self.node.translation,
             pod_ips: &ips,
-            services: &[],
-            services_read: true,
-            objects: &objects,
+            services: &services,
+            services_read,
+            objects: &referred.borrowed(),
             files: &[],
             granted: &[],
         })?;
@@ -200,6 +197,20 @@ impl Worker {
             },
             environment,
         )
+    }
+
+    /// Gets what the container's environment refers to.
+    async fn referred<'a>(&self, container: &'a Container) -> Referred<'a> {
+        let (objects, namespace) = (&self.node.objects, &self.owner.namespace);
+        let names = translate::references(container);
+        let mut referred = Referred::default();
+        for name in names.config_maps {
+            referred.config_maps.push((name, objects.config_map(namespace, name).await));
+        }
+        for name in names.secrets {
+            referred.secrets.push((name, objects.secret(namespace, name).await));
+        }
+        referred
     }
 
     fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
@@ -233,6 +244,24 @@ impl Worker {
         if let Err(error) = self.node.files.link_log(name, &recipe.log) {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
+    }
+}
+
+/// What a container's environment refers to, or why it could not be had.
+#[derive(Default)]
+struct Referred<'a> {
+    config_maps: Vec<(&'a str, Result<Arc<ConfigMap>, Unavailable>)>,
+    secrets: Vec<(&'a str, Result<Arc<Secret>, Unavailable>)>,
+}
+
+impl Referred<'_> {
+    fn borrowed(&self) -> Objects<'_> {
+        fn borrowed<'a, T>(
+            list: &'a [(&'a str, Result<Arc<T>, Unavailable>)],
+        ) -> BTreeMap<&'a str, Result<&'a T, Unavailable>> {
+            list.iter().map(|(name, got)| (*name, got.as_deref().map_err(Clone::clone))).collect()
+        }
+        Objects { config_maps: borrowed(&self.config_maps), secrets: borrowed(&self.secrets) }
     }
 }
 
