@@ -123,7 +123,12 @@ impl Agent {
             stories,
             views,
             notebook: notebook.clone(),
-            admission: Admission::new(description.node, description.features),
+            admission: Admission::new(
+                description.node,
+                description.features,
+                description.sysctls,
+                description.app_armor,
+            ),
             readiness,
             translation: description.translation,
             status_facts: description.status,

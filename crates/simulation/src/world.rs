@@ -269,6 +269,8 @@ pub fn description(planted: Planted) -> Description {
             settings: translate::Settings::default(),
             gates: translate::Gates::default(),
         },
+        sysctls: translate::SysctlAllowlist::default(),
+        app_armor: false,
         status: status::NodeFacts {
             host_ips: vec![address],
             runtime_name: "simulated".into(),

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::images;
 use crate::recorder::reason;
 use crate::story::State;
+use crate::worker::recipe::NotMade;
 use crate::worker::{Next, Worker};
 
 impl Worker {
@@ -187,8 +188,8 @@ impl Worker {
                 .starts
                 .take_turn(self.node.runtime.run_sandbox(&recipe.config, &recipe.handler))
                 .await
-                .map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words())),
-            Err(message) => Err(message),
+                .map_err(|error| NotMade::sandbox(&error.in_go_words())),
+            Err(not_made) => Err(not_made),
         };
         match made {
             Ok(_) => {
@@ -197,9 +198,9 @@ impl Worker {
                 info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
-            Err(message) => {
+            Err(NotMade { reason, message }) => {
                 let until = self.retries.failed(WHAT, self.node.clock.now());
-                self.warn_pod(reason::FAILED_CREATE_POD_SANDBOX, &message);
+                self.warn_pod(reason, &message);
                 self.story.failed("sandbox", began.elapsed(), format_args!("{message}"));
                 self.story.headline(State::Blocked, format_args!("its sandbox cannot be made: {message}"));
                 Next::Wait(Some(until))

@@ -29,6 +29,20 @@ pub(super) struct SandboxRecipe {
     pub(super) handler: String,
 }
 
+/// Why a pod has no sandbox, in the words of its event.
+pub(super) struct NotMade {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl NotMade {
+    /// The sandbox itself could not be made.
+    pub(super) fn sandbox(error: &str) -> NotMade {
+        let message = format!("Failed to create pod sandbox: {error}");
+        NotMade { reason: reason::FAILED_CREATE_POD_SANDBOX, message }
+    }
+}
+
 /// A container to make.
 pub(super) struct ContainerRecipe {
     pub(super) config: v1::ContainerConfig,
@@ -38,13 +52,16 @@ pub(super) struct ContainerRecipe {
 
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
-    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, String> {
-        self.node
-            .files
-            .make_pod(&self.owner)
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
-        self.make_cgroup().await?;
-        let sandbox = self.sandbox(attempt).map_err(|refusal| refusal.message(&self.pod))?;
+    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, NotMade> {
+        self.make_cgroup().await.map_err(|error| {
+            let message = format!("unable to ensure pod container exists: {error}");
+            NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
+        })?;
+        self.node.files.make_pod(&self.owner).map_err(|error| {
+            let message = format!("error making pod data directories: {error}");
+            NotMade { reason: reason::FAILED, message }
+        })?;
+        let sandbox = self.sandbox(attempt).map_err(|refusal| NotMade::sandbox(&refusal.to_string()))?;
         for warning in &sandbox.warnings {
             self.warn_pod(warning.reason, &warning.message);
         }
@@ -72,16 +89,12 @@ impl Worker {
         };
         let cgroup = PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())?;
         let limits = self.cgroup_limits(settings);
-        let in_words = |error| {
-            format!(
-                "failed to ensure that the pod: {} cgroups exist and are correctly applied: {error}",
-                self.owner.uid
-            )
-        };
-        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(in_words)? {
+        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
             Ensured::Created => Ok(()),
             // An agent that died between making and limiting left one without limits.
-            Ensured::Existed => self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(in_words),
+            Ensured::Existed => {
+                self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(|error| error.to_string())
+            }
         }
     }
 

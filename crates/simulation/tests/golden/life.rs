@@ -13,7 +13,7 @@ use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{ConfigMap, Node, Pod, PodStatus, ResourceList, Secret, Service};
 use crablet_core::features::Features;
 use crablet_core::status::{self, to_publish};
-use crablet_core::translate::Unavailable;
+use crablet_core::translate::{SysctlAllowlist, Unavailable};
 use crablet_cri::Client;
 use crablet_cri::client::Settings;
 use crablet_cri::sim::{Asked, Simulator};
@@ -218,6 +218,7 @@ fn recorded_node(directories: &Directories) -> Description {
     Description {
         name: NODE.to_owned(),
         node,
+        sysctls: SysctlAllowlist::new(Some((6, 1)), &[] as &[&str]).unwrap(),
         translation,
         status: status::NodeFacts {
             host_ips: vec![HOST_IP.parse().unwrap()],

@@ -133,7 +133,7 @@ impl Recording {
         for status in self.container_statuses() {
             let (name, waiting) = (status["name"].as_str().unwrap(), &status["state"]["waiting"]);
             let message = waiting["message"].as_str().unwrap_or_default();
-            let message = with_stand_ins(message).replace("<id>", &"0123456789abcdef".repeat(4));
+            let message = with_an_id(message);
             match waiting["reason"].as_str() {
                 Some("CreateContainerError") => {
                     let about = format!("/{}/{name}", self.json["pod"]["metadata"]["name"].as_str().unwrap());
@@ -150,13 +150,15 @@ impl Recording {
                 _ => {}
             }
         }
-        let pull = self.message("Failed", "Failed to pull image");
-        for (method, message) in
-            [(Method::PullImage, pull), (Method::RunPodSandbox, self.message("FailedCreatePodSandBox", ""))]
-        {
-            if let Some((code, message)) = message.and_then(rpc_error) {
-                faults.push(Fault::on(method).always().fail(code, message));
-            }
+        // What the kubelet does not call an error of the runtime's, it found out by itself.
+        let sandbox = self.message("FailedCreatePodSandBox", "rpc error: ");
+        if let Some((code, message)) = sandbox.map(rpc_error) {
+            faults.push(Fault::on(Method::RunPodSandbox).always().fail(code, message));
+        }
+        let pull = self.message("Failed", "Failed to pull image ");
+        if let Some((_, error)) = pull.and_then(|message| message.split_once("\": ")) {
+            let (code, message) = rpc_error(error);
+            faults.push(Fault::on(Method::PullImage).always().fail(code, message));
         }
         faults
     }
@@ -230,9 +232,16 @@ fn program(status: &Json) -> String {
     program
 }
 
-fn rpc_error(message: &str) -> Option<(Code, String)> {
-    let (_, error) = message.split_once("rpc error: code = ")?;
-    let (word, description) = error.split_once(" desc = ")?;
-    let code = (0..17).map(Code::from_i32).find(|code| format!("{code:?}") == word)?;
-    Some((code, with_stand_ins(description).replace("<id>", &"0123456789abcdef".repeat(4))))
+/// An error of the runtime's in Go's words, which leave out that its code is unknown in some places.
+fn rpc_error(message: &str) -> (Code, String) {
+    let (code, description) = match message.split_once("rpc error: code = ") {
+        Some((_, error)) => error.split_once(" desc = ").unwrap(),
+        None => ("Unknown", message),
+    };
+    let code = (0..17).map(Code::from_i32).find(|known| format!("{known:?}") == code).unwrap();
+    (code, with_an_id(description))
+}
+
+fn with_an_id(text: &str) -> String {
+    with_stand_ins(text).replace("<id>", &"0123456789abcdef".repeat(4))
 }
