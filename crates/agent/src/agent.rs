@@ -19,6 +19,7 @@ use crate::description::Description;
 use crate::images::Images;
 use crate::node::Node;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::Pods;
 use crate::readiness::Readiness;
@@ -44,6 +45,8 @@ pub struct Parts {
     pub volumes: Arc<dyn Volumes>,
     /// Where the state of pods is written down.
     pub checkpoints: Arc<dyn Checkpoints>,
+    /// The cluster's objects that pods refer to.
+    pub objects: Arc<dyn Objects>,
 }
 
 /// An agent at work, as others see it.
@@ -91,7 +94,7 @@ impl Agent {
         description: Description,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, volumes, checkpoints } = parts;
+        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -117,13 +120,19 @@ impl Agent {
             cgroups,
             files,
             volumes,
+            objects,
             images,
             starts: Starts::new(description.starts_at_once),
             recorder,
             stories,
             views,
             notebook: notebook.clone(),
-            admission: Admission::new(description.node, description.features),
+            admission: Admission::new(
+                description.node,
+                description.features,
+                description.sysctls,
+                description.app_armor,
+            ),
             readiness,
             translation: description.translation,
             status_facts: description.status,

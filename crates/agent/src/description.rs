@@ -15,7 +15,7 @@ use crablet_core::features::Features;
 use crablet_core::status;
 use crablet_core::translate::{
     self, Cgroups, Gates, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior,
-    parse_resolv_conf,
+    SysctlAllowlist, parse_resolv_conf,
 };
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
@@ -34,6 +34,10 @@ pub struct Description {
     pub name: String,
     /// As the API server would show it, for admission.
     pub node: Node,
+    /// Which kernel parameters pods may set.
+    pub sysctls: SysctlAllowlist,
+    /// Whether AppArmor is on.
+    pub app_armor: bool,
     /// For the translation of pods.
     pub translation: translate::Node,
     /// For the statuses of pods.
@@ -69,6 +73,10 @@ pub struct Found<'a> {
     pub host_name: &'a str,
     /// The addresses that the node is reached by, the preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Which kernel parameters pods may set: see [`kernel_of`].
+    pub sysctls: SysctlAllowlist,
+    /// Whether AppArmor is on.
+    pub app_armor: bool,
     /// The text of the resolver's file, where one is configured and there.
     pub resolver: Option<&'a str>,
 }
@@ -98,6 +106,8 @@ impl Description {
                 runtime_name: found.runtime.name.as_str().into(),
                 recursive_read_only_mounts: false,
             },
+            sysctls: found.sysctls.clone(),
+            app_armor: found.app_armor,
             features,
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
@@ -115,6 +125,12 @@ impl Description {
             node,
         }
     }
+}
+
+/// The major and minor version of a kernel, from what it calls itself, such as `6.1.0-13-amd64`.
+pub fn kernel_of(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split(|character: char| !character.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// The node's name: the one that was given, else the machine's for itself, in small letters.

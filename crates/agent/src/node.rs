@@ -15,6 +15,7 @@ use crablet_volumes::Volumes;
 use crate::admission::Admission;
 use crate::images::Images;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::readiness::Readiness;
@@ -36,6 +37,8 @@ pub struct Node {
     pub files: Arc<dyn PodFiles>,
     /// The volumes of pods.
     pub volumes: Arc<dyn Volumes>,
+    /// The cluster's objects that pods refer to.
+    pub objects: Arc<dyn Objects>,
     /// Who gets images.
     pub images: Images,
     /// Who says how many sandboxes and containers are made at the same time.

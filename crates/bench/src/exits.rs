@@ -143,7 +143,9 @@ struct Container {
 impl Container {
     async fn end(&self) -> anyhow::Result<()> {
         let mut options = tokio::fs::OpenOptions::new();
-        timeout(PATIENCE, options.write(true).open(&self.gate)).await.context("a container does not read from its pipe")??;
+        timeout(PATIENCE, options.write(true).open(&self.gate))
+            .await
+            .context("a container does not read from its pipe")??;
         Ok(())
     }
 }

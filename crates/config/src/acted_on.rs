@@ -8,6 +8,7 @@ use crate::defaults::DEFAULT_SOURCE;
 /// Fields of the configuration, by path; what is below a listed one counts as listed.
 const FIELDS: &[&str] = &[
     "address",
+    "allowedUnsafeSysctls",
     "apiVersion",
     "cgroupDriver",
     "cgroupRoot",

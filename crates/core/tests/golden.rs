@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+#[allow(dead_code, reason = "what else the whole agent's comparison needs")]
+#[path = "golden/compare.rs"]
+mod compare;
 #[path = "golden/json.rs"]
 mod json;
 #[path = "golden/node.rs"]
@@ -11,8 +14,8 @@ mod node;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 
+use compare::{Comparison, read, with_variables_as_a_map};
 use crablet_api::core::{Container, Pod, Service};
 use crablet_core::labels::{CONFIG_SEEN, CONFIG_SOURCE};
 use crablet_core::translate::{
@@ -23,77 +26,24 @@ use crablet_cri_api::{ImageUser, v1};
 use node::Cluster;
 use serde_json::Value as Json;
 
-/// Where we differ on purpose: the recording, where in it, and why.
-const DIFFERENCES: &[(&str, &str, &str)] = &[];
-
 #[test]
 fn every_recorded_pod_is_asked_for_as_it_was() {
-    let directory = directory();
+    let directory = compare::directory();
     let cluster = Cluster::read(&read(&directory.join("_objects.json")));
     let node = node::node();
     let mut compared = 0;
     let mut problems = Vec::new();
-    for path in recordings(&directory) {
+    for path in compare::recordings(&directory) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let recording = Recording { name: &name, json: read(&path), node: &node, cluster: &cluster };
-        compared += recording.compare(&mut problems);
+        let mut comparison = Comparison::with(&name);
+        compared += recording.compare(&mut comparison);
+        problems.append(&mut comparison.problems);
     }
-    let unused: Vec<_> = DIFFERENCES
-        .iter()
-        .filter(|difference| !problems.iter().any(|problem| problem.is(difference)))
-        .collect();
-    problems.retain(|problem| !DIFFERENCES.iter().any(|difference| problem.is(difference)));
     let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{} differences:\n{}", text.len(), text.join("\n"));
     assert!(compared > 1, "nothing was compared in {}", directory.display());
-    if std::env::var_os("GOLDEN_DIR").is_none() {
-        assert!(unused.is_empty(), "these differences are none any more: {unused:?}");
-    }
     println!("{compared} sandboxes, containers and refusals are as they were recorded");
-}
-
-fn directory() -> PathBuf {
-    match std::env::var_os("GOLDEN_DIR") {
-        Some(directory) => directory.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden"),
-    }
-}
-
-fn recordings(directory: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
-        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('_'))
-        .collect();
-    paths.sort();
-    paths
-}
-
-fn read(path: &Path) -> Json {
-    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Something that is not as it was recorded.
-struct Problem {
-    recording: String,
-    place: String,
-    recorded: Json,
-    ours: Json,
-}
-
-impl Problem {
-    fn is(&self, (recording, place, _): &(&str, &str, &str)) -> bool {
-        self.recording == *recording && self.place == *place
-    }
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Problem { recording, place, recorded, ours } = self;
-        write!(formatter, "{recording}: {place}\n    recorded: {recorded}\n    ours:     {ours}")
-    }
 }
 
 struct Recording<'a> {
@@ -105,12 +55,12 @@ struct Recording<'a> {
 
 impl Recording<'_> {
     /// Compares all that was recorded; the answer is how many things that were.
-    fn compare(&self, problems: &mut Vec<Problem>) -> usize {
+    fn compare(&self, comparison: &mut Comparison<'_>) -> usize {
         let pod = self.pod();
         let mut compared = 0;
         if self.json["sandbox"].is_object() {
             let ours = self.sandbox(&pod);
-            self.differences("sandbox", &self.json["sandbox"], &ours, problems);
+            comparison.compare("sandbox", &self.json["sandbox"], &ours);
             compared += 1;
         }
         for container in pod.spec.init_containers.iter().chain(&pod.spec.containers) {
@@ -119,10 +69,8 @@ impl Recording<'_> {
                 let attempt = recorded["metadata"]["attempt"].as_u64().unwrap_or(0);
                 let place = format!("containers.{}[{index}]", container.name);
                 match self.container(&pod, container, u32::try_from(attempt).unwrap()) {
-                    Ok(ours) => self.differences(&place, recorded, &ours, problems),
-                    Err(refusal) => {
-                        problems.push(self.problem(&place, recorded, &refusal.to_string().into()))
-                    }
+                    Ok(ours) => comparison.compare(&place, recorded, &ours),
+                    Err(refusal) => comparison.problem(&place, recorded, &refusal.to_string().into()),
                 }
                 compared += 1;
             }
@@ -133,7 +81,7 @@ impl Recording<'_> {
                     Err(refusal) => refusal.to_string().into(),
                 };
                 if *message != ours {
-                    problems.push(self.problem(&place, message, &ours));
+                    comparison.problem(&place, message, &ours);
                 }
                 compared += 1;
             }
@@ -226,14 +174,7 @@ impl Recording<'_> {
             },
             environment,
         )?;
-        let mut json = self.shown("runtime.v1.ContainerConfig", &config);
-        // The order of variables is random in the recordings, which therefore have a map.
-        if let Some(list) = json["envs"].as_array() {
-            let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-            let map = list.iter().map(|one| (text(&one["key"]), Json::from(text(&one["value"]))));
-            json["envs"] = Json::Object(map.collect());
-        }
-        Ok(json)
+        Ok(with_variables_as_a_map(self.shown("runtime.v1.ContainerConfig", &config)))
     }
 
     fn shown(&self, name: &str, message: &impl prost::Message) -> Json {
@@ -249,49 +190,6 @@ impl Recording<'_> {
             .map(|status| &status["state"]["waiting"])
             .find(|waiting| waiting["reason"] == ContainerRefusal::REASON)
             .map(|waiting| &waiting["message"])
-    }
-
-    fn differences(&self, place: &str, recorded: &Json, ours: &Json, problems: &mut Vec<Problem>) {
-        match (recorded, ours) {
-            (Json::Object(recorded), Json::Object(ours)) => {
-                let mut names: Vec<&String> = recorded.keys().chain(ours.keys()).collect();
-                names.sort();
-                names.dedup();
-                for name in names {
-                    let get = |fields: &serde_json::Map<String, Json>| {
-                        fields.get(name).cloned().unwrap_or_default()
-                    };
-                    self.differences(&format!("{place}.{name}"), &get(recorded), &get(ours), problems);
-                }
-            }
-            // Go takes the options of a resolver out of a hash map.
-            (Json::Array(recorded), Json::Array(ours)) if place.ends_with(".dnsConfig.options") => {
-                let sorted = |list: &[Json]| {
-                    let mut list: Vec<String> = list.iter().map(ToString::to_string).collect();
-                    list.sort();
-                    list
-                };
-                if sorted(recorded) != sorted(ours) {
-                    problems.push(self.problem(place, &recorded.clone().into(), &ours.clone().into()));
-                }
-            }
-            (Json::Array(recorded), Json::Array(ours)) if recorded.len() == ours.len() => {
-                for (index, (recorded, ours)) in recorded.iter().zip(ours).enumerate() {
-                    self.differences(&format!("{place}[{index}]"), recorded, ours, problems);
-                }
-            }
-            (recorded, ours) if recorded == ours => {}
-            (recorded, ours) => problems.push(self.problem(place, recorded, ours)),
-        }
-    }
-
-    fn problem(&self, place: &str, recorded: &Json, ours: &Json) -> Problem {
-        Problem {
-            recording: self.name.to_owned(),
-            place: place.to_owned(),
-            recorded: recorded.clone(),
-            ours: ours.clone(),
-        }
     }
 }
 

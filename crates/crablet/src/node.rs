@@ -9,16 +9,18 @@ use std::time::Duration;
 use anyhow::Context;
 use crablet_agent::adoption::adoption;
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::{Description, Found, node_addresses, node_name};
+use crablet_agent::description::{Description, Found, kernel_of, node_addresses, node_name};
+use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods};
 use crablet_config::Effective;
+use crablet_core::translate::SysctlAllowlist;
 use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
-use crablet_host::machine::{Machine, Storage};
+use crablet_host::machine::{Machine, Storage, app_armor_is_on};
 use crablet_server::{Node, Stage};
 use crablet_volumes::HostVolumes;
 use tokio::sync::watch;
@@ -124,6 +126,12 @@ async fn describe(effective: &Effective, runtime: &Version, name: &str) -> anyho
         host_name: &host_name,
         addresses: node_addresses(&effective.flags.node_ip, name).await,
         resolver: resolver.as_deref(),
+        sysctls: SysctlAllowlist::new(
+            kernel_of(&machine.kernel_version),
+            &configuration.allowed_unsafe_sysctls,
+        )
+        .context("allowedUnsafeSysctls")?,
+        app_armor: app_armor_is_on(Path::new("/")),
     };
     Ok(Description::new(effective, &found))
 }
@@ -144,6 +152,7 @@ fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
         checkpoints: keep_in(effective, "pods")?,
+        objects: Arc::new(NoObjects),
     })
 }
 

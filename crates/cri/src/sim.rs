@@ -58,7 +58,7 @@ mod streams;
 mod time;
 mod world;
 
-pub use call::{Call, Method};
+pub use call::{Asked, Call, Method};
 pub use fault::{Chaos, Fault, OnCall, OnEvent};
 pub use image::Image;
 pub use latency::{Latencies, Latency};

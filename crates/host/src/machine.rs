@@ -193,6 +193,13 @@ fn boot_time(root: &Path) -> Option<Timestamp> {
     Timestamp::from_second(seconds.trim().parse().ok()?).ok()
 }
 
+/// Whether the kernel has AppArmor and it is on. A node that is itself a container has none of its own.
+pub fn app_armor_is_on(root: &Path) -> bool {
+    root.join("sys/kernel/security/apparmor").exists()
+        && std::env::var_os("container").is_none_or(|container| container.is_empty())
+        && first(root, &["sys/module/apparmor/parameters/enabled"]).starts_with('Y')
+}
+
 fn kernel_version(root: &Path) -> String {
     match first(root, &["proc/sys/kernel/osrelease"]) {
         version if version.is_empty() => "Unknown".into(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::Description;
 use crablet_agent::images;
+use crablet_agent::objects::NoObjects;
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
@@ -118,6 +119,7 @@ impl World {
             files: Arc::clone(&self.files) as _,
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
             checkpoints: Arc::new(self.checkpoints.clone()),
+            objects: Arc::new(NoObjects),
         };
         self.ledger.state().agent_began = Instant::now();
         match Agent::start_on(&tasks, parts, description(self.planted), changes).await {
@@ -277,6 +279,8 @@ pub fn description(planted: Planted) -> Description {
             settings: translate::Settings::default(),
             gates: translate::Gates::default(),
         },
+        sysctls: translate::SysctlAllowlist::default(),
+        app_armor: false,
         status: status::NodeFacts {
             host_ips: vec![address],
             runtime_name: "simulated".into(),

@@ -82,7 +82,7 @@ async fn its_image_could_not_be_pulled_and_waits_for_the_next_try() {
     check_pod(
         "{containers: [{name: c, image: 'sim/missing:1'}]}",
         200,
-        expect![[r#"default/p is not running: container c: ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "docker.io/sim/missing:1": failed to resolve reference "docker.io/sim/missing:1": docker.io/sim/missing:1: not found"#]],
+        expect![[r#"default/p is not running: container c: ImagePullBackOff: Back-off pulling image "sim/missing:1": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "docker.io/sim/missing:1": failed to resolve reference "docker.io/sim/missing:1": docker.io/sim/missing:1: not found"#]],
     )
     .await;
 }

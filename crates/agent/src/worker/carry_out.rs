@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::images;
 use crate::recorder::reason;
 use crate::story::State;
+use crate::worker::recipe::NotMade;
 use crate::worker::{Next, Worker, volumes};
 
 impl Worker {
@@ -192,9 +193,9 @@ impl Worker {
                 }
                 let run = self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
                 let made = self.node.starts.take_turn(run).await;
-                made.map_err(|error| format!("Failed to create pod sandbox: {}", error.in_go_words()))
+                made.map_err(|error| NotMade::sandbox(&error.in_go_words()))
             }
-            Err(message) => Err(message),
+            Err(not_made) => Err(not_made),
         };
         match made {
             Ok(_) => {
@@ -203,9 +204,9 @@ impl Worker {
                 info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
-            Err(message) => {
+            Err(NotMade { reason, message }) => {
                 let until = self.retries.failed(WHAT, self.node.clock.now());
-                self.warn_pod(reason::FAILED_CREATE_POD_SANDBOX, &message);
+                self.warn_pod(reason, &message);
                 self.story.failed("sandbox", began.elapsed(), format_args!("{message}"));
                 self.story.headline(State::Blocked, format_args!("its sandbox cannot be made: {message}"));
                 Next::Wait(Some(until))
@@ -355,8 +356,10 @@ impl Worker {
         }
         self.node.images.ensure(request).await.map_err(|error| {
             self.warn(&container.name, reason::FAILED, &error.event_message());
+            // What just failed is asked for again soon all the same: then it says that it waits, and until when.
+            let waits = error.reason == images::ImageErrorReason::ImagePullBackOff;
             NotStarted {
-                until: error.retry_at.map(|at| self.wall_time(at)),
+                until: error.retry_at.filter(|_| waits).map(|at| self.wall_time(at)),
                 error: StartError::new(error.reason.as_str(), error.message),
             }
         })

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crablet_api::core::{Container, Pod};
+use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
 use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{QosClass, qos_class};
@@ -28,6 +29,20 @@ pub(super) struct SandboxRecipe {
     pub(super) handler: String,
 }
 
+/// Why a pod has no sandbox, in the words of its event.
+pub(super) struct NotMade {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl NotMade {
+    /// The sandbox itself could not be made.
+    pub(super) fn sandbox(error: &str) -> NotMade {
+        let message = format!("Failed to create pod sandbox: {error}");
+        NotMade { reason: reason::FAILED_CREATE_POD_SANDBOX, message }
+    }
+}
+
 /// A container to make.
 pub(super) struct ContainerRecipe {
     pub(super) config: v1::ContainerConfig,
@@ -37,13 +52,16 @@ pub(super) struct ContainerRecipe {
 
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
-    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, String> {
-        self.node
-            .files
-            .make_pod(&self.owner)
-            .map_err(|error| format!("error making pod data directories: {error}"))?;
-        self.make_cgroup().await?;
-        let sandbox = self.sandbox(attempt).map_err(|refusal| refusal.message(&self.pod))?;
+    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, NotMade> {
+        self.make_cgroup().await.map_err(|error| {
+            let message = format!("unable to ensure pod container exists: {error}");
+            NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
+        })?;
+        self.node.files.make_pod(&self.owner).map_err(|error| {
+            let message = format!("error making pod data directories: {error}");
+            NotMade { reason: reason::FAILED, message }
+        })?;
+        let sandbox = self.sandbox(attempt).map_err(|refusal| NotMade::sandbox(&refusal.to_string()))?;
         for warning in &sandbox.warnings {
             self.warn_pod(warning.reason, &warning.message);
         }
@@ -71,16 +89,12 @@ impl Worker {
         };
         let cgroup = PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())?;
         let limits = self.cgroup_limits(settings);
-        let in_words = |error| {
-            format!(
-                "failed to ensure that the pod: {} cgroups exist and are correctly applied: {error}",
-                self.owner.uid
-            )
-        };
-        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(in_words)? {
+        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
             Ensured::Created => Ok(()),
             // An agent that died between making and limiting left one without limits.
-            Ensured::Existed => self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(in_words),
+            Ensured::Existed => {
+                self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(|error| error.to_string())
+            }
         }
     }
 
@@ -117,7 +131,8 @@ impl Worker {
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
             NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         };
-        let environment = self.environment(container).map_err(|refusal| refused(refusal.to_string()))?;
+        let environment =
+            self.environment(container).await.map_err(|refusal| refused(refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
         let config = self
             .container(container, attempt, image, environment, &sub_paths)
@@ -126,7 +141,7 @@ impl Worker {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new("CreateContainerError", message), until: None }
+            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         })?;
         let log = Path::new(&sandbox.log_directory).join(&config.log_path);
         Ok(ContainerRecipe { config, sandbox, log })
@@ -151,24 +166,20 @@ impl Worker {
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
-    fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
-        let references = translate::references(container);
-        let objects = Objects {
-            config_maps: references
-                .config_maps
-                .iter()
-                .map(|name| (*name, Err(Unavailable::NoClient)))
-                .collect(),
-            secrets: references.secrets.iter().map(|name| (*name, Err(Unavailable::NoClient))).collect(),
-        };
+    async fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
+        let referred = self.referred(container).await;
+        let services = self.node.objects.services();
+        let services_read = services.is_some();
+        let services = services.unwrap_or_default();
+        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         Environment::of_container(&EnvironmentInput {
             pod: &self.pod,
             container,
             node: &self.node.translation,
             pod_ips: &self.pod_ips(),
-            services: &[],
-            services_read: true,
-            objects: &objects,
+            services: &services,
+            services_read,
+            objects: &referred.borrowed(),
             files: &[],
             granted: &[],
         })
@@ -212,6 +223,20 @@ impl Worker {
         )
     }
 
+    /// Gets what the container's environment refers to.
+    async fn referred<'a>(&self, container: &'a Container) -> Referred<'a> {
+        let (objects, namespace) = (&self.node.objects, &self.owner.namespace);
+        let names = translate::references(container);
+        let mut referred = Referred::default();
+        for name in names.config_maps {
+            referred.config_maps.push((name, objects.config_map(namespace, name).await));
+        }
+        for name in names.secrets {
+            referred.secrets.push((name, objects.secret(namespace, name).await));
+        }
+        referred
+    }
+
     fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
         let files = &self.node.files;
         files.make_container(&self.owner, &container.name, attempt)?;
@@ -243,6 +268,24 @@ impl Worker {
         if let Err(error) = self.node.files.link_log(name, &recipe.log) {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
+    }
+}
+
+/// What a container's environment refers to, or why it could not be had.
+#[derive(Default)]
+struct Referred<'a> {
+    config_maps: Vec<(&'a str, Result<Arc<ConfigMap>, Unavailable>)>,
+    secrets: Vec<(&'a str, Result<Arc<Secret>, Unavailable>)>,
+}
+
+impl Referred<'_> {
+    fn borrowed(&self) -> Objects<'_> {
+        fn borrowed<'a, T>(
+            list: &'a [(&'a str, Result<Arc<T>, Unavailable>)],
+        ) -> BTreeMap<&'a str, Result<&'a T, Unavailable>> {
+            list.iter().map(|(name, got)| (*name, got.as_deref().map_err(Clone::clone))).collect()
+        }
+        Objects { config_maps: borrowed(&self.config_maps), secrets: borrowed(&self.secrets) }
     }
 }
 

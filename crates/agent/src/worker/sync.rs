@@ -2,6 +2,7 @@
 
 use crablet_core::kill::pod_grace;
 use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
+use crablet_core::status::Failure;
 use crablet_cri_api::ContainerState;
 
 use crate::recorder::reason;
@@ -21,8 +22,8 @@ impl Worker {
         }
         let status = self.make_status(false);
         if is_over(&status) {
-            if *status.reason == *reason::DEADLINE_EXCEEDED {
-                self.say(None, reason::DEADLINE_EXCEEDED, &status.message);
+            if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
+                self.fail_by_deadline();
             }
             self.show(status);
             return self.stop_by_itself("its phase is terminal").await;
@@ -89,6 +90,9 @@ impl Worker {
     }
 
     async fn stop_for(&mut self, why: &WhyEnd) -> Next {
+        if *why == WhyEnd::DeadlineExceeded {
+            self.fail_by_deadline();
+        }
         let words = match why {
             WhyEnd::ContainersDone => "all its containers are done".to_owned(),
             WhyEnd::InitContainerFailed { name } => format!("init container {name} failed"),
@@ -96,6 +100,14 @@ impl Worker {
             WhyEnd::DeadlineExceeded => "its active deadline has passed".to_owned(),
         };
         self.stop_by_itself(&words).await
+    }
+
+    fn fail_by_deadline(&mut self) {
+        if self.failure.is_none() {
+            let failure = Failure::deadline_exceeded();
+            self.say(None, reason::DEADLINE_EXCEEDED, &failure.message);
+            self.failure = Some(failure);
+        }
     }
 
     /// Begins to stop the pod without anybody having asked for it.

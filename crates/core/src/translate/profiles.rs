@@ -41,6 +41,21 @@ pub(super) fn seccomp(
     }
 }
 
+/// Whether a pod can only run where AppArmor is: it, or one of its containers, names a profile other than none.
+pub fn needs_app_armor(pod: &Pod) -> bool {
+    let spec = &pod.spec;
+    let own = (spec.init_containers.iter().chain(&spec.containers))
+        .map(|container| &container.security_context)
+        .chain(spec.ephemeral_containers.iter().map(|container| &container.container.security_context))
+        .filter_map(|context| context.as_ref()?.app_armor_profile.as_deref());
+    let pods = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_deref());
+    if pods.into_iter().chain(own).any(|profile| profile.r#type != AppArmorProfileType::Unconfined) {
+        return true;
+    }
+    let annotation = pod.metadata.annotations.iter().find(|(key, _)| key.starts_with(APP_ARMOR_ANNOTATION));
+    annotation.is_some_and(|(_, value)| *value != *"unconfined")
+}
+
 /// The AppArmor profile of a container, if it has one: its own, the one its pod's annotations name, or its pod's.
 /// The text is the same for runtimes that know no other.
 pub(super) fn app_armor(

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::{Description, Found};
+use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Owner, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{Pod, PodStatus};
 use crablet_config::Flag;
+use crablet_core::translate::SysctlAllowlist;
 use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
@@ -83,6 +85,7 @@ impl Node {
             files: Arc::new(OnDisk::new(places.clone())),
             volumes: Arc::new(HostVolumes::new(&places.root, clock.clone())),
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
+            objects: Arc::new(NoObjects),
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);
@@ -213,6 +216,8 @@ async fn describe(
             host_name: NAME,
             addresses: vec![address],
             resolver: Some("nameserver 10.255.255.53\n"),
+            sysctls: SysctlAllowlist::new(Some((6, 1)), &[] as &[&str]).unwrap(),
+            app_armor: false,
         },
     )
 }

@@ -1,5 +1,6 @@
 //! The calls that a runtime has, and the record of those that were made.
 
+use crablet_cri_api::v1;
 use tokio::time::Instant;
 
 macro_rules! methods {
@@ -85,4 +86,13 @@ pub struct Call {
     pub subject: String,
     /// When it came in.
     pub at: Instant,
+}
+
+/// Something that was asked to be made, whether it could be or not.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    /// A sandbox.
+    Sandbox(v1::PodSandboxConfig),
+    /// A container.
+    Container(v1::ContainerConfig),
 }

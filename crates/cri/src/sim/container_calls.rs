@@ -341,10 +341,14 @@ pub(crate) fn not_found_text(asked: &str) -> String {
     format!("an error occurred when try to find container {asked:?}")
 }
 
-/// What a container runs by its annotation or its pod's. One that makes no sense is not one.
+/// What a container runs by its annotation or its pod's, which can have one for each of its containers. One that makes
+/// no sense is not one.
 fn program(config: &v1::ContainerConfig, sandbox: &v1::PodSandboxConfig) -> Option<Program> {
-    let annotation =
-        config.annotations.get(Program::ANNOTATION).or_else(|| sandbox.annotations.get(Program::ANNOTATION));
+    let name = config.metadata.as_ref().map_or("", |metadata| metadata.name.as_str());
+    let own = format!("{}.{name}", Program::ANNOTATION);
+    let annotation = (config.annotations.get(Program::ANNOTATION))
+        .or_else(|| sandbox.annotations.get(&own))
+        .or_else(|| sandbox.annotations.get(Program::ANNOTATION));
     annotation.and_then(|text| text.parse().ok())
 }
 

@@ -17,8 +17,8 @@ use super::shell::{Machine, Signal};
 /// assert_eq!("exit=3,after=5s".parse(), Ok(Program::exit_after(Duration::from_secs(5), 3)));
 /// ```
 ///
-/// A pod chooses one by the annotation [`Program::ANNOTATION`], on its container or its sandbox, in the form that
-/// [`Program`] is parsed from: parts with commas between them. `forever`; `exit=CODE`, `after=DURATION`; `term=ignore`
+/// A pod chooses one by the annotation [`Program::ANNOTATION`], on its container or its sandbox (there also with a dot
+/// and the name of a container after it), in the form that [`Program`] is parsed from: parts with commas between them. `forever`; `exit=CODE`, `after=DURATION`; `term=ignore`
 /// or `term=CODE`; `memory=BYTES`, `memory-after=DURATION`; `cpu=MILLICORES`; `exec=CODE` or `exec=hang`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {

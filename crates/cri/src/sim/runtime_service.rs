@@ -4,7 +4,7 @@ use crablet_cri_api::v1::runtime_service_server::RuntimeService;
 use crablet_cri_api::v1::{self, ContainerEventResponse};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::call::Method;
+use super::call::{Asked, Method};
 use super::node_calls::{check_pod_cidr, check_streams, version};
 use super::simulator::Simulator;
 use super::stats::metric_descriptors;
@@ -48,6 +48,7 @@ impl RuntimeService for Simulator {
     ) -> Answer<v1::RunPodSandboxResponse> {
         let request = request.into_inner();
         let subject = pod_name(request.config.as_ref());
+        self.with(|world, _| world.remember_asked(|| request.config.clone().map(Asked::Sandbox)));
         self.call(Method::RunPodSandbox, subject, |world, now| world.run_sandbox(request, now)).await
     }
 
@@ -171,6 +172,7 @@ impl RuntimeService for Simulator {
             pod_name(request.sandbox_config.as_ref()),
             metadata.map_or("", |metadata| metadata.name.as_str())
         );
+        self.with(|world, _| world.remember_asked(|| request.config.clone().map(Asked::Container)));
         self.call(Method::CreateContainer, subject, |world, now| world.create_container(request, now)).await
     }
 

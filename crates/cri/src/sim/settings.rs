@@ -46,6 +46,9 @@ pub struct Settings {
     pub chaos: Chaos,
     /// How many calls are remembered for [`Simulator::calls`](super::Simulator::calls).
     pub remembered_calls: usize,
+    /// How many sandboxes and containers that were asked for are remembered for
+    /// [`Simulator::asked`](super::Simulator::asked).
+    pub remembered_asked: usize,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             exit_lag: Duration::ZERO,
             chaos: Chaos::default(),
             remembered_calls: 100_000,
+            remembered_asked: 0,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::service::Routes;
 
 use super::bell::{Bell, Listener};
-use super::call::{Call, Method};
+use super::call::{Asked, Call, Method};
 use super::fault::{Chaos, Fault};
 use super::image::Image;
 use super::settings::Settings;
@@ -203,6 +203,12 @@ impl Simulator {
     /// How many calls of a method are remembered.
     pub fn count_calls(&self, method: Method) -> usize {
         self.with(|world, _| world.calls.iter().filter(|call| call.method == method).count())
+    }
+
+    /// The sandboxes and containers that were asked for, oldest first: as many as are remembered, which is none unless
+    /// the settings say so.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.with(|world, _| world.asked.iter().cloned().collect())
     }
 
     /// Forgets the calls that were made.

@@ -8,7 +8,7 @@ use crablet_cri_api::v1;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::call::Call;
+use super::call::{Asked, Call};
 use super::container::Container;
 use super::event::{Event, Happening, Listeners};
 use super::fault::{EventFault, Faults};
@@ -37,6 +37,7 @@ pub(crate) struct World {
     pub(crate) listeners: Listeners,
     pub(crate) faults: Faults,
     pub(crate) calls: VecDeque<Call>,
+    pub(crate) asked: VecDeque<Asked>,
     pub(crate) conditions: Conditions,
     pub(crate) alive: bool,
     timers: BTreeMap<(Instant, u64), Timer>,
@@ -89,6 +90,7 @@ impl World {
             // Its own chance, so that a fault does not change the IDs that follow.
             faults: Faults::new(settings.chaos.clone(), settings.seed ^ 0x5eed_fa17),
             calls: VecDeque::new(),
+            asked: VecDeque::new(),
             conditions: Conditions::default(),
             alive: true,
             timers: BTreeMap::new(),
@@ -222,6 +224,17 @@ impl World {
             self.calls.pop_front();
         }
         self.calls.push_back(call);
+    }
+
+    /// Remembers something that was asked for, if anything of the kind is remembered.
+    pub(crate) fn remember_asked(&mut self, asked: impl FnOnce() -> Option<Asked>) {
+        if self.settings.remembered_asked == 0 {
+            return;
+        }
+        if self.asked.len() >= self.settings.remembered_asked {
+            self.asked.pop_front();
+        }
+        self.asked.extend(asked());
     }
 
     /// Finds a container by its ID or the beginning of it.

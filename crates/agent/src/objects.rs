@@ -1,0 +1,39 @@
+//! The cluster's objects that pods refer to: config maps, secrets and services.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_api::core::{ConfigMap, Secret, Service};
+use crablet_core::translate::Unavailable;
+
+/// Who has the objects that pods refer to.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// A config map.
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable>;
+
+    /// A secret. Nothing of it may get into logs, errors or events.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
+
+    /// The services of the cluster; nothing before they were read for the first time.
+    fn services(&self) -> Option<Vec<Arc<Service>>>;
+}
+
+/// The objects of a node that has no API server: there are none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoObjects;
+
+#[async_trait]
+impl Objects for NoObjects {
+    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    fn services(&self) -> Option<Vec<Arc<Service>>> {
+        Some(Vec::new())
+    }
+}
