@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::cleanup::remove_cgroup;
 use crate::daemon::Daemon;
-use crate::processes::mounts;
+use crate::processes::{Mount, mounts};
 use crate::wait::eventually;
 
 /// What is logged when an agent is up.
@@ -25,8 +26,8 @@ const MOST_PORTS: usize = 10;
 
 /// A node with static pods in a directory of manifests. Agents come and go on it; what it is made of stays.
 ///
-/// Its name is `node`, which the names of its pods end with. Dropping it removes its directory and its cgroup, but for
-/// what still runs in that.
+/// Its name is `node`, which the names of its pods end with. Dropping it removes its directory, after all mounts in it,
+/// and its cgroup, but for what still runs in that.
 pub struct Node {
     directory: TempDir,
     program: PathBuf,
@@ -189,6 +190,11 @@ impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the agent's log:\n{}", self.log());
+        }
+        // What a pod's volume shows may be the host's, and the directory is removed next.
+        let own = |mount: &&Mount| mount.path.starts_with(self.directory.path());
+        for mount in mounts().unwrap_or_default().iter().rev().filter(own) {
+            let _ = unmount(&mount.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         for hierarchy in hierarchies().unwrap_or_default() {
             // What still runs in it keeps it; whoever runs that removes it.

@@ -1,0 +1,70 @@
+//! Volumes under agents that are killed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crablet_cri::Runtime as _;
+use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
+
+use crate::world::{OBEDIENT, World, container, is_ready};
+
+#[tokio::test]
+async fn volumes_outlive_agents_and_go_with_their_pods_on_containerd() {
+    let mut world = World::start().await;
+    let host = world.node.path("host");
+    std::fs::create_dir(&host).unwrap();
+    let script = format!("echo kept | tee /memory/word /host/word; {OBEDIENT}");
+    let spec = format!(
+        "  containers:
+{}    volumeMounts:
+    - {{name: memory, mountPath: /memory}}
+    - {{name: host, mountPath: /host, subPath: deep/down}}
+    - {{name: about, mountPath: /about}}
+  volumes:
+  - {{name: memory, emptyDir: {{medium: Memory, sizeLimit: 1Mi}}}}
+  - {{name: host, hostPath: {{path: {}, type: Directory}}}}
+  - {{name: about, downwardAPI: {{items: [{{path: name, fieldRef: {{fieldPath: metadata.name}}}}]}}}}
+",
+        container("main", &script),
+        host.display()
+    );
+    world.put("keeps", &spec);
+    world.awaits("keeps", "is ready", is_ready).await;
+    let containers = world.containers_of("keeps").await;
+    assert_eq!(
+        mounted(&world).len(),
+        3,
+        "the memory, what tells about the pod, and the part of the host's directory"
+    );
+
+    kill_agent(&mut world).await;
+    world.start_agent().await;
+    world.awaits("keeps", "is ready", is_ready).await;
+    assert_eq!(world.containers_of("keeps").await, containers);
+    let command = ["cat", "/memory/word", "/host/word", "/about/name"].map(str::to_owned);
+    let output =
+        world.client.exec_sync(&containers[0].1, &command, Some(Duration::from_secs(20))).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "kept\nkept\nkeeps-node");
+
+    kill_agent(&mut world).await;
+    world.node.take("keeps").unwrap();
+    world.start_agent().await;
+    world.awaits_end("keeps").await;
+    world.assert_nothing_is_left().await;
+    assert_eq!(mounted(&world), Vec::<PathBuf>::new());
+    assert_eq!(std::fs::read_to_string(host.join("deep/down/word")).unwrap(), "kept\n", "it is the host's");
+    world.containerd.stop().await.unwrap();
+}
+
+async fn kill_agent(world: &mut World) {
+    let mut agent = world.agent.take().unwrap();
+    agent.kill();
+    agent.wait().await.unwrap();
+}
+
+/// What is mounted for pods.
+fn mounted(world: &World) -> Vec<PathBuf> {
+    let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
+    let root = world.node.root().canonicalize().unwrap();
+    table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect()
+}
