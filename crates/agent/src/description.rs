@@ -347,3 +347,21 @@ fn in_cgroup_words(size: u64) -> String {
         size => format!("{}KB", size >> 10),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_known_by_its_first_two_numbers() {
+        for (version, expected) in [
+            ("6.1.0-13-amd64", Some((6, 1))),
+            ("4.15", Some((4, 15))),
+            ("5.10+", Some((5, 10))),
+            ("6", None),
+            ("Unknown", None),
+        ] {
+            assert_eq!(kernel_of(version), expected, "{version}");
+        }
+    }
+}

@@ -130,11 +130,16 @@ impl Worker {
             for step in kill::steps(&pod, &termination, &live, now) {
                 match step {
                     Step::RunHook { id, name, seconds } => {
+                        self.tell_of_kill(&name, sent.contains_key(&id));
                         sent.entry(id.clone()).or_insert((Hook::Running, None)).0 = Hook::Running;
                         stops.push(self.run_pre_stop(id, &name, seconds));
                     }
                     Step::Stop { id, name, grace } => {
-                        self.tell_of_stop(&name, grace, sent.contains_key(&id));
+                        self.tell_of_kill(&name, sent.contains_key(&id));
+                        self.story.headline(
+                            State::Terminating,
+                            format_args!("container {name} has {grace} s to stop"),
+                        );
                         let killed_at =
                             now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
                         sent.insert(id.clone(), (Hook::Done, Some(killed_at)));
@@ -186,8 +191,8 @@ impl Worker {
         .collect()
     }
 
-    fn tell_of_stop(&self, name: &str, grace: i64, again: bool) {
-        self.story.headline(State::Terminating, format_args!("container {name} has {grace} s to stop"));
+    /// The end of a container is told once, before its hook if it has one.
+    fn tell_of_kill(&self, name: &str, again: bool) {
         if !again {
             self.say(Some(name), reason::KILLING, &format!("Stopping container {name}"));
         }
