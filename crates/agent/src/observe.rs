@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use crablet_core::{labels, observed};
 use crablet_cri::{Error, Runtime};
 use crablet_cri_api::{
-    Container, ContainerFilter, ContainerState, Sandbox, SandboxFilter, SandboxState, SandboxStatus,
+    Container, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter, SandboxState,
+    SandboxStatus,
 };
 use futures_util::future::{try_join, try_join_all};
 
 /// Reads what the runtime knows of a pod: two lists, and a closer look at each thing in them that can have changed
 /// since `known`. What ended does not change any more.
+///
+/// Labels, and a sandbox's annotations, are left out: nobody decides by them, and they are most of what would be kept.
 pub async fn observe(
     runtime: &dyn Runtime,
     uid: &str,
@@ -40,7 +43,14 @@ async fn look_at_sandbox(
     let ended = |status: &&SandboxStatus| status.id == listed.id && status.state == SandboxState::NotReady;
     match known.sandboxes().iter().find(ended) {
         Some(known) if listed.state == SandboxState::NotReady => Ok(Some(known.clone())),
-        Some(_) | None => unless_gone(runtime.sandbox_status(&listed.id).await),
+        Some(_) | None => {
+            let status = unless_gone(runtime.sandbox_status(&listed.id).await)?;
+            Ok(status.map(|status| SandboxStatus {
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                ..status
+            }))
+        }
     }
 }
 
@@ -57,7 +67,10 @@ async fn look_at_container(
         Some(_) | None => {
             let status = unless_gone(runtime.container_status(&listed.id).await)?;
             let sandbox_id = listed.sandbox_id.clone();
-            Ok(status.map(|status| observed::Container { sandbox_id, status }))
+            Ok(status.map(|status| observed::Container {
+                sandbox_id,
+                status: ContainerStatus { labels: BTreeMap::new(), ..status },
+            }))
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - [`relists`]: what the diff of a relist takes.
 //! - [`settled`]: what the agent costs with many pods and nothing to do.
 //! - [`starts`]: how long pods take to start and to end.
+//! - [`translation`]: what it takes to tell a runtime what a pod asks for.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
 mod by_hand;
@@ -24,6 +25,7 @@ mod relists;
 mod settled;
 mod specification;
 mod starts;
+mod translation;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -83,6 +83,11 @@ impl Pod {
         &self.containers
     }
 
+    /// Its containers, to be written to. Their order stays.
+    pub fn containers_mut(&mut self) -> &mut [Container] {
+        &mut self.containers
+    }
+
     /// The containers of a name, the newest first.
     pub fn named<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p Container> {
         self.containers.iter().filter(move |container| container.name == name)

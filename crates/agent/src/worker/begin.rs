@@ -95,20 +95,18 @@ impl Worker {
     }
 
     /// Containers that ended since the last look get their last words, from their file or their log.
-    pub(super) fn with_last_words(&self, observed: observed::Pod) -> observed::Pod {
+    pub(super) fn with_last_words(&self, mut observed: observed::Pod) -> observed::Pod {
         let is_known = |id: &str| {
             let known = self.observed.containers().iter().find(|container| container.id == id);
             known.is_some_and(|known| known.state == ContainerState::Exited)
         };
-        let containers = observed.containers().iter().map(|container| {
-            let mut container = container.clone();
+        for container in observed.containers_mut() {
             if container.state == ContainerState::Exited && !is_known(&container.id) {
                 container.status.message =
-                    termination_message(&container.message, &self.last_words(&container));
+                    termination_message(&container.message, &self.last_words(container));
             }
-            container
-        });
-        observed::Pod::new(observed.sandboxes().to_vec(), containers.collect())
+        }
+        observed
     }
 
     fn last_words(&self, container: &observed::Container) -> Vec<u8> {
