@@ -50,7 +50,7 @@ pub struct Moment {
 
 /// Runs a pod and gives the moments of its life from when it could have been recorded on.
 pub fn live(recording: &Recording, cluster: &Arc<Cluster>, programs: Programs) -> Vec<Moment> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(Life::of(recording, cluster, programs))
 }
 
