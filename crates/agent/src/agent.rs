@@ -15,9 +15,10 @@ use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::description::Description;
-use crate::images::Images;
+use crate::images::{self, Images};
 use crate::node::Node;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::Pods;
 use crate::readiness::Readiness;
@@ -41,6 +42,10 @@ pub struct Parts {
     pub files: Arc<dyn PodFiles>,
     /// Where the state of pods is written down.
     pub checkpoints: Arc<dyn Checkpoints>,
+    /// The config maps and secrets that pods name.
+    pub objects: Arc<dyn Objects>,
+    /// Who may pull and use which images.
+    pub access: images::Access,
 }
 
 /// An agent at work, as others see it.
@@ -88,7 +93,7 @@ impl Agent {
         description: Description,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, checkpoints } = parts;
+        let Parts { runtime, clock, cgroups, files, checkpoints, objects, access } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -96,7 +101,9 @@ impl Agent {
 
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
-        let images = Images::new(runtime.clone(), recorder.clone(), clock.clone(), description.images);
+        let keeps_records = access.records.is_some();
+        let images =
+            Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images);
         let (readiness, keep_readiness) = Readiness::watch(runtime.clone());
         let (observer, events, observer_status) = Observer::new(runtime.clone());
         let notebook = Notebook::new(checkpoints);
@@ -113,7 +120,8 @@ impl Agent {
             clock,
             cgroups,
             files,
-            images,
+            images: images.clone(),
+            objects,
             starts: Starts::new(description.starts_at_once),
             recorder,
             stories,
@@ -132,6 +140,9 @@ impl Agent {
         });
 
         let (pods, ends) = Pods::new(node, tasks.clone());
+        if keeps_records {
+            tasks.spawn(images.resume());
+        }
         tasks.spawn(keep_readiness);
         tasks.spawn(observer.run());
         tasks.spawn(notebook.run());

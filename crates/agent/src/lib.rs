@@ -29,6 +29,7 @@ mod log_tail;
 pub mod mailbox;
 pub mod node;
 pub mod notebook;
+pub mod objects;
 pub mod observe;
 mod orphan;
 #[doc(hidden)]

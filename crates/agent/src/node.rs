@@ -14,6 +14,7 @@ use crablet_host::clock::Clock;
 use crate::admission::Admission;
 use crate::images::Images;
 use crate::notebook::Notebook;
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::readiness::Readiness;
@@ -35,6 +36,8 @@ pub struct Node {
     pub files: Arc<dyn PodFiles>,
     /// Who gets images.
     pub images: Images,
+    /// The config maps and secrets that pods name.
+    pub objects: Arc<dyn Objects>,
     /// Who says how many sandboxes and containers are made at the same time.
     pub starts: Starts,
     /// Who tells what happens to people.

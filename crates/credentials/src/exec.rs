@@ -118,6 +118,7 @@ impl Program {
                 if let Some(mut stdin) = stdin {
                     let _ = stdin.write_all(request).await;
                 }
+                Ok(())
             };
             let listen = async { read_at_most(stdout, LONGEST_ANSWER).await.ok_or(()) };
             let note = async {
@@ -125,8 +126,7 @@ impl Program {
                 Ok(())
             };
             // A long answer ends it all.
-            let heard = async { tokio::try_join!(listen, note).map(|(answer, ())| answer) };
-            let (answer, ()) = tokio::try_join!(heard, async { Ok::<_, ()>(tell.await) })?;
+            let ((), answer, ()) = tokio::try_join!(tell, listen, note)?;
             // Not before: the number of a program that has been waited for can be another's.
             let status = child.wait().await;
             Ok::<_, ()>((answer, status))

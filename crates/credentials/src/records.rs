@@ -79,10 +79,18 @@ impl PullRecords {
         state.pulling.iter().filter(|(_, pulls)| **pulls == 0).map(|(image, _)| image.clone()).collect()
     }
 
-    /// An image is there whose pull was under way when the agent before ended, or when it was given up. Nobody knows who
-    /// may use it.
-    pub async fn found(&self, image: &str, image_ref: &str) {
-        self.end(image, image_ref, &PullCredentials::default()).await;
+    /// Says what became of one of the [unfinished](Self::unfinished): the runtime's name for the image, if it is there.
+    /// Nobody knows who may use it. If a pull of it began meanwhile, that one will tell.
+    pub async fn resolve(&self, image: &str, image_ref: Option<&str>) {
+        let mut state = self.state.lock().await;
+        if state.pulling.get(image) != Some(&0) {
+            return;
+        }
+        if let Some(image_ref) = image_ref {
+            self.end(&mut state, image, image_ref, &PullCredentials::default()).await;
+        } else {
+            self.no_longer_pulling(&mut state, image).await;
+        }
     }
 
     /// A pull begins. Before this is written down, it must not.
@@ -95,12 +103,20 @@ impl PullRecords {
 
     /// A pull succeeded with this credential, or without any.
     pub async fn succeeded(&self, image: &str, image_ref: &str, with: Option<&TrackedCredential>) {
-        self.end(image, image_ref, &PullCredentials::of(with)).await;
+        let mut state = self.state.lock().await;
+        self.end(&mut state, image, image_ref, &PullCredentials::of(with)).await;
     }
 
     /// A pull failed, and nothing is there of it.
     pub async fn failed(&self, image: &str) {
         self.no_longer_pulling(&mut *self.state.lock().await, image).await;
+    }
+
+    /// A pull was given up. It may yet have succeeded: that it began stays written down.
+    pub async fn abandoned(&self, image: &str) {
+        if let Some(pulls) = self.state.lock().await.pulling.get_mut(image) {
+            *pulls = pulls.saturating_sub(1);
+        }
     }
 
     /// Whether a pod may use an image that is there, without pulling it first. The pod's credentials are asked for only
@@ -132,8 +148,6 @@ impl PullRecords {
         }
         for tracked in credentials.await? {
             match &tracked.source {
-                // The node's own are tried by a pull.
-                None => {}
                 Some(Source::Secret(secret)) => {
                     let secret = secret_of(secret, &tracked.hash);
                     let may_write = known.kubernetes_secrets.len() < MOST_SECRETS_BY_THE_WAY;
@@ -144,16 +158,20 @@ impl PullRecords {
                     });
                     if same.next().is_some() {
                         if may_write {
-                            self.write_down(image, image_ref, &PullCredentials::of(Some(&tracked))).await;
+                            let mut state = self.state.lock().await;
+                            let who = PullCredentials::of(Some(&tracked));
+                            self.write_down(&mut state, image, image_ref, &who).await;
                         }
                         return Ok(true);
                     }
                 }
-                Some(Source::ServiceAccount(account)) => {
-                    if known.kubernetes_service_accounts.contains(&account_of(account)) {
-                        return Ok(true);
-                    }
+                Some(Source::ServiceAccount(account))
+                    if known.kubernetes_service_accounts.contains(&account_of(account)) =>
+                {
+                    return Ok(true);
                 }
+                // The node's own are tried by a pull.
+                Some(Source::ServiceAccount(_)) | None => {}
             }
         }
         Ok(false)
@@ -177,17 +195,22 @@ impl PullRecords {
         }
     }
 
-    async fn end(&self, image: &str, image_ref: &str, who: &PullCredentials) {
+    async fn end(&self, state: &mut State, image: &str, image_ref: &str, who: &PullCredentials) {
         // Where it cannot be written down who pulled it, that somebody did stays written down.
-        if self.write_down(image, image_ref, who).await {
-            self.no_longer_pulling(&mut *self.state.lock().await, image).await;
+        if self.write_down(state, image, image_ref, who).await {
+            self.no_longer_pulling(state, image).await;
         }
     }
 
     /// Writes down who may use an image, and says whether that succeeded.
-    async fn write_down(&self, image: &str, image_ref: &str, who: &PullCredentials) -> bool {
+    async fn write_down(
+        &self,
+        state: &mut State,
+        image: &str,
+        image_ref: &str,
+        who: &PullCredentials,
+    ) -> bool {
         let name = without_tag_and_digest(image);
-        let mut state = self.state.lock().await;
         let now = self.clock.now();
         let record = match state.pulled.get(image_ref) {
             Some(record) => record.with(name, who, now),
@@ -370,7 +393,7 @@ mod tests {
         assert!(denied("busybox", "busybox:latest").await);
         assert!(denied("busybox:latest", "busybox:latest").await);
         assert!(!denied("busybox:1", "busybox:1").await);
-        records.found("busybox", "ref").await;
+        records.resolve("busybox", Some("ref")).await;
         assert!(records.unfinished().await.is_empty() && node.pulling.content().is_empty());
         let records = node.start().await;
         assert!(!may(&records, "other-name", &[]).await, "somebody pulled it");
@@ -389,6 +412,23 @@ mod tests {
         records.failed(IMAGE).await;
         assert!(may(&records, IMAGE, &[]).await);
         assert!(node.pulling.content().is_empty() && node.pulled.content().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_pull_that_was_given_up_stays_written_down_until_it_is_known_what_became_of_it() {
+        let node = Node::new(VerificationPolicy::NeverVerifyPreloadedImages);
+        let records = node.start().await;
+        records.begin(IMAGE).await.unwrap();
+        records.abandoned(IMAGE).await;
+        assert!(!may(&records, IMAGE, &[]).await);
+        let records = node.start().await;
+        records.begin(IMAGE).await.unwrap();
+        records.resolve(IMAGE, None).await;
+        assert!(!may(&records, IMAGE, &[]).await, "a new pull is under way");
+        records.abandoned(IMAGE).await;
+        records.resolve(IMAGE, None).await;
+        assert!(may(&records, IMAGE, &[]).await);
+        assert!(node.pulling.content().is_empty());
     }
 
     #[tokio::test]
