@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::description::Description;
-use crate::images::Images;
+use crate::images::{self, Images};
 use crate::node::Node;
 use crate::notebook::Notebook;
 use crate::objects::Objects;
@@ -47,6 +47,8 @@ pub struct Parts {
     pub checkpoints: Arc<dyn Checkpoints>,
     /// The cluster's objects that pods refer to.
     pub objects: Arc<dyn Objects>,
+    /// Who may pull and use which images.
+    pub access: images::Access,
 }
 
 /// An agent at work, as others see it.
@@ -94,7 +96,7 @@ impl Agent {
         description: Description,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects } = parts;
+        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -102,7 +104,9 @@ impl Agent {
 
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
-        let images = Images::new(runtime.clone(), recorder.clone(), clock.clone(), description.images);
+        let keeps_records = access.records.is_some();
+        let images =
+            Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images);
         let (readiness, keep_readiness) = Readiness::watch(runtime.clone());
         let (observer, events, observer_status) = Observer::new(runtime.clone());
         let notebook = Notebook::new(checkpoints);
@@ -121,7 +125,7 @@ impl Agent {
             files,
             volumes,
             objects,
-            images,
+            images: images.clone(),
             starts: Starts::new(description.starts_at_once),
             recorder,
             stories,
@@ -145,6 +149,9 @@ impl Agent {
         });
 
         let (pods, ends) = Pods::new(node, tasks.clone());
+        if keeps_records {
+            tasks.spawn(images.resume());
+        }
         tasks.spawn(keep_readiness);
         tasks.spawn(observer.run());
         tasks.spawn(notebook.run());

@@ -16,7 +16,12 @@
 //!
 //! What differs from upstream: many pods that wait for one image share one pull; and when pulls come faster than
 //! `registryPullQPS` allows they wait their turn, where upstream fails them with "pull QPS exceeded" and backs off.
+//! A pull secret that cannot be read is an `ErrImagePull` that names the secret, where upstream's reason is whatever
+//! Go's decoder said.
 
+mod access;
+#[cfg(test)]
+mod access_tests;
 mod backoff;
 mod error;
 mod flight;
@@ -30,15 +35,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::GoDuration;
-use crablet_api::core::PullPolicy;
+use crablet_api::core::{PullPolicy, Secret};
 use crablet_core::backoff::PullError;
-use crablet_core::translate::with_default_tag;
+use crablet_core::translate::{repository, with_default_tag};
+use crablet_credentials::{BadSecret, PodCredentials, TrackedCredential};
 use crablet_cri::Runtime;
 use crablet_cri_api::{Image, v1};
 use crablet_host::clock::Clock;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
+pub use access::Access;
 pub use error::{ImageError, ImageErrorReason};
 pub use flight::Pull;
 
@@ -78,8 +85,10 @@ pub struct Request<'a> {
     pub image: &'a str,
     /// When to pull it. Without one it is always pulled; defaults are set long before.
     pub policy: Option<&'a PullPolicy>,
-    /// Credentials for its registry, which are tried one after the other. Without any, the pull is anonymous.
-    pub credentials: &'a [v1::AuthConfig],
+    /// The secrets that the pod names for pulls, as far as they are there.
+    pub secrets: &'a [Arc<Secret>],
+    /// The pod's service account, if it has one.
+    pub service_account: &'a str,
     /// The runtime handler, where the runtime keeps images apart by it; empty otherwise.
     pub runtime_handler: &'a str,
     /// The pod's sandbox. Its annotations go with the image, too.
@@ -102,6 +111,8 @@ pub struct Ensured {
 #[derive(Clone)]
 pub struct Images {
     service: Arc<dyn ImageService>,
+    access: Access,
+    clock: Clock,
     recorder: Recorder,
     flights: Flights,
     backoff: Arc<Backoff>,
@@ -109,13 +120,31 @@ pub struct Images {
 
 impl Images {
     /// The images of a runtime.
-    pub fn new(runtime: Arc<dyn Runtime>, recorder: Recorder, clock: Clock, settings: Settings) -> Images {
-        Images::of(Arc::new(runtime), recorder, clock, settings)
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        access: Access,
+        recorder: Recorder,
+        clock: Clock,
+        settings: Settings,
+    ) -> Images {
+        Images::of(Arc::new(runtime), access, recorder, clock, settings)
     }
 
-    fn of(service: Arc<dyn ImageService>, recorder: Recorder, clock: Clock, settings: Settings) -> Images {
-        let flights = Flights::new(service.clone(), clock, settings.parallel, settings.rate);
-        Images { service, recorder, flights, backoff: Arc::default() }
+    fn of(
+        service: Arc<dyn ImageService>,
+        access: Access,
+        recorder: Recorder,
+        clock: Clock,
+        settings: Settings,
+    ) -> Images {
+        let flights =
+            Flights::new(service.clone(), access.clone(), clock.clone(), settings.parallel, settings.rate);
+        Images { service, access, clock, recorder, flights, backoff: Arc::default() }
+    }
+
+    /// Finds out what became of the pulls that the agent before did not end. Until then their images are nobody's.
+    pub(crate) async fn resume(self) {
+        self.access.resume(&*self.service, &self.clock).await;
     }
 
     /// Sees to it that an image is there. Takes as long as the pull does. To stop waiting, drop the future: the pull
@@ -135,19 +164,37 @@ impl Images {
             runtime_handler: request.runtime_handler.to_owned(),
             ..v1::ImageSpec::default()
         };
+        // What has a tag has a repository.
+        let repository = repository(request.image).unwrap_or_default();
+        let pod = PodCredentials { secrets: request.secrets, service_account: request.service_account };
+        let found = OnceCell::new();
+        let credentials = async || {
+            let credentials = found.get_or_try_init(|| self.access.credentials.of(&repository, pod)).await;
+            credentials.cloned()
+        };
         loop {
             let landed = self.flights.landed();
             if let Some(image) = self.present(&request, &spec).await? {
-                return Ok(Ensured { reference: image.id.clone(), image: Some(image), was_pulled: false });
+                if self.may_use(&request, &spec, &image, credentials()).await {
+                    return Ok(Ensured {
+                        reference: image.id.clone(),
+                        image: Some(image),
+                        was_pulled: false,
+                    });
+                }
+                // That it is there is not for this pod to know.
+                self.unless_never_pulled(&request)?;
             }
             if let Some(held) = self.backoff.held(&request.involved.uid, request.image) {
                 let Held { event, message, until } = held;
                 self.tell(request.involved, reason::BACK_OFF, event);
                 return Err(ImageError::new(ImageErrorReason::ImagePullBackOff, message).retry_at(until));
             }
+            let credentials = credentials().await;
             let wanted = Wanted {
                 spec: spec.clone(),
-                credentials: request.credentials.to_vec(),
+                image: request.image.to_owned(),
+                credentials: credentials.map_err(|error| self.failed(&request, &error.to_string()))?,
                 sandbox: request.sandbox.cloned(),
             };
             // A pull that ended since the runtime was asked may have been the one for this image.
@@ -199,19 +246,42 @@ impl Images {
             self.warn(request.involved, reason::INSPECT_FAILED, &message);
             ImageError::new(ImageErrorReason::ImageInspectError, message)
         })?;
-        if image.is_some() {
-            let message = format!(
-                "Container image {:?} already present on machine and can be accessed by the pod",
-                request.image
-            );
-            self.tell(request.involved, reason::PULLED, message);
-        } else if request.policy == Some(&PullPolicy::Never) {
-            let message =
-                format!("Container image {:?} is not present with pull policy of Never", request.image);
-            self.warn(request.involved, reason::ERR_IMAGE_NEVER_PULL, &message);
-            return Err(ImageError::new(ImageErrorReason::ErrImageNeverPull, message));
+        if image.is_none() {
+            self.unless_never_pulled(request)?;
         }
         Ok(image)
+    }
+
+    /// Whether the pod may use an image that is there without pulling it.
+    async fn may_use(
+        &self,
+        request: &Request<'_>,
+        spec: &v1::ImageSpec,
+        image: &Image,
+        credentials: impl Future<Output = Result<Vec<TrackedCredential>, BadSecret>>,
+    ) -> bool {
+        let (may, whose) = match &self.access.records {
+            // A secret that cannot be read proves nothing; the pull will tell of it.
+            Some(records) => (
+                records.may_use(request.image, &spec.image, &image.id, credentials).await.unwrap_or(false),
+                " and can be accessed by the pod",
+            ),
+            None => (true, ""),
+        };
+        if may {
+            let message = format!("Container image {:?} already present on machine{whose}", request.image);
+            self.tell(request.involved, reason::PULLED, message);
+        }
+        may
+    }
+
+    fn unless_never_pulled(&self, request: &Request<'_>) -> Result<(), ImageError> {
+        if request.policy != Some(&PullPolicy::Never) {
+            return Ok(());
+        }
+        let message = format!("Container image {:?} is not present with pull policy of Never", request.image);
+        self.warn(request.involved, reason::ERR_IMAGE_NEVER_PULL, &message);
+        Err(ImageError::new(ImageErrorReason::ErrImageNeverPull, message))
     }
 
     fn pulled(&self, request: &Request<'_>, pulled: &Pulled, waited: Duration) -> Ensured {

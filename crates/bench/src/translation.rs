@@ -21,9 +21,9 @@ const RUNS: usize = 5;
 const PODS_A_RUN: u32 = 2_000;
 
 pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
-    let pod: Pod = from_json(POD.as_bytes(), Limits::default())?;
+    let pod: Pod = from_json(POD.as_bytes(), Limits::API)?;
     let password = br#"{"data": {"password": "c2VjcmV0"}}"#;
-    let password: Secret = from_json(password, Limits::default())?;
+    let password: Secret = from_json(password, Limits::API)?;
     let node = Node {
         facts: NodeFacts::default(),
         settings: Settings {

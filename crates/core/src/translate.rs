@@ -51,7 +51,7 @@ pub use event::{About, Warning};
 pub use expand::expand;
 pub use hostname::{HostName, HostNameError};
 pub use hosts::{host_network_hosts, pod_hosts};
-pub use image::{ImageNameProblem, InvalidImageName, with_default_tag};
+pub use image::{ImageNameProblem, InvalidImageName, repository, with_default_tag};
 pub use logs::{
     CONTAINER_LOGS_DIRECTORY, container_id_of_log_link, container_log_directory, container_log_link,
     container_log_path, next_restart_count, pod_log_directory, pod_uid_of_log_directory,

@@ -20,6 +20,7 @@ mod delete_command;
 mod exit;
 mod explain_command;
 mod find_pod;
+mod image_access;
 mod log_command;
 mod logs_command;
 mod node;

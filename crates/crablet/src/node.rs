@@ -10,11 +10,13 @@ use anyhow::Context;
 use crablet_agent::adoption::adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::{Description, Found, kernel_of, node_addresses, node_name};
+use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods};
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
+use crablet_credentials::ProviderConfig;
 use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
@@ -28,6 +30,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
+
+use crate::image_access;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -81,13 +85,15 @@ impl Prepared {
     pub(crate) async fn start(
         self,
         effective: &Effective,
+        providers: Vec<ProviderConfig>,
         client: Client,
         runtime: &Version,
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> anyhow::Result<()> {
         let description = describe(effective, runtime, &self.node.name).await?;
-        let parts = parts(effective, client, self.node.clock)?;
+        let access = image_access::access(effective, providers, &self.node.clock).await?;
+        let parts = parts(effective, client, access, self.node.clock)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -136,7 +142,7 @@ async fn describe(effective: &Effective, runtime: &Version, name: &str) -> anyho
     Ok(Description::new(effective, &found))
 }
 
-fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<Parts> {
+fn parts(effective: &Effective, client: Client, access: Access, clock: Clock) -> anyhow::Result<Parts> {
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
@@ -153,6 +159,7 @@ fn parts(effective: &Effective, client: Client, clock: Clock) -> anyhow::Result<
         })),
         checkpoints: keep_in(effective, "pods")?,
         objects: Arc::new(NoObjects),
+        access,
     })
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use crablet_config::{CgroupDriver, Effective, Gate, KubeletConfiguration, LogFormat};
+use crablet_credentials::ProviderConfig;
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
@@ -26,6 +27,7 @@ use crate::agent_client::admin_socket;
 use crate::await_runtime::{await_runtime, client};
 use crate::command_line::GivenFlags;
 use crate::exit::Failure;
+use crate::image_access;
 use crate::node;
 use crate::service_manager;
 use crate::version;
@@ -41,8 +43,9 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
     greet(&effective);
     check_cgroup_driver(&effective.configuration)?;
     MACHINE.check(&effective.configuration)?;
+    let providers = image_access::providers(&effective)?;
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
-    runtime()?.block_on(agent(effective, logging)).map_err(Failure::Other)
+    runtime()?.block_on(agent(effective, providers, logging)).map_err(Failure::Other)
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -144,7 +147,7 @@ fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
 }
 
 /// Everything that needs a running runtime.
-async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
+async fn agent(effective: Effective, providers: Vec<ProviderConfig>, logging: Handle) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(watch_for_signals(stop.clone())?);
@@ -157,7 +160,7 @@ async fn agent(effective: Effective, logging: Handle) -> anyhow::Result<()> {
         start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
-        prepared.start(&effective, client, &version, &stop, &tasks).await?;
+        prepared.start(&effective, providers, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         if effective.gates.enabled(Gate::SystemdWatchdog) {

@@ -546,14 +546,13 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
 async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
     let node = Node::new("iptablesDropBit: 3\nlogging: {verbosity: 2, flushFrequency: 1s}");
     let _runtime = node.runtime();
-    let agent =
-        node.start_with(&["--image-credential-provider-bin-dir=/b", "--cloud-provider=external"], &[]).await;
+    let agent = node.start_with(&["--runtime-cgroups=/b", "--cloud-provider=external"], &[]).await;
     agent.logs(&[READY]).await;
     let log = agent.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
     assert_eq!(warnings.len(), 1, "{log}");
     let expected = "\"These settings are accepted, but this version does not act on them yet\" \
-                    fields=\"iptablesDropBit, logging.flushFrequency, --cloud-provider, --image-credential-provider-bin-dir\"";
+                    fields=\"iptablesDropBit, logging.flushFrequency, --cloud-provider, --runtime-cgroups\"";
     assert!(warnings[0].ends_with(expected), "{log}");
 
     let node = Node::new("");

@@ -53,6 +53,15 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// The path.
+    pub fn path(&self) -> &Path {
+        match self {
+            ReadError::NotRegular { path, .. }
+            | ReadError::TooLarge { path, .. }
+            | ReadError::Failed { path, .. } => path,
+        }
+    }
+
     /// Whether there is no such file.
     pub fn is_not_found(&self) -> bool {
         match self {

@@ -72,7 +72,13 @@ pub(crate) fn running_node() -> (Node, Agent) {
     let runtime = Arc::new(client.expect("an endpoint"));
     let agent = Agent {
         views: Views::new(),
-        images: Images::new(runtime, recorder.clone(), node.clock.clone(), Default::default()),
+        images: Images::new(
+            runtime,
+            Default::default(),
+            recorder.clone(),
+            node.clock.clone(),
+            Default::default(),
+        ),
         stories,
         recorder,
         observer: watch::channel(Default::default()).1,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::Description;
-use crablet_agent::images;
+use crablet_agent::images::{self, Access};
 use crablet_agent::objects::NoObjects;
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
@@ -120,6 +120,7 @@ impl World {
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
             checkpoints: Arc::new(self.checkpoints.clone()),
             objects: Arc::new(NoObjects),
+            access: Access::default(),
         };
         self.ledger.state().agent_began = Instant::now();
         match Agent::start_on(&tasks, parts, description(self.planted), changes).await {

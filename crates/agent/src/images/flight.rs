@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crablet_credentials::TrackedCredential;
 use crablet_cri::ImagePull;
 use crablet_cri_api::{Image, v1};
 use crablet_host::clock::Clock;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
+use super::access::Access;
 use super::service::{ImageService, aggregated};
 use crate::recorder::bucket::{Bucket, Rate};
 
@@ -44,7 +46,9 @@ pub struct Pull {
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) spec: v1::ImageSpec,
-    pub(super) credentials: Vec<v1::AuthConfig>,
+    /// The image as the container's spec has it, under which the pull is written down.
+    pub(super) image: String,
+    pub(super) credentials: Vec<TrackedCredential>,
     /// Only the first one's is told to the runtime, as are the image's annotations.
     pub(super) sandbox: Option<v1::PodSandboxConfig>,
 }
@@ -55,6 +59,8 @@ pub(super) struct Pulled {
     pub(super) reference: String,
     pub(super) image: Option<Image>,
     pub(super) took: Duration,
+    /// The credential that did, if one was needed.
+    with: Option<TrackedCredential>,
 }
 
 /// What became of a pull: the image, or why it could not be pulled.
@@ -69,6 +75,7 @@ pub(super) struct Flights {
 
 struct Tower {
     service: Arc<dyn ImageService>,
+    access: Access,
     clock: Clock,
     slots: Option<Semaphore>,
     rate: Option<Rate>,
@@ -86,7 +93,7 @@ struct Board {
 
 struct Flight {
     spec: v1::ImageSpec,
-    credentials: Vec<v1::AuthConfig>,
+    credentials: Vec<TrackedCredential>,
     since: Timestamp,
     progress: watch::Sender<Progress>,
     landing: Arc<Notify>,
@@ -102,6 +109,7 @@ enum Progress {
 impl Flights {
     pub(super) fn new(
         service: Arc<dyn ImageService>,
+        access: Access,
         clock: Clock,
         parallel: Option<usize>,
         rate: Option<Rate>,
@@ -111,6 +119,7 @@ impl Flights {
             Board { flights: BTreeMap::new(), next: 0, landed: 0, turns: Bucket::full(Instant::now()) };
         let tower = Tower {
             service,
+            access,
             clock,
             slots: parallel.map(|slots| Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS))),
             rate,
@@ -205,9 +214,11 @@ impl Drop for Seat {
 
 impl Flight {
     fn is_for(&self, wanted: &Wanted) -> bool {
+        // Whose credentials they are does not matter: who has the same may use the image later on, too.
+        let ours = self.credentials.iter().map(|tracked| &tracked.hash);
         self.spec.image == wanted.spec.image
             && self.spec.runtime_handler == wanted.spec.runtime_handler
-            && self.credentials == wanted.credentials
+            && ours.eq(wanted.credentials.iter().map(|tracked| &tracked.hash))
     }
 
     fn pull(&self) -> Pull {
@@ -228,19 +239,26 @@ async fn fly(
     landing: Arc<Notify>,
     wanted: Wanted,
 ) {
-    let image = wanted.spec.image.clone();
+    let image = wanted.image.clone();
     let _off_the_board = OffTheBoard { tower: &tower, number };
+    if let Err(error) = tower.access.begin(&image).await {
+        tower.land(number, &progress, Err(error));
+        return landing.notify_waiters();
+    }
     let mut pull = pin!(tower.pull(wanted, &progress));
     loop {
         tokio::select! {
             biased;
             () = tower.closing.cancelled() => return,
             outcome = &mut pull => {
+                let ended = outcome.as_ref().map(|pulled| (pulled.reference.as_str(), pulled.with.as_ref()));
+                tower.access.end(&image, ended.map_err(|_| ())).await;
                 tower.land(number, &progress, outcome);
                 return landing.notify_waiters();
             }
             () = nobody_waits(&progress) => {
                 if tower.is_given_up(number, &progress) {
+                    tower.access.abandon(&image).await;
                     info!(image, "Pull cancelled, because nobody waits for it");
                     return;
                 }
@@ -268,25 +286,31 @@ impl Tower {
         set(progress, Progress::Running(self.clock.now()));
         self.changed.send_replace(());
         let started = Instant::now();
-        let reference = self.try_credentials(&wanted).await?;
+        let (reference, with) = self.try_credentials(&wanted).await?;
         // Its size is told where it is known; that it is not is no reason to fail.
         let image = self.service.status(&wanted.spec).await.ok().flatten();
-        Ok(Pulled { reference, image, took: started.elapsed() })
+        Ok(Pulled { reference, image, took: started.elapsed(), with })
     }
 
-    async fn try_credentials(&self, wanted: &Wanted) -> Result<String, String> {
+    /// The reference, and the credential that did.
+    async fn try_credentials(&self, wanted: &Wanted) -> Result<(String, Option<TrackedCredential>), String> {
         let with = |auth: Option<v1::AuthConfig>| ImagePull {
             image: wanted.spec.clone(),
             auth,
             sandbox: wanted.sandbox.clone(),
         };
         if wanted.credentials.is_empty() {
-            return self.service.pull(with(None)).await;
+            return Ok((self.service.pull(with(None)).await?, None));
         }
         let mut errors = Vec::new();
-        for auth in &wanted.credentials {
-            match self.service.pull(with(Some(auth.clone()))).await {
-                Ok(reference) => return Ok(reference),
+        for tracked in &wanted.credentials {
+            let auth = v1::AuthConfig {
+                username: tracked.credential.username.clone(),
+                password: tracked.credential.password.clone(),
+                ..v1::AuthConfig::default()
+            };
+            match self.service.pull(with(Some(auth))).await {
+                Ok(reference) => return Ok((reference, Some(tracked.clone()))),
                 Err(error) => errors.push(error),
             }
         }

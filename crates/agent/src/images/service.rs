@@ -11,6 +11,8 @@ use crablet_cri_api::{Image, v1};
 pub(super) trait ImageService: Send + Sync {
     /// The image, if it is there.
     async fn status(&self, image: &v1::ImageSpec) -> Result<Option<Image>, String>;
+    /// All images that are there.
+    async fn list(&self) -> Result<Vec<Image>, String>;
     /// Pulls an image, and gives the reference to make containers from.
     async fn pull(&self, pull: ImagePull) -> Result<String, String>;
 }
@@ -25,6 +27,10 @@ impl ImageService for Arc<dyn Runtime> {
             Ok(image) => Ok(image),
             Err(error) => Err(error.in_go_words()),
         }
+    }
+
+    async fn list(&self) -> Result<Vec<Image>, String> {
+        self.list_images().await.map_err(|error| error.in_go_words())
     }
 
     async fn pull(&self, pull: ImagePull) -> Result<String, String> {

@@ -117,6 +117,10 @@ impl ImageService for FakeImages {
         seen
     }
 
+    async fn list(&self) -> Result<Vec<Image>, String> {
+        Ok(self.change(|state| state.present.values().cloned().collect()))
+    }
+
     async fn pull(&self, pull: ImagePull) -> Result<String, String> {
         let name = pull.image.image;
         let script = self.change(|state| {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::PullPolicy;
-use crablet_cri_api::v1;
+use crablet_api::Bytes;
+use crablet_api::core::{PullPolicy, Secret};
 use crablet_host::clock::Clock;
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
@@ -26,11 +26,15 @@ struct Node {
 
 impl Node {
     fn new(settings: Settings) -> Node {
+        Node::with(settings, Access::default())
+    }
+
+    fn with(settings: Settings, access: Access) -> Node {
         let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
         let recorder = Recorder::new(clock.clone(), Stories::new(clock.clone()));
         let events = recorder.queue();
         let fake = FakeImages::new();
-        Node { images: Images::of(fake.clone(), recorder, clock, settings), fake, events }
+        Node { images: Images::of(fake.clone(), access, recorder, clock, settings), fake, events }
     }
 
     /// A pod asks for an image, in a task of its own.
@@ -45,10 +49,7 @@ impl Node {
         policy: PullPolicy,
         users: &[&str],
     ) -> JoinHandle<Result<Ensured, ImageError>> {
-        let credentials: Vec<v1::AuthConfig> = users
-            .iter()
-            .map(|user| v1::AuthConfig { username: (*user).to_owned(), ..v1::AuthConfig::default() })
-            .collect();
+        let secrets: Vec<Arc<Secret>> = users.iter().map(|user| secret(user)).collect();
         let (images, image, pod) = (self.images.clone(), image.to_owned(), pod.to_owned());
         tokio::spawn(async move {
             let involved = Involved::pod("default", &*pod, &*pod).in_container(ContainerKind::Main, "c");
@@ -56,7 +57,8 @@ impl Node {
                 involved: &involved,
                 image: &image,
                 policy: Some(&policy),
-                credentials: &credentials,
+                secrets: &secrets,
+                service_account: "",
                 runtime_handler: "",
                 sandbox: None,
             };
@@ -81,6 +83,17 @@ impl Node {
     }
 }
 
+/// A secret that is named as its user is, for all images of Docker Hub.
+fn secret(user: &str) -> Arc<Secret> {
+    let mut secret = Secret::default();
+    secret.metadata.namespace = "default".into();
+    secret.metadata.name = user.into();
+    secret.r#type = Some("kubernetes.io/dockercfg".into());
+    let config = format!("{{\"docker.io\":{{\"username\":\"{user}\",\"password\":\"hunter2\"}}}}");
+    secret.data.insert(".dockercfg", Bytes::from(config.as_str()));
+    Arc::new(secret)
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_image_that_is_there_is_taken() {
     let node = Node::new(ANY);
@@ -89,7 +102,7 @@ async fn an_image_that_is_there_is_taken() {
         let ensured = node.get("p", "busybox", policy).await.unwrap();
         assert_eq!((&*ensured.reference, ensured.was_pulled), ("id of busybox:latest", false));
         assert_eq!(ensured.image.map(|image| image.size), Some(1234));
-        let expected = "Normal Pulled Container image \"busybox\" already present on machine and can be accessed by the pod";
+        let expected = "Normal Pulled Container image \"busybox\" already present on machine";
         assert_eq!(node.events(), [expected]);
     }
     assert_eq!(node.fake.pulled(), []);

@@ -84,6 +84,8 @@ pub const SHUTDOWN: &str = "Shutdown";
 pub const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 /// Unused images could not be removed.
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
+/// A secret that a pod names for pulls could not be had.
+pub const FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
 /// What pods may use in all could not be limited.
 pub const FAILED_NODE_ALLOCATABLE_ENFORCEMENT: &str = "FailedNodeAllocatableEnforcement";
 /// What pods may use in all is limited.

@@ -1,8 +1,9 @@
 //! What a plan asks for, done: one thing at a time, so that each is seen before the next is decided.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::Container;
+use crablet_api::core::{Container, Secret};
 use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
@@ -341,11 +342,13 @@ impl Worker {
         sandbox: &v1::PodSandboxConfig,
     ) -> Result<images::Ensured, NotStarted> {
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
+        let secrets = self.pull_secrets().await;
         let request = images::Request {
             involved: &involved,
             image: &container.image,
             policy: container.image_pull_policy.as_ref(),
-            credentials: &[],
+            secrets: &secrets,
+            service_account: &self.pod.spec.service_account_name,
             runtime_handler: "",
             sandbox: Some(sandbox),
         };
@@ -363,6 +366,26 @@ impl Worker {
                 error: StartError::new(error.reason.as_str(), error.message),
             }
         })
+    }
+
+    /// The secrets that the pod names for pulls. What cannot be had is told, and done without.
+    async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let names = self.pod.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
+        for name in names.filter(|name| !name.is_empty()) {
+            match self.node.objects.secret(&self.owner.namespace, name).await {
+                Ok(secret) => found.push(secret),
+                Err(_) => missing.push(name),
+            }
+        }
+        if !missing.is_empty() {
+            let message = format!(
+                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                missing.join(", ")
+            );
+            self.warn_pod(reason::FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, &message);
+        }
+        found
     }
 
     fn wall_time(&self, at: Instant) -> Timestamp {

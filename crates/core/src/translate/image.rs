@@ -63,6 +63,17 @@ pub fn with_default_tag(image: &str) -> Result<Cow<'_, str>, InvalidImageName> {
     }
 }
 
+/// The repository that an image is in, with its registry and without tag and digest: `docker.io/library/busybox` for
+/// `busybox`.
+pub fn repository(image: &str) -> Result<String, InvalidImageName> {
+    parse(image).map_err(|problem| InvalidImageName { image: image.to_owned(), problem })?;
+    let (domain, remainder) = split_domain(image);
+    let name = remainder.split('@').next().unwrap_or_default();
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    let end = name[last..].find(':').map_or(name.len(), |colon| last + colon);
+    Ok(format!("{domain}/{}", &name[..end]))
+}
+
 /// Whether the name has a tag or a digest.
 fn parse(image: &str) -> Result<bool, ImageNameProblem> {
     if image.len() == 64 && image.bytes().all(is_lower_hex) {
@@ -223,6 +234,24 @@ fn is_lower_hex(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_has_its_registry_and_neither_tag_nor_digest() {
+        let digest = format!("@sha256:{}", "a".repeat(64));
+        for (image, expected) in [
+            ("busybox", "docker.io/library/busybox"),
+            ("busybox:1", "docker.io/library/busybox"),
+            ("team/app", "docker.io/team/app"),
+            ("index.docker.io/app:1", "docker.io/library/app"),
+            ("localhost/app", "localhost/app"),
+            ("localhost:5000/team/app:1", "localhost:5000/team/app"),
+            (&format!("gcr.io/team/app:1{digest}"), "gcr.io/team/app"),
+            (&format!("app{digest}"), "docker.io/library/app"),
+        ] {
+            assert_eq!(repository(image).unwrap(), expected);
+        }
+        assert!(repository("UPPER").is_err());
+    }
 
     #[test]
     fn a_name_without_tag_and_digest_is_the_latest() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::{Description, Found};
+use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Owner, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
@@ -86,6 +87,7 @@ impl Node {
             volumes: Arc::new(HostVolumes::new(&places.root, clock.clone())),
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
             objects: Arc::new(NoObjects),
+            access: Access::default(),
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);

@@ -25,6 +25,8 @@ pub struct Image {
     pub(crate) pinned: bool,
     /// Whether programs that the small shell does not know run until they are stopped.
     pub(crate) runs_anything: bool,
+    /// The name and the password that its registry asks for.
+    pub(crate) private_to: Option<(String, String)>,
 }
 
 impl Image {
@@ -42,7 +44,14 @@ impl Image {
             program: None,
             pinned: false,
             runs_anything: false,
+            private_to: None,
         }
+    }
+
+    /// Lets its registry ask for this name and this password.
+    pub fn private_to(mut self, username: &str, password: &str) -> Image {
+        self.private_to = Some((username.to_owned(), password.to_owned()));
+        self
     }
 
     /// Lets its containers run programs that the small shell does not know: they run until they are stopped, and a
@@ -53,6 +62,13 @@ impl Image {
             self.entrypoint = vec!["/entrypoint".to_owned()];
         }
         self
+    }
+
+    /// Whether its registry gives it to who has this.
+    pub(crate) fn admits(&self, auth: Option<&v1::AuthConfig>) -> bool {
+        self.private_to.as_ref().is_none_or(|(username, password)| {
+            auth.is_some_and(|auth| auth.username == *username && auth.password == *password)
+        })
     }
 
     /// What its containers do, whatever their command is.

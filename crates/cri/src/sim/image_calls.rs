@@ -22,11 +22,16 @@ impl World {
         })
     }
 
-    pub(crate) fn pull_image(&mut self, wanted: &str) -> Result<v1::PullImageResponse, Status> {
+    pub(crate) fn pull_image(
+        &mut self,
+        wanted: &str,
+        auth: Option<&v1::AuthConfig>,
+    ) -> Result<v1::PullImageResponse, Status> {
         let reference = Reference::parse(wanted).map_err(|error| {
             Status::unknown(format!("failed to parse image reference {wanted:?}: {error}"))
         })?;
         let image = match in_registry(&self.settings.registry, &reference) {
+            Some(image) if !image.admits(auth) => return Err(denied(&reference)),
             Some(image) => image.clone(),
             // What is there already can be pulled again.
             None => match self.images.resolve(&reference.to_string()) {
@@ -45,7 +50,7 @@ impl World {
         if self.images.resolve(name).is_ok() {
             return Ok(());
         }
-        self.pull_image(name).map(drop).map_err(|status| {
+        self.pull_image(name, None).map(drop).map_err(|status| {
             Status::new(status.code(), format!("failed to pull image {name:?}: {}", status.message()))
         })
     }
@@ -97,6 +102,15 @@ impl World {
             container_filesystems: Vec::new(),
         }
     }
+}
+
+/// What a pull gives of an image that somebody else may have.
+fn denied(reference: &Reference) -> Status {
+    Status::unknown(format!(
+        "failed to pull and unpack image \"{reference}\": failed to resolve reference \"{reference}\": pull access \
+         denied, repository does not exist or may require authorization: authorization failed: no basic auth \
+         credentials"
+    ))
 }
 
 /// What a pull gives of which nothing can be found: a host in the domain that is reserved for it is not there, and any

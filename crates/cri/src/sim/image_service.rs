@@ -38,8 +38,10 @@ impl ImageService for Simulator {
     }
 
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<v1::PullImageResponse> {
-        let name = name(request.into_inner().image.as_ref());
-        self.call(Method::PullImage, name.clone(), |world, _| world.pull_image(&name)).await
+        let request = request.into_inner();
+        let name = name(request.image.as_ref());
+        self.call(Method::PullImage, name.clone(), |world, _| world.pull_image(&name, request.auth.as_ref()))
+            .await
     }
 
     async fn remove_image(

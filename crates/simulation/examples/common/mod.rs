@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files;
@@ -38,6 +39,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         volumes: Arc::new(SimulatedVolumes::new()),
         checkpoints: Arc::new(SimulatedCheckpoints::new()),
         objects: Arc::new(NoObjects),
+        access: Access::default(),
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let agent = Agent::start(parts, description(Planted::default()), changes, &stop, &tasks).await?;

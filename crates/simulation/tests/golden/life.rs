@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::Description;
+use crablet_agent::images::Access;
 use crablet_agent::objects::Objects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
@@ -83,6 +84,7 @@ impl Life {
             volumes: Arc::new(SimulatedVolumes::new()),
             checkpoints: Arc::new(SimulatedCheckpoints::new()),
             objects: Arc::clone(cluster) as _,
+            access: Access::default(),
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);
