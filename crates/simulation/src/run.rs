@@ -339,7 +339,7 @@ impl Run {
             0..6 => faults::once(&self.world, &mut self.random),
             6..10 => {
                 let trouble = self.random.weighted(&[
-                    (3, Trouble::RuntimeAway),
+                    (4, Trouble::RuntimeAway),
                     (1, Trouble::NetworkAway),
                     (3, Trouble::Chaos),
                     (2, Trouble::DiskFull),
