@@ -16,6 +16,7 @@ use crate::images::Images;
 use crate::notebook::Notebook;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
+use crate::prober::Prober;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::starts::Starts;
@@ -35,6 +36,8 @@ pub struct Node {
     pub files: Arc<dyn PodFiles>,
     /// Who gets images.
     pub images: Images,
+    /// Who probes containers.
+    pub prober: Prober,
     /// Who says how many sandboxes and containers are made at the same time.
     pub starts: Starts,
     /// Who tells what happens to people.
