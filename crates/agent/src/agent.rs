@@ -8,6 +8,7 @@ use crablet_cri::observer::{Observer, Status};
 use crablet_host::cgroup::{Cgroups, HugePages, LevelLimits, Limits};
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
+use crablet_metrics::{RegisterError, Registry};
 use crablet_volumes::Volumes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use crate::notebook::Notebook;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::Pods;
+use crate::prober::{self, Prober};
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::sources::Changes;
@@ -62,6 +64,8 @@ pub struct Agent {
     pub images: Images,
     /// Who tells what happens.
     pub recorder: Recorder,
+    /// What is counted of probes.
+    pub probe_metrics: Registry,
     /// How the observer of the runtime is.
     pub observer: watch::Receiver<Status>,
 }
@@ -75,6 +79,9 @@ pub enum StartError {
     /// What was written down could not be read.
     #[error("cannot read what was written down of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
+    /// What is counted could not be named.
+    #[error("cannot register metrics")]
+    Metrics(#[from] RegisterError),
 }
 
 impl Agent {
@@ -111,11 +118,19 @@ impl Agent {
         let (observer, events, observer_status) = Observer::new(runtime.clone());
         let notebook = Notebook::new(checkpoints);
         let views = Views::new();
+        let (prober, probe_metrics) = (Prober::new(), Registry::new());
+        let probing = prober.clone().run(prober::Parts {
+            runtime: runtime.clone(),
+            clock: clock.clone(),
+            recorder: recorder.clone(),
+            metrics: prober::Metrics::new(&probe_metrics)?,
+        });
         let agent = Agent {
             views: views.clone(),
             stories: stories.clone(),
             images: images.clone(),
             recorder: recorder.clone(),
+            probe_metrics,
             observer: observer_status,
         };
         let node = Arc::new(Node {
@@ -126,6 +141,7 @@ impl Agent {
             volumes,
             objects,
             images: images.clone(),
+            prober,
             starts: Starts::new(description.starts_at_once),
             recorder,
             stories,
@@ -155,6 +171,7 @@ impl Agent {
         tasks.spawn(keep_readiness);
         tasks.spawn(observer.run());
         tasks.spawn(notebook.run());
+        tasks.spawn(probing);
         tasks.spawn(pods.run(ends, changes, events));
         Ok(agent)
     }

@@ -14,6 +14,7 @@
 //! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
 //! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
 //! - [`images`] are pulled by a task each, however many pods wait for one;
+//! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`notebook`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
@@ -36,6 +37,7 @@ mod orphan;
 pub mod planted;
 pub mod pod_files;
 pub mod pods;
+pub mod prober;
 pub mod readiness;
 pub mod recorder;
 pub mod sources;

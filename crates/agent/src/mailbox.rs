@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_api::core::Pod;
+use crablet_core::probes::Probes;
 use tokio::sync::Notify;
 
 /// Something that a worker is told.
@@ -18,6 +19,8 @@ pub enum Input {
     End(End),
     /// Something happened in the runtime: look.
     Look,
+    /// This is what the probes of the pod's containers found.
+    Probes(Probes),
 }
 
 /// How a pod should end.
@@ -79,6 +82,8 @@ pub struct Told {
     pub end: Option<End>,
     /// Whether something happened in the runtime.
     pub look: bool,
+    /// What probes found.
+    pub probes: Option<Probes>,
 }
 
 impl Told {
@@ -92,11 +97,12 @@ impl Told {
                 });
             }
             Input::Look => self.look = true,
+            Input::Probes(probes) => self.probes = Some(probes),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.spec.is_none() && self.end.is_none() && !self.look
+        self.spec.is_none() && self.end.is_none() && !self.look && self.probes.is_none()
     }
 }
 
@@ -136,6 +142,17 @@ impl Mailbox {
     /// Waits until an end was told. It is still in the box then.
     pub async fn wait_for_end(&self) {
         self.wait_until(|told| told.end.is_some()).await;
+    }
+
+    /// Waits until something was told that probes found, and takes it out.
+    pub async fn wait_for_probes(&self) -> Probes {
+        loop {
+            self.wait_until(|told| told.probes.is_some()).await;
+            let probes = self.0.told.lock().unwrap_or_else(PoisonError::into_inner).probes.take();
+            if let Some(probes) = probes {
+                return probes;
+            }
+        }
     }
 
     async fn wait_until(&self, is_there: impl Fn(&Told) -> bool) {

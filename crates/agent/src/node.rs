@@ -18,6 +18,7 @@ use crate::notebook::Notebook;
 use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
+use crate::prober::Prober;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::starts::Starts;
@@ -41,6 +42,8 @@ pub struct Node {
     pub objects: Arc<dyn Objects>,
     /// Who gets images.
     pub images: Images,
+    /// Who probes containers.
+    pub prober: Prober,
     /// Who says how many sandboxes and containers are made at the same time.
     pub starts: Starts,
     /// Who tells what happens to people.

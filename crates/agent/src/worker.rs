@@ -17,12 +17,14 @@
 //! - [`terminate`]: stopping, step by step, each of which can be done again.
 //! - [`remove`]: taking away what a pod that is over left behind.
 //! - [`memory`]: what is written down, so that the next agent goes on from there.
+//! - [`probing`]: what the prober is told.
 //! - [`words`]: events, and the headline of the pod's story.
 
 mod begin;
 mod carry_out;
 mod hooks;
 mod memory;
+mod probing;
 mod recipe;
 mod remove;
 mod retry;
@@ -71,8 +73,11 @@ pub(crate) struct Worker {
     observed: observed::Pod,
     /// The latest status.
     status: Arc<PodStatus>,
+    /// What probes found last.
     probes: Probes,
     volumes: PodVolumes,
+    /// What the prober was told last.
+    told_prober: Option<probing::Told>,
     /// The waits before restarts.
     restarts: Restarts,
     /// Why containers could not be started.
@@ -143,6 +148,7 @@ impl Worker {
             observed: observed::Pod::default(),
             probes: Probes::default(),
             volumes: PodVolumes::default(),
+            told_prober: None,
             start_errors: BTreeMap::new(),
             retries: Retries::default(),
             failure: None,
@@ -159,6 +165,8 @@ impl Worker {
         let after = beginning.after.take();
         let mut worker = Worker::new(beginning);
         worker.recall();
+        // One that panicked had heard what this one has not.
+        worker.have_nothing_probed();
         if worker.node.planted.has(Bug::ForgetsReadiness) {
             worker.show(PodStatus::default());
         }
@@ -201,6 +209,10 @@ impl Worker {
         if let Some(pod) = told.spec {
             self.volumes.pod_changes(&self.pod, &pod);
             self.pod = pod;
+            self.told_prober = None;
+        }
+        if let Some(probes) = told.probes {
+            self.probes = probes;
         }
         let Some(end) = told.end else { return };
         match end.cause {
@@ -279,6 +291,7 @@ impl Worker {
     fn show(&mut self, status: PodStatus) {
         let status = self.until_all_stopped(status);
         if *self.status == status && self.node.views.get(&self.owner.uid).is_some() {
+            self.have_probed();
             return;
         }
         if self.status.phase != status.phase {
@@ -288,6 +301,7 @@ impl Worker {
         self.status = Arc::new(status);
         self.node.views.show(View::new(Arc::clone(&self.pod), Arc::clone(&self.status)));
         self.write_down();
+        self.have_probed();
     }
 
     fn pod_name(&self) -> String {

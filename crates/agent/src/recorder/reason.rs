@@ -122,5 +122,7 @@ pub const FAILED_VALIDATION: &str = "FailedValidation";
 pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
 /// A hook before a stop failed.
 pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
+/// What was to be asked by HTTPS for a hook does not speak it, and was asked by HTTP.
+pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 /// A pod was active for longer than it may.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";

@@ -20,6 +20,10 @@ use crate::story::State;
 use crate::worker::recipe::NotMade;
 use crate::worker::{Next, Worker, volumes};
 
+/// Every container has at least so long to stop.
+const SHORTEST_GRACE: Duration =
+    Duration::from_secs(crablet_core::kill::MINIMUM_GRACE_SECONDS.unsigned_abs());
+
 impl Worker {
     /// Does the first thing that the plan asks for.
     pub(super) async fn carry_out(&mut self, plan: Plan) -> Next {
@@ -107,16 +111,23 @@ impl Worker {
     }
 
     /// Stops containers while the pod goes on.
-    async fn kill(&mut self, kills: &[Kill]) -> Result<(), Error> {
+    pub(super) async fn kill(&mut self, kills: &[Kill]) -> Result<(), Error> {
         for kill in kills {
             self.say(Some(&kill.name), reason::KILLING, &kill.message);
         }
-        let stops = kills.iter().map(|kill| {
-            let grace = kill.grace.max(crablet_core::kill::MINIMUM_GRACE_SECONDS);
-            let grace = Duration::from_secs(grace.unsigned_abs());
-            self.node.runtime.stop_container(&kill.id, grace)
-        });
         let began = Instant::now();
+        let stops = kills.iter().map(|kill| {
+            let hook = (kill.grace > 0 && self.has_pre_stop(&kill.name))
+                .then(|| self.run_pre_stop(kill.id.clone(), &kill.name, kill.grace));
+            let runtime = &self.node.runtime;
+            async move {
+                if let Some(hook) = hook {
+                    let _ = hook.await;
+                }
+                let grace = Duration::from_secs(kill.grace.unsigned_abs()).saturating_sub(began.elapsed());
+                runtime.stop_container(&kill.id, grace.max(SHORTEST_GRACE)).await
+            }
+        });
         let results = join_all(stops).await;
         for (kill, result) in kills.iter().zip(&results) {
             match result {
@@ -314,6 +325,7 @@ impl Worker {
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
         self.link_log(&recipe, &id);
+        self.run_post_start(&container, &id).await?;
         Ok(Started::Yes)
     }
 

@@ -1,16 +1,160 @@
-//! The hook before a container's stop.
+//! The hooks of containers: after their start and before their stop. What a hook wrote or was answered may be a secret
+//! and is told to nobody.
 
 use std::time::Duration;
 
-use crablet_api::core::LifecycleHandler;
-use crablet_cri::Error;
+use crablet_api::core::{Container, LifecycleHandler};
+use crablet_core::kill::{KillReason, container_grace};
+use crablet_core::plan::Kill;
+use crablet_core::probes::target::{HttpTarget, Purpose, http_target};
+use crablet_core::status::StartError;
+use crablet_core::translate::pod_description;
+use crablet_cri::{Error, Runtime};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+use tracing::warn;
 
-use crate::recorder::reason;
+use crate::prober::http::{self, HttpError};
+use crate::recorder::{EventType, reason};
+use crate::story::State;
 use crate::worker::Worker;
+use crate::worker::carry_out::NotStarted;
+
+/// How long a hook after a start may take. Upstream waits for ever.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a hook does, made ready.
+enum Hook {
+    Exec(Vec<String>),
+    Http(Box<HttpTarget>),
+    Sleep(Duration),
+    /// It cannot be done.
+    Broken(String),
+}
+
+/// How a hook that did not fail came to its end.
+enum Done {
+    AsWanted,
+    /// By HTTP, because what was to be asked by HTTPS does not speak it.
+    WithoutTls(String),
+}
+
+impl Hook {
+    fn new(handler: &LifecycleHandler, container: &Container, pod_ip: &str) -> Hook {
+        match handler {
+            LifecycleHandler::Exec(exec) => {
+                Hook::Exec(exec.command.iter().map(ToString::to_string).collect())
+            }
+            LifecycleHandler::HttpGet(get) => match http_target(get, container, pod_ip, Purpose::Lifecycle) {
+                Ok(target) => Hook::Http(Box::new(target)),
+                Err(error) => Hook::Broken(error.to_string()),
+            },
+            LifecycleHandler::Sleep(sleep) => Hook::Sleep(Duration::from_secs(sleep.seconds.unsigned_abs())),
+            LifecycleHandler::TcpSocket(_) => Hook::Broken("invalid handler".to_owned()),
+        }
+    }
+
+    /// Which kind of hook it is, as upstream's message begins.
+    fn in_words(&self) -> String {
+        match self {
+            Hook::Exec(command) => format!("Exec lifecycle hook ([{}])", command.join(" ")),
+            Hook::Http(target) => format!("HTTP lifecycle hook ({})", target.path),
+            Hook::Sleep(wanted) => format!("Sleep lifecycle hook ({})", wanted.as_secs()),
+            Hook::Broken(_) => "Lifecycle hook".to_owned(),
+        }
+    }
+
+    async fn run(&self, runtime: &dyn Runtime, id: &str, within: Option<Duration>) -> Result<Done, String> {
+        match self {
+            Hook::Exec(command) => match runtime.exec_sync(id, command, within).await {
+                Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
+                Ok(output) => {
+                    Err(format!("command '{}' exited with {}", command.join(" "), output.exit_code))
+                }
+                Err(error) => Err(error.in_go_words()),
+            },
+            Hook::Http(target) => get(target, Instant::now() + within.unwrap_or(LONGEST)).await,
+            Hook::Sleep(wanted) => {
+                tokio::time::sleep(*wanted).await;
+                Ok(Done::AsWanted)
+            }
+            Hook::Broken(why) => Err(why.clone()),
+        }
+    }
+}
+
+/// Any answer will do.
+async fn get(target: &HttpTarget, deadline: Instant) -> Result<Done, String> {
+    let words = |(url, error): (String, HttpError)| format!("Get {url:?}: {error}");
+    match http::get(target, deadline).await {
+        Ok(_) | Err((_, HttpError::Body(_))) => Ok(Done::AsWanted),
+        Err((_, HttpError::NotTls)) => {
+            let mut plain = HttpTarget { secure: false, ..target.clone() };
+            // It was meant for somebody who speaks TLS.
+            plain.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+            http::get(&plain, deadline).await.map_err(words)?;
+            Ok(Done::WithoutTls(plain.address.in_url()))
+        }
+        Err(error) => Err(words(error)),
+    }
+}
 
 impl Worker {
+    /// Runs the hook after a container's start, and waits for it. Where it fails, the container is stopped.
+    pub(super) async fn run_post_start(&mut self, container: &Container, id: &str) -> Result<(), NotStarted> {
+        let lifecycle = container.lifecycle.as_ref();
+        let Some(handler) = lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()?.one()) else {
+            return Ok(());
+        };
+        let (name, began) = (container.name.clone(), Instant::now());
+        let hook = Hook::new(handler, container, &self.pod_ip());
+        self.story.headline(
+            State::Waiting,
+            format_args!("the hook after the start of container {name} to be done"),
+        );
+        let runtime = self.node.runtime.clone();
+        // An end is more urgent; the container is stopped then anyway.
+        let Some(done) = self.attend(hook.run(&*runtime, id, None)).await else { return Ok(()) };
+        let error = match done {
+            Ok(done) => {
+                self.tell_of_fallback(&done);
+                let what = format_args!("the hook after the start of container {name} is done");
+                self.story.step("hook", began.elapsed(), what);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        self.story.failed(
+            "hook",
+            began.elapsed(),
+            format_args!("the hook after the start of container {name} failed"),
+        );
+        warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, error, "The hook after a start failed; the container is stopped");
+        self.warn(&name, reason::FAILED_POST_START_HOOK, "PostStartHook failed");
+        let kill = Kill {
+            id: id.to_owned(),
+            grace: container_grace(&self.pod, &name, KillReason::PostStartHook),
+            reason: KillReason::PostStartHook,
+            message: "FailedPostStartHook".into(),
+            name: name.clone(),
+        };
+        if let Err(error) = self.kill(&[kill]).await {
+            warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, %error, "Cannot stop a container whose hook failed");
+        }
+        let message = format!(
+            "{} for Container {name:?} in Pod {:?} failed - error: {error}",
+            hook.in_words(),
+            pod_description(&self.pod)
+        );
+        Err(NotStarted { error: StartError::new("PostStartHookError", message), until: None })
+    }
+
+    /// Whether a container has a hook before its stop.
+    pub(super) fn has_pre_stop(&self, name: &str) -> bool {
+        self.pre_stop(name).is_some()
+    }
+
     /// Runs the hook before a container's stop, within the grace period. How it ends changes nothing: the container
     /// is stopped.
     pub(super) fn run_pre_stop(
@@ -19,51 +163,60 @@ impl Worker {
         name: &str,
         seconds: i64,
     ) -> BoxFuture<'static, (String, Result<(), Error>)> {
-        let spec = &self.pod.spec;
-        let container =
-            spec.containers.iter().chain(&spec.init_containers).find(|known| *known.name == *name);
-        let hook = container
-            .and_then(|container| container.lifecycle.as_ref())
-            .and_then(|lifecycle| lifecycle.pre_stop.as_ref()?.one().cloned());
+        let hook = self.pre_stop(name);
         let (runtime, recorder, story) =
             (self.node.runtime.clone(), self.node.recorder.clone(), self.story.clone());
-        let involved = self.involved().in_container(self.kind_of(name), name);
+        let pod = self.involved();
+        let involved = pod.in_container(self.kind_of(name), name);
         let within = Duration::from_secs(seconds.unsigned_abs());
         let name = name.to_owned();
         async move {
-            let began = tokio::time::Instant::now();
-            let failed = match hook {
-                Some(LifecycleHandler::Exec(exec)) => {
-                    let command: Vec<String> = exec.command.iter().map(ToString::to_string).collect();
-                    match tokio::time::timeout(within, runtime.exec_sync(&id, &command, Some(within))).await {
-                        Ok(Ok(output)) => output.exit_code != 0,
-                        Ok(Err(_)) | Err(_) => true,
-                    }
+            let Some(hook) = hook else { return (id, Ok(())) };
+            let began = Instant::now();
+            let done = tokio::time::timeout(within, hook.run(&*runtime, &id, Some(within))).await;
+            let outcome = match done {
+                Ok(Ok(Done::AsWanted)) => "is done",
+                Ok(Ok(Done::WithoutTls(at))) => {
+                    recorder.event(&pod, EventType::Warning, reason::LIFECYCLE_HTTP_FALLBACK, fallback(&at));
+                    "is done"
                 }
-                Some(LifecycleHandler::Sleep(sleep)) => {
-                    let wanted = Duration::from_secs(sleep.seconds.unsigned_abs());
-                    tokio::time::sleep(wanted.min(within)).await;
-                    false
+                // What it was for is over: the container is stopped.
+                Err(_) if matches!(hook, Hook::Sleep(_)) => "took too long",
+                Ok(Err(_)) | Err(_) => {
+                    let reason = reason::FAILED_PRE_STOP_HOOK;
+                    recorder.event(&involved, EventType::Warning, reason, "PreStopHook failed");
+                    "failed"
                 }
-                Some(LifecycleHandler::HttpGet(_) | LifecycleHandler::TcpSocket(_)) => true,
-                None => false,
             };
-            if failed {
-                recorder.event(
-                    &involved,
-                    crate::recorder::EventType::Warning,
-                    reason::FAILED_PRE_STOP_HOOK,
-                    "PreStopHook failed",
-                );
-            }
-            let outcome = if failed { "failed" } else { "is done" };
-            story.step(
-                "hook",
-                began.elapsed(),
-                format_args!("the hook before the stop of container {name} {outcome}"),
-            );
+            let what = format_args!("the hook before the stop of container {name} {outcome}");
+            story.step("hook", began.elapsed(), what);
             (id, Ok(()))
         }
         .boxed()
     }
+
+    fn pre_stop(&self, name: &str) -> Option<Hook> {
+        let spec = &self.pod.spec;
+        let mut all = spec.containers.iter().chain(&spec.init_containers);
+        let container = all.find(|known| *known.name == *name)?;
+        let handler = container.lifecycle.as_ref()?.pre_stop.as_ref()?.one()?;
+        Some(Hook::new(handler, container, &self.pod_ip()))
+    }
+
+    /// The pod's address; empty where it has none of its own, and the node's is not known.
+    fn pod_ip(&self) -> String {
+        let of_sandbox = self.observed.active_sandbox().and_then(|sandbox| sandbox.ips.first());
+        of_sandbox.filter(|ip| !ip.is_empty()).cloned().unwrap_or_else(|| self.status.pod_ip.to_string())
+    }
+
+    fn tell_of_fallback(&self, done: &Done) {
+        match done {
+            Done::AsWanted => {}
+            Done::WithoutTls(at) => self.warn_pod(reason::LIFECYCLE_HTTP_FALLBACK, &fallback(at)),
+        }
+    }
+}
+
+fn fallback(at: &str) -> String {
+    format!("request to HTTPS lifecycle hook {at} got HTTP response, retry with HTTP succeeded")
 }

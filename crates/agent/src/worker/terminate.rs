@@ -158,6 +158,8 @@ impl Worker {
                     let told = self.mailbox.take();
                     Box::pin(self.hear(told)).await;
                     self.look().await?;
+                    let status = self.make_status(false);
+                    self.show(status);
                 }
                 Some((id, result)) = stops.next() => {
                     if let Some((hook, stopped)) = sent.get_mut(&id) && *hook == Hook::Running && stopped.is_none() {
@@ -251,6 +253,7 @@ impl Worker {
         self.phase = Phase::Terminated;
         self.node.admission.release(&self.owner.uid);
         self.show(status);
+        self.have_nothing_probed();
         self.write_down_for_sure().await;
         self.story.note("stop", format_args!("all containers have stopped"));
         info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod has stopped");

@@ -90,13 +90,24 @@ impl Worker {
         let unready = self.status.container_statuses.iter().find(|status| !status.ready);
         match unready.map(|status| (&status.name, status.state.one())) {
             Some((name, Some(ContainerState::Running(_)))) => {
-                self.story.headline(State::Unready, format_args!("container {name} is not ready"));
+                let waits_for = self.probe_waited_for(name).unwrap_or_default();
+                self.story.headline(State::Unready, format_args!("container {name} is not ready{waits_for}"));
             }
             Some((name, _)) => {
                 self.story.headline(State::Unready, format_args!("container {name} does not run"))
             }
             None => self.story.headline(State::Unready, format_args!("a readiness gate is not met")),
         }
+    }
+
+    /// Which probe of a container that runs has to succeed for it to be ready.
+    fn probe_waited_for(&self, name: &str) -> Option<&'static str> {
+        let container = self.pod.spec.containers.iter().find(|container| *container.name == *name)?;
+        let status = self.status.container_statuses.iter().find(|status| *status.name == *name)?;
+        if container.startup_probe.is_some() && status.started != Some(true) {
+            return Some(": it waits for its startup probe to succeed");
+        }
+        container.readiness_probe.as_ref().map(|_| ": it waits for its readiness probe to succeed")
     }
 
     fn is_ready(&self) -> bool {

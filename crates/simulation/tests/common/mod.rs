@@ -1,0 +1,131 @@
+//! A node with one agent, in few words.
+
+#![allow(dead_code, reason = "not every test asks everything")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crablet_agent::planted::Planted;
+use crablet_agent::recorder::EventQueue;
+use crablet_agent::sources::SourceKind;
+use crablet_api::core::{ContainerStatus, PodConditionType};
+use crablet_api::meta::ConditionStatus;
+use crablet_cri::Runtime as _;
+use crablet_simulation::manifest::from_text;
+use crablet_simulation::trace::Trace;
+use crablet_simulation::world::World;
+
+/// A simulated node.
+pub struct Node {
+    /// All of it.
+    pub world: World,
+    events: EventQueue,
+    said: BTreeSet<(String, String, String)>,
+}
+
+/// Lets time pass.
+pub async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+impl Node {
+    /// With an agent that was just started.
+    pub async fn start() -> Node {
+        let mut world = World::new(0, Planted::default(), Trace::new(false));
+        world.start(None).await;
+        let events = world.agent.as_ref().unwrap().agent.recorder.queue();
+        Node { world, events, said: BTreeSet::new() }
+    }
+
+    /// Kills the agent and starts another.
+    pub async fn restart(&mut self) {
+        self.world.kill().await;
+        self.world.start(None).await;
+        self.events = self.world.agent.as_ref().unwrap().agent.recorder.queue();
+        self.world.tell_all();
+    }
+
+    /// Wants a pod, whose UID is its name.
+    pub async fn want(&mut self, name: &str, spec: &str) {
+        let pod = from_text(&format!(
+            "metadata: {{name: {name}, namespace: default, uid: {name}}}\nspec: {spec}\n"
+        ));
+        self.world.ledger.want(&pod, SourceKind::File);
+        self.world.wanted.entry(SourceKind::File).or_default().insert(name.to_owned(), pod);
+        self.world.tell_all();
+    }
+
+    /// Does not want it any more.
+    pub fn unwant(&mut self, name: &str) {
+        self.world.wanted.entry(SourceKind::File).or_default().remove(name);
+        self.world.tell_all();
+    }
+
+    /// The status of a container.
+    pub fn container(&self, pod: &str, name: &str) -> ContainerStatus {
+        self.find_container(pod, name).expect("the container has a status")
+    }
+
+    /// The status of a container, if it has one.
+    pub fn find_container(&self, pod: &str, name: &str) -> Option<ContainerStatus> {
+        let view = self.world.agent.as_ref()?.agent.views.get(pod)?;
+        let mut all = view.status.init_container_statuses.iter().chain(&view.status.container_statuses);
+        all.find(|status| *status.name == *name).cloned()
+    }
+
+    /// Whether a pod is ready.
+    pub fn is_ready(&self, pod: &str) -> bool {
+        let view = self.world.agent.as_ref().unwrap().agent.views.get(pod).unwrap();
+        view.status.conditions.iter().any(|condition| {
+            condition.r#type == PodConditionType::Ready && condition.status == ConditionStatus::True
+        })
+    }
+
+    /// The names of the containers that run.
+    pub fn live(&self) -> Vec<String> {
+        let alive = self.world.simulator.containers().into_iter().filter(|container| container.alive);
+        let mut names: Vec<String> = alive.map(|container| container.name).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs a command in the container of a name.
+    pub async fn run(&self, name: &str, command: &[&str]) {
+        let mut containers = self.world.simulator.containers().into_iter();
+        let container = containers.find(|container| container.alive && container.name == name).unwrap();
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let output = self.world.client().exec_sync(&container.id, &command, None).await.unwrap();
+        assert_eq!(output.exit_code, 0, "{command:?}");
+    }
+
+    /// Whether an event said this of a container.
+    pub fn said(&mut self, container: &str, reason: &str, message: &str) -> bool {
+        while let Some(event) = self.events.try_next() {
+            let about = event.involved.container().unwrap_or_default().to_owned();
+            self.said.insert((about, event.reason.to_string(), event.message.to_string()));
+        }
+        self.said.contains(&(container.to_owned(), reason.to_owned(), message.to_owned()))
+    }
+
+    /// Everything that was said.
+    pub fn all_said(&mut self) -> String {
+        self.said("", "", "");
+        format!("{:#?}", self.said)
+    }
+
+    /// The metrics of probes.
+    pub fn probe_metrics(&self) -> String {
+        self.world.agent.as_ref().unwrap().agent.probe_metrics.render()
+    }
+
+    /// How many attempts there were of a kind with a result.
+    pub fn probe_count(&self, kind: &str, result: &str) -> u64 {
+        let metrics = self.probe_metrics();
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("prober_probe_total{")
+                && line.contains(&format!("\"{kind}\""))
+                && line.contains(&format!("\"{result}\""))
+        });
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+}
