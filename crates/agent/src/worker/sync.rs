@@ -29,8 +29,8 @@ impl Worker {
             return self.stop_by_itself("its phase is terminal").await;
         }
 
-        let plan = self.plan(&status);
-        let status = self.with_held_back(&plan, status);
+        let mut plan = self.plan(&status);
+        let status = self.with_held_back(&mut plan, status);
         self.show(status);
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
@@ -66,10 +66,11 @@ impl Worker {
         })
     }
 
-    /// Containers that wait before a restart say so in the status.
+    /// Containers that wait before a restart say so in the status; those that could not be started say that first, and
+    /// the plan is to look again when they have said it for long enough.
     fn with_held_back(
         &mut self,
-        plan: &Plan,
+        plan: &mut Plan,
         status: crablet_api::core::PodStatus,
     ) -> crablet_api::core::PodStatus {
         let held: std::collections::BTreeMap<_, _> = plan.held_back().collect();
@@ -80,6 +81,11 @@ impl Worker {
             return status;
         }
         for (name, error) in held {
+            let says = self.start_errors.get(&name).is_some_and(|says| *says.reason != *"CrashLoopBackOff");
+            if let Some(until) = self.retries.held(&name, self.node.clock.now()).filter(|_| says) {
+                plan.look_again = Some(plan.look_again.map_or(until, |other| other.min(until)));
+                continue;
+            }
             let is_new = self.start_errors.get(&name) != Some(&error);
             if is_new {
                 self.warn(&name, reason::BACK_OFF, &crablet_core::backoff::restart_event(&name, &self.pod));
