@@ -5,10 +5,12 @@
 //!
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
+//! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`world`]: what the tests stand on.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod kills;
 mod lives;
+mod probes;
 mod world;
