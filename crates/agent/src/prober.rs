@@ -13,6 +13,7 @@ mod exec;
 mod grpc;
 pub(crate) mod http;
 mod metrics;
+mod resolve;
 #[cfg(test)]
 mod tests;
 mod tls;

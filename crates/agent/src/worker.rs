@@ -304,6 +304,18 @@ impl Worker {
         self.have_probed();
     }
 
+    /// Shows a status. What probes found of a container is written down before anybody sees it: nobody else remembers
+    /// it, and readiness does not change because the agent restarted.
+    async fn show_what_probes_found(&mut self, status: PodStatus) {
+        if self.probes_changed(&status) {
+            let next = Arc::new(self.until_all_stopped(status.clone()));
+            let shown = std::mem::replace(&mut self.status, next);
+            self.write_down_for_sure().await;
+            self.status = shown;
+        }
+        self.show(status);
+    }
+
     fn pod_name(&self) -> String {
         format!("{}/{}", self.owner.namespace, self.owner.name)
     }

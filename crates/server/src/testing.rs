@@ -81,6 +81,7 @@ pub(crate) fn running_node() -> (Node, Agent) {
         ),
         stories,
         recorder,
+        probe_metrics: crablet_metrics::Registry::new(),
         observer: watch::channel(Default::default()).1,
     };
     node.stage = watch::channel(Stage::Running(Box::new(agent.clone()))).1;

@@ -10,6 +10,9 @@ use crablet_api::{DefaultingFeatures, default_pod};
 use crate::behaviour::{MISSING, PULLED};
 use crate::random::Random;
 
+/// Keeps what is drawn for probes and hooks apart.
+const PROBES: u64 = 7;
+
 /// What pods of a run may be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variety {
@@ -36,19 +39,21 @@ pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<
     if variety == Variety::Everything && random.percent(8) {
         let _ = writeln!(text, "  activeDeadlineSeconds: {}", random.between(5, 90));
     }
+    // Apart from the rest, which is as it was without them.
+    let mut extra = Random::new(random.clone().below(u64::MAX), PROBES);
     let inits = random.weighted(&[(4, 0), (3, 1), (2, 2), (1, 3)]);
     if inits > 0 {
         text.push_str("  initContainers:\n");
     }
     for index in 0..inits {
         match random.percent(45) {
-            true => sidecar(random, &mut text, index),
+            true => sidecar(random, &mut extra, &mut text, index),
             false => init(random, &mut text, index, variety),
         }
     }
     text.push_str("  containers:\n");
     for index in 0..random.weighted(&[(5, 1), (3, 2), (1, 3)]) {
-        main(random, &mut text, index, variety);
+        main(random, &mut extra, &mut text, index, variety);
     }
     text.push_str(VOLUMES);
     from_text(&text)
@@ -61,10 +66,11 @@ pub fn from_text(text: &str) -> Arc<Pod> {
     Arc::new(pod)
 }
 
-fn sidecar(random: &mut Random, text: &mut String, index: usize) {
+fn sidecar(random: &mut Random, extra: &mut Random, text: &mut String, index: usize) {
     let image =
         random.weighted(&[(5, "sim/forever:1"), (2, "sim/stubborn:1"), (1, "sim/exits-1-40:1"), (1, PULLED)]);
-    let _ = writeln!(text, "  - {{name: i{index}, image: '{image}', restartPolicy: Always}}");
+    let probes = probes(extra);
+    let _ = writeln!(text, "  - {{name: i{index}, image: '{image}', restartPolicy: Always{probes}}}");
 }
 
 fn init(random: &mut Random, text: &mut String, index: usize, variety: Variety) {
@@ -81,7 +87,7 @@ fn init(random: &mut Random, text: &mut String, index: usize, variety: Variety) 
     let _ = writeln!(text, "  - {{name: i{index}, image: '{image}'}}");
 }
 
-fn main(random: &mut Random, text: &mut String, index: usize, variety: Variety) {
+fn main(random: &mut Random, extra: &mut Random, text: &mut String, index: usize, variety: Variety) {
     let image = match variety {
         Variety::Lasting => random.weighted(&[(3, "sim/forever:1"), (2, "sim/stubborn:1"), (1, PULLED)]),
         Variety::Everything => random.weighted(&[
@@ -103,11 +109,34 @@ fn main(random: &mut Random, text: &mut String, index: usize, variety: Variety) 
         (4, ", lifecycle: {preStop: {sleep: {seconds: 60}}}"),
         (8, ", lifecycle: {preStop: {exec: {command: [sleep, '2']}}}"),
     ]);
+    let hook = match hook {
+        "" if extra.percent(5) => ", lifecycle: {postStart: {exec: {command: [sleep, '2']}}}",
+        hook => hook,
+    };
     let mounts = random.weighted(&[
         (60, ""),
         (20, ", volumeMounts: [{name: data, mountPath: /data}]"),
         (10, ", volumeMounts: [{name: data, mountPath: /data, subPath: part}]"),
         (10, ", volumeMounts: [{name: data, mountPath: /data}, {name: about, mountPath: /about}]"),
     ]);
-    let _ = writeln!(text, "  - {{name: c{index}, image: '{image}'{hook}{mounts}}}");
+    let probes = probes(extra);
+    let _ = writeln!(text, "  - {{name: c{index}, image: '{image}'{hook}{mounts}{probes}}}");
+}
+
+/// Probes of a container. All of them succeed sooner or later; what becomes of those that do not is for tests that look
+/// closely.
+fn probes(random: &mut Random) -> String {
+    let mut text = String::new();
+    for kind in ["startup", "liveness", "readiness"] {
+        if !random.percent(8) {
+            continue;
+        }
+        let command = random.weighted(&[(3, "'true'"), (1, "sleep, '0.3'")]);
+        let (delay, period) = (random.weighted(&[(3, 0), (1, 2)]), random.weighted(&[(1, 2), (2, 10)]));
+        let _ = write!(
+            text,
+            ", {kind}Probe: {{exec: {{command: [{command}]}}, initialDelaySeconds: {delay}, periodSeconds: {period}}}"
+        );
+    }
+    text
 }

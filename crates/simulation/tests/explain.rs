@@ -235,3 +235,29 @@ async fn a_container_of_it_cannot_be_made() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_a_probe() {
+    let probe = "readinessProbe: {exec: {command: ['false']}}";
+    let spec = format!("{{containers: [{{name: c, image: 'sim/forever:1', {probe}}}]}}");
+    let expected = expect![
+        "default/p runs but is not ready: container c is not ready: it waits for its readiness probe to succeed"
+    ];
+    check_pod(&spec, 20, expected).await;
+    let startup = probe.replace("readiness", "startup");
+    let spec = format!("{{containers: [{{name: c, image: 'sim/forever:1', {startup}}}]}}");
+    let expected = expect![
+        "default/p runs but is not ready: container c is not ready: it waits for its startup probe to succeed"
+    ];
+    check_pod(&spec, 15, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_a_hook() {
+    let hook = "lifecycle: {postStart: {sleep: {seconds: 100}}}";
+    let spec = format!("{{containers: [{{name: c, image: 'sim/forever:1', {hook}}}]}}");
+    let expected = expect![
+        "default/p is not running yet: it waits for the hook after the start of container c to be done"
+    ];
+    check_pod(&spec, 20, expected).await;
+}

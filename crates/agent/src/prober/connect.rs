@@ -8,6 +8,8 @@ use crablet_core::probes::target::Address;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::resolve::Resolver;
+
 /// Why there is no connection, in the words that Go has for it.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
@@ -74,10 +76,8 @@ async fn addresses(host: &str) -> Result<Vec<IpAddr>, ConnectError> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);
     }
-    let found = tokio::net::lookup_host((host, 0)).await;
-    found
-        .map(|found| found.map(|address| address.ip()).collect())
-        .map_err(|error| ConnectError::Lookup { host: host.to_owned(), reason: error.to_string() })
+    let found = Resolver::of_node().addresses(host).await;
+    found.map_err(|reason| ConnectError::Lookup { host: host.to_owned(), reason })
 }
 
 /// The error as Go words it.

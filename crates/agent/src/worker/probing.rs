@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::pin::pin;
 
+use crablet_api::Text;
+use crablet_api::core::PodStatus;
 use crablet_core::probes::ProbeKind;
 use crablet_cri_api::ContainerState;
 
@@ -49,7 +51,7 @@ impl Worker {
                 probes = mailbox.wait_for_probes() => {
                     self.probes = probes;
                     let status = self.make_status(false);
-                    self.show(status);
+                    self.show_what_probes_found(status).await;
                     // Whatever else follows from it is for the next pass.
                     mailbox.tell(crate::mailbox::Input::Look);
                 }
@@ -63,6 +65,15 @@ impl Worker {
             self.node.prober.forget(&self.owner.uid);
         }
         self.told_prober = None;
+    }
+
+    /// Whether this status says something else of the containers that are probed than the one before.
+    pub(super) fn probes_changed(&self, status: &PodStatus) -> bool {
+        let seen = |status: &PodStatus| -> Vec<(Text, bool, Option<bool>)> {
+            let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+            all.map(|status| (status.container_id.clone(), status.ready, status.started)).collect()
+        };
+        self.has_probes() && seen(status) != seen(&self.status)
     }
 
     fn has_probes(&self) -> bool {

@@ -5,6 +5,7 @@
 //!
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
+//! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`volumes`]: what pods keep things in.
 //! - [`world`]: what the tests stand on.
 
@@ -12,5 +13,6 @@
 
 mod kills;
 mod lives;
+mod probes;
 mod volumes;
 mod world;

@@ -1,0 +1,264 @@
+//! The addresses of a name: from the node's table of hosts, else from its name servers.
+//!
+//! The C library would be asked on a thread of its own, which stays behind when its answer is not waited for any more,
+//! and there are so many threads only: names that do not resolve would hold up the probes of others. Here a question is
+//! a socket that goes away with whoever asked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use crablet_core::translate::parse_resolv_conf;
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+/// How long a name server may take before the next one is asked, and how often all are asked, where nothing is said.
+const PATIENCE: Duration = Duration::from_secs(5);
+const ROUNDS: usize = 2;
+/// An answer is not larger than this over UDP.
+const LARGEST: usize = 4096;
+const A: u16 = 1;
+const AAAA: u16 = 28;
+
+/// Who knows names.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Resolver {
+    hosts: String,
+    servers: Vec<SocketAddr>,
+    search: Vec<String>,
+    /// A name with as many dots is asked for as it is first.
+    dots: usize,
+}
+
+impl Resolver {
+    /// The node's. Its two files are small and are read anew each time, as the C library does.
+    pub(super) fn of_node() -> Resolver {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let conf = parse_resolv_conf(&read("/etc/resolv.conf")).unwrap_or_default();
+        let dots = conf.options.iter().find_map(|option| option.strip_prefix("ndots:")?.parse().ok());
+        let servers = conf.servers.iter().filter_map(|server| server.parse::<IpAddr>().ok());
+        Resolver {
+            hosts: read("/etc/hosts"),
+            servers: servers.map(|server| SocketAddr::new(server, 53)).collect(),
+            search: conf.searches.iter().map(ToString::to_string).collect(),
+            dots: dots.unwrap_or(1),
+        }
+    }
+
+    /// The addresses of a name, IPv4 first, or why there are none.
+    pub(super) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+        let known = self.in_table(name);
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let mut why = "no such host".to_owned();
+        for candidate in self.candidates(name) {
+            match self.ask_all(&candidate).await {
+                Ok(found) if !found.is_empty() => return Ok(found),
+                Ok(_) => {}
+                Err(reason) => why = reason,
+            }
+        }
+        Err(why)
+    }
+
+    fn in_table(&self, name: &str) -> Vec<IpAddr> {
+        let name = name.trim_end_matches('.');
+        let lines = self.hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let of_line = lines.filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let address = words.next()?.parse().ok()?;
+            words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
+        });
+        of_line.collect()
+    }
+
+    fn candidates(&self, name: &str) -> Vec<String> {
+        if name.ends_with('.') {
+            return vec![name.trim_end_matches('.').to_owned()];
+        }
+        let mut all: Vec<String> = self.search.iter().map(|domain| format!("{name}.{domain}")).collect();
+        let first = name.matches('.').count() >= self.dots;
+        all.insert(if first { 0 } else { all.len() }, name.to_owned());
+        all
+    }
+
+    async fn ask_all(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+        let mut why = "no such host".to_owned();
+        for _ in 0..ROUNDS {
+            for server in &self.servers {
+                let both = async { tokio::join!(ask(*server, name, A), ask(*server, name, AAAA)) };
+                match timeout(PATIENCE, both).await {
+                    Ok((Ok(mut four), Ok(six))) => {
+                        four.extend(six);
+                        return Ok(four);
+                    }
+                    Ok((Ok(found), Err(_)) | (Err(_), Ok(found))) if !found.is_empty() => return Ok(found),
+                    Ok((Err(reason), _) | (_, Err(reason))) => why = reason,
+                    Err(_) => why = "i/o timeout".to_owned(),
+                }
+            }
+        }
+        Err(why)
+    }
+}
+
+/// Asks a server. A name that it does not know has no addresses.
+async fn ask(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<IpAddr>, String> {
+    let io = |error: std::io::Error| error.to_string();
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await.map_err(io)?;
+    socket.connect(server).await.map_err(io)?;
+    // The kernel chose a port at random, and only that server may answer to it.
+    let id = socket.local_addr().map_err(io)?.port();
+    socket.send(&question(id, name, kind)?).await.map_err(io)?;
+    let mut buffer = vec![0; LARGEST];
+    loop {
+        let length = socket.recv(&mut buffer).await.map_err(io)?;
+        let answer = &buffer[..length];
+        if number(answer, 0) == Some(id) {
+            return read_answer(answer, kind)
+                .unwrap_or_else(|| Err("cannot unmarshal DNS message".to_owned()));
+        }
+    }
+}
+
+fn question(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, String> {
+    let mut message = Vec::with_capacity(name.len() + 18);
+    message.extend_from_slice(&id.to_be_bytes());
+    // Recursion is wanted; one question.
+    message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));
+        message.push(length.ok_or_else(|| "no such host".to_owned())?);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.push(0);
+    message.extend_from_slice(&kind.to_be_bytes());
+    message.extend_from_slice(&[0, 1]);
+    Ok(message)
+}
+
+/// What an answer says, or nothing where it makes no sense.
+fn read_answer(message: &[u8], kind: u16) -> Option<Result<Vec<IpAddr>, String>> {
+    match message.get(3)? & 0x0f {
+        0 | 3 => {}
+        _ => return Some(Err("server misbehaving".to_owned())),
+    }
+    let (questions, answers) = (number(message, 4)?, number(message, 6)?);
+    let mut at = 12;
+    for _ in 0..questions {
+        at = after_name(message, at)? + 4;
+    }
+    let mut found = Vec::new();
+    for _ in 0..answers {
+        at = after_name(message, at)?;
+        let (is, length) = (number(message, at)?, usize::from(number(message, at + 8)?));
+        let data = message.get(at + 10..at + 10 + length)?;
+        if is == kind {
+            let four = <[u8; 4]>::try_from(data).map(IpAddr::from);
+            found.push(four.or_else(|_| <[u8; 16]>::try_from(data).map(IpAddr::from)).ok()?);
+        }
+        at += 10 + length;
+    }
+    Some(Ok(found))
+}
+
+fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match usize::from(*message.get(at)?) {
+            0 => return Some(at + 1),
+            // The rest stands elsewhere.
+            length if length >= 0xc0 => return Some(at + 2),
+            length => at += length + 1,
+        }
+    }
+}
+
+fn number(message: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name server that answers every question for IPv4 with this, and knows no IPv6 address.
+    async fn server(address: Option<[u8; 4]>) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let at = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                let mut answer = buffer[..length].to_vec();
+                let is_a = answer[length - 3] == 1;
+                answer[2] = 0x81;
+                answer[3] = if address.is_none() { 3 } else { 0 };
+                if let Some(address) = address.filter(|_| is_a) {
+                    answer[7] = 1;
+                    answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                    answer.extend_from_slice(&address);
+                }
+                let _ = socket.send_to(&answer, from).await;
+            }
+        });
+        at
+    }
+
+    fn asking(servers: &[SocketAddr]) -> Resolver {
+        Resolver {
+            servers: servers.to_vec(),
+            search: vec!["svc.local".into()],
+            dots: 2,
+            ..Resolver::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_server_tells_addresses() {
+        let resolver = asking(&[server(Some([10, 1, 2, 3])).await]);
+        assert_eq!(resolver.addresses("db").await, Ok(vec![IpAddr::from([10, 1, 2, 3])]));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_nobody_knows_has_no_address() {
+        let resolver = asking(&[server(None).await]);
+        assert_eq!(resolver.addresses("db").await, Err("no such host".into()));
+        assert_eq!(resolver.addresses("a..b").await, Err("no such host".into()));
+        assert_eq!(Resolver::default().addresses("db").await, Err("no such host".into()));
+    }
+
+    #[tokio::test]
+    async fn the_table_of_hosts_goes_first() {
+        let hosts = "127.0.0.1 localhost # here\n10.0.0.9\tdb.local DB\n# 10.0.0.8 db\n::1 db\n".into();
+        let resolver = Resolver { hosts, ..Resolver::default() };
+        let expected = ["10.0.0.9", "::1"].map(|address| address.parse().unwrap());
+        assert_eq!(resolver.addresses("db").await, Ok(expected.to_vec()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_server_that_does_not_answer_is_given_up() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let resolver = asking(&[silent.local_addr().unwrap()]);
+        assert_eq!(resolver.addresses("db.").await, Err("i/o timeout".into()));
+    }
+
+    #[test]
+    fn domains_are_searched_before_or_after_the_name_itself() {
+        let resolver = asking(&[]);
+        assert_eq!(resolver.candidates("db"), ["db.svc.local", "db"]);
+        assert_eq!(resolver.candidates("a.b.c"), ["a.b.c", "a.b.c.svc.local"]);
+        assert_eq!(resolver.candidates("db."), ["db"]);
+    }
+
+    #[test]
+    fn an_answer_that_makes_no_sense_is_refused() {
+        let whole =
+            [&[0, 7, 0x81, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4][..], &[1, 2, 3, 4]]
+                .concat();
+        assert_eq!(read_answer(&whole, A), Some(Ok(vec![IpAddr::from([1, 2, 3, 4])])));
+        for length in 0..whole.len() {
+            assert_eq!(read_answer(&whole[..length], A), None, "{length}");
+        }
+    }
+}
