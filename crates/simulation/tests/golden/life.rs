@@ -15,6 +15,7 @@ use crablet_api::core::{ConfigMap, Node, Pod, PodStatus, ResourceList, Secret, S
 use crablet_core::features::Features;
 use crablet_core::status::{self, to_publish};
 use crablet_core::translate::{SysctlAllowlist, Unavailable};
+use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri::Client;
 use crablet_cri::client::Settings;
 use crablet_cri::sim::{Asked, Simulator};
@@ -22,7 +23,7 @@ use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_simulation::world::description;
-use crablet_volumes::SimulatedVolumes;
+use crablet_volumes::{HostVolumes, Volumes};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +32,7 @@ use crate::compare::with_variables_as_a_map;
 use crate::json::to_json;
 use crate::node::{self, Cluster, HOST_IP};
 use crate::recording::{Programs, Recording, shown_event, sort_events};
+use crate::volumes::OfCluster;
 use crate::words::{Directories, NODE, UID, as_recorded, text_as_recorded};
 
 /// Recordings were made after 16 seconds or so. Before the first of these a pod may be on its way; after the second
@@ -76,15 +78,17 @@ impl Life {
         let simulator = Simulator::new(recording.runtime());
         recording.faults().into_iter().for_each(|fault| simulator.inject(fault));
         let clock = Clock::simulated(simulator.now());
+        let volumes = HostVolumes::new(&places.root, clock.clone()).with_plugin(Arc::new(OfCluster));
+        let volumes: Arc<dyn Volumes> = Arc::new(volumes);
         let parts = Parts {
             runtime: Arc::new(Client::in_process("the simulator", simulator.services(), Settings::default())),
             clock: clock.clone(),
             cgroups: Arc::new(SimulatedCgroups::new()),
             files: Arc::new(OnDisk::new(places)),
-            volumes: Arc::new(SimulatedVolumes::new()),
+            volumes: Arc::clone(&volumes),
             checkpoints: Arc::new(SimulatedCheckpoints::new()),
             objects: Arc::clone(cluster) as _,
-            access: Access::default(),
+            access: Access { records: Some(records(&clock).await), ..Access::default() },
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);
@@ -121,6 +125,9 @@ impl Life {
             }
         }
         stop.cancel();
+        for uid in neighbour.iter().map(|pod| &*pod.metadata.uid).chain([UID]) {
+            volumes.tear_down(uid).await.unwrap();
+        }
         moments
     }
 
@@ -197,6 +204,12 @@ impl Life {
         }
         json
     }
+}
+
+/// Who pulled which images: nobody, since they were there before.
+async fn records(clock: &Clock) -> Arc<PullRecords> {
+    let store = || Arc::new(SimulatedCheckpoints::new());
+    Arc::new(PullRecords::open(VerificationPolicy::new(None, []), clock.clone(), store(), store()).await.unwrap())
 }
 
 /// The recordings are of Kubernetes 1.35, where one feature was still off.

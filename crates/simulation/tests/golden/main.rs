@@ -21,6 +21,7 @@ mod life;
 #[path = "../../../core/tests/golden/node.rs"]
 mod node;
 mod recording;
+mod volumes;
 mod words;
 
 use std::sync::Arc;
@@ -32,27 +33,6 @@ use recording::{Programs, Recording};
 
 /// Where we differ on purpose, five times at most: the recording, where in it, and why.
 const DIFFERENCES: &[(&str, &str, &str)] = &[];
-
-/// Pods whose probes or hooks count: workers do not run them yet.
-const AWAITS_PROBES: &[&str] = &["liveness-http", "poststart-prestop", "readiness-exec"];
-
-/// Pods whose volumes count: workers do not mount them yet.
-const AWAITS_VOLUMES: &[&str] = &[
-    "configmap",
-    "configmap-items",
-    "downward",
-    "empty-dir",
-    "empty-dir-memory",
-    "host-path",
-    "host-path-create",
-    "host-path-missing",
-    "projected",
-    "propagation",
-    "secret",
-    "sub-path",
-    "sub-path-expr",
-    "with-token",
-];
 
 #[test]
 fn golden_pods_come_out_as_they_were_recorded() {
@@ -69,21 +49,11 @@ fn golden_pods_come_out_as_they_were_recorded() {
         .filter(|difference| !problems.iter().any(|problem| problem.is(difference)))
         .collect();
     problems.retain(|problem| !DIFFERENCES.iter().any(|difference| problem.is(difference)));
-    let differs = |name: &&&str| problems.iter().any(|problem| problem.recording == **name);
-    let (awaiting, arrived): (Vec<&&str>, Vec<&&str>) =
-        AWAITS_PROBES.iter().chain(AWAITS_VOLUMES).partition(differs);
-    for problem in problems.iter().filter(|problem| awaiting.contains(&&&*problem.recording)) {
-        println!("awaited: {problem}");
-    }
-    problems.retain(|problem| !awaiting.contains(&&&*problem.recording));
-
     let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{} differences:\n{}", text.len(), text.join("\n"));
     if compare::are_our_own() {
         assert!(unused.is_empty(), "these differences are none any more: {unused:?}");
-        assert!(arrived.is_empty(), "these pods await nothing any more: {arrived:?}");
     }
-    println!("{} of {} pods are as they were recorded", recordings.len() - awaiting.len(), recordings.len());
 }
 
 /// What is not as it was recorded, at the moment of the pod's life that is most like the recording.
