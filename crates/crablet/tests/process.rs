@@ -563,6 +563,20 @@ async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
 }
 
 #[tokio::test]
+async fn credential_providers_that_are_not_there_end_it_before_anything_is_made() {
+    let node = Node::new("");
+    let flag = "--image-credential-provider-bin-dir=/nonexistent";
+    let (code, stdout, stderr) = parts(&node.run_with(&[flag]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    let told: Vec<&str> = stderr.lines().rev().take(2).collect();
+    assert!(
+        told[0].ends_with("--image-credential-provider-config: credential provider config path is empty")
+    );
+    assert!(told[1].ends_with("plugin binary directory /nonexistent did not exist"), "{stderr}");
+    assert!(!node.path("root").exists());
+}
+
+#[tokio::test]
 async fn a_root_directory_that_cannot_be_made_ends_it_with_the_reason() {
     let node = Node::new("");
     fs::write(node.path("root"), "").unwrap();
