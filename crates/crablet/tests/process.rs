@@ -309,7 +309,8 @@ async fn what_it_makes_is_closed_to_others() {
     let mut made: Vec<_> =
         fs::read_dir(node.path("root")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     made.sort();
-    assert_eq!(made, ["crablet", "crablet.lock", "crablet.sock"]);
+    assert_eq!(made, ["crablet", "crablet.lock", "crablet.sock", "image_manager"]);
+    assert_eq!(mode("root/image_manager"), 0o700, "who may use which image is nobody's business");
     assert_eq!(mode("root/crablet"), 0o700, "manifests can hold secrets");
 }
 
@@ -560,6 +561,20 @@ async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
     let agent = node.start().await;
     agent.logs(&[READY]).await;
     assert!(!agent.log().lines().any(|line| line.starts_with('W')), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn credential_providers_that_are_not_there_end_it_before_anything_is_made() {
+    let node = Node::new("");
+    let flag = "--image-credential-provider-bin-dir=/nonexistent";
+    let (code, stdout, stderr) = parts(&node.run_with(&[flag]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    for told in
+        ["plugin binary directory /nonexistent did not exist", "credential provider config path is empty"]
+    {
+        assert!(stderr.contains(told), "{stderr}");
+    }
+    assert!(!node.path("root").exists());
 }
 
 #[tokio::test]
