@@ -9,7 +9,7 @@
 //! that nobody waits for would stay in the container, and counts for nothing.
 
 mod connect;
-mod exec;
+pub(crate) mod exec;
 mod grpc;
 pub(crate) mod http;
 mod metrics;

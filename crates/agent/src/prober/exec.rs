@@ -29,6 +29,6 @@ pub(super) async fn probe(runtime: &dyn Runtime, id: &str, command: &[String], t
 
 /// Whether the runtime says that the command was still running when its time was up: `DeadlineExceeded`, which has the
 /// number 4. A runtime that does not answer at all says nothing about the container.
-fn took_too_long(error: &Error) -> bool {
+pub(crate) fn took_too_long(error: &Error) -> bool {
     matches!(error, Error::Answer { code, .. } if *code as i32 == 4)
 }

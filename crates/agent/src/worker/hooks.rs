@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::prober::exec::took_too_long;
 use crate::prober::http::{self, HttpError};
 use crate::recorder::{EventType, reason};
 use crate::story::State;
@@ -67,13 +68,26 @@ impl Hook {
 
     async fn run(&self, runtime: &dyn Runtime, id: &str, within: Option<Duration>) -> Result<Done, String> {
         match self {
-            Hook::Exec(command) => match runtime.exec_sync(id, command, within).await {
-                Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
-                Ok(output) => {
-                    Err(format!("command '{}' exited with {}", command.join(" "), output.exit_code))
+            Hook::Exec(command) => {
+                let words = command.join(" ");
+                let failed = |error: String, written: &[u8]| {
+                    Err(format!("{error}, message: {:?}", String::from_utf8_lossy(written)))
+                };
+                match runtime.exec_sync(id, command, within).await {
+                    Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
+                    Ok(output) => {
+                        let complaint = String::from_utf8_lossy(&output.stderr);
+                        let error =
+                            format!("command '{words}' exited with {}: {complaint}", output.exit_code);
+                        failed(error, &[output.stdout.as_slice(), &output.stderr].concat())
+                    }
+                    Err(error) if took_too_long(&error) => {
+                        let seconds = within.unwrap_or_default().as_secs();
+                        failed(format!("command timed out: {words:?} timed out after {seconds}s"), b"")
+                    }
+                    Err(error) => failed(error.in_go_words(), b""),
                 }
-                Err(error) => Err(error.in_go_words()),
-            },
+            }
             Hook::Http(target) => get(target, Instant::now() + within.unwrap_or(LONGEST)).await,
             Hook::Sleep(wanted) => {
                 tokio::time::sleep(*wanted).await;
@@ -130,7 +144,7 @@ impl Worker {
             began.elapsed(),
             format_args!("the hook after the start of container {name} failed"),
         );
-        warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, error, "The hook after a start failed; the container is stopped");
+        warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "The hook after a start failed; the container is stopped");
         self.warn(&name, reason::FAILED_POST_START_HOOK, "PostStartHook failed");
         let kill = Kill {
             id: id.to_owned(),

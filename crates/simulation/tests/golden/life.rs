@@ -209,7 +209,9 @@ impl Life {
 /// Who pulled which images: nobody, since they were there before.
 async fn records(clock: &Clock) -> Arc<PullRecords> {
     let store = || Arc::new(SimulatedCheckpoints::new());
-    Arc::new(PullRecords::open(VerificationPolicy::new(None, []), clock.clone(), store(), store()).await.unwrap())
+    Arc::new(
+        PullRecords::open(VerificationPolicy::new(None, []), clock.clone(), store(), store()).await.unwrap(),
+    )
 }
 
 /// The recordings are of Kubernetes 1.35, where one feature was still off.
