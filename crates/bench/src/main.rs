@@ -7,7 +7,9 @@
 //! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
 //! - [`idle`]: what the agent costs when nothing happens.
+//! - [`on_simulator`]: an agent with many pods on a simulated runtime.
 //! - [`pods`]: what a decoded pod costs.
+//! - [`probes`]: what probes cost, and how soon they are heard.
 //! - [`relists`]: what the diff of a relist takes.
 //! - [`settled`]: what the agent costs with many pods and nothing to do.
 //! - [`starts`]: how long pods take to start and to end.
@@ -19,7 +21,9 @@ mod counters;
 mod exits;
 mod idle;
 mod manifest;
+mod on_simulator;
 mod pods;
+mod probes;
 mod promises;
 mod relists;
 mod settled;
@@ -41,6 +45,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(crablet.exists(), "{} is missing: build it with `make bench`", crablet.display());
 
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [probes::CONNECT, address] = wanted.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        probes::connect(address)?;
+    }
     let names: Vec<&str> = Measure::ALL.iter().map(|measure| measure.name()).collect();
     for name in &wanted {
         anyhow::ensure!(names.contains(&name.as_str()), "{name:?} is none of {}", names.join(", "));

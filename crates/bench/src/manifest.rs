@@ -12,3 +12,13 @@ pub(crate) fn pod(name: &str) -> String {
          spec: {{containers: [{{name: main, image: \"{IMAGE}\", imagePullPolicy: Never}}]}}\n"
     )
 }
+
+/// The same with a probe.
+pub(crate) fn probed_pod(name: &str, probe: &str) -> String {
+    format!(
+        "apiVersion: v1\n\
+         kind: Pod\n\
+         metadata: {{name: {name}}}\n\
+         spec: {{containers: [{{name: main, image: \"{IMAGE}\", imagePullPolicy: Never, {probe}}}]}}\n"
+    )
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{exits, idle, pods, relists, settled, starts, translation};
+use crate::{exits, idle, pods, probes, relists, settled, starts, translation};
 
 /// A promise about a figure.
 pub(crate) struct Promise {
@@ -49,6 +49,8 @@ pub(crate) enum Measure {
     ManySettled,
     /// A pod's translation to CRI.
     Translation,
+    /// Probes.
+    Probes,
 }
 
 const fn measured(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -94,8 +96,9 @@ pub(crate) const PROMISES: &[Promise] = &[
     not_yet("settled-5000-rss", "resident memory with 5,000 settled pods", 250.0, "MiB"),
     not_yet("settled-5000-wakes", "voluntary context switches with 5,000 settled pods", 50.0, "a second"),
     measured("translate", "translating one pod to CRI", 50.0, "µs"),
-    not_yet("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
-    not_yet("readiness", "a readiness result is in /pods", 10.0, "ms"),
+    measured("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
+    measured("probes-exec", "500 exec probes that take 200 ms each second, behind", 1.0, "periods"),
+    measured("readiness", "a readiness result is in /pods", 10.0, "ms"),
 ];
 
 impl Measure {
@@ -110,6 +113,7 @@ impl Measure {
         Measure::Settled,
         Measure::ManySettled,
         Measure::Translation,
+        Measure::Probes,
     ];
 
     /// What it is called on the command line.
@@ -124,6 +128,7 @@ impl Measure {
             Measure::Settled => "settled",
             Measure::ManySettled => "many-settled",
             Measure::Translation => "translation",
+            Measure::Probes => "probes",
         }
     }
 
@@ -138,6 +143,7 @@ impl Measure {
             Measure::Settled => "500 settled pods",
             Measure::ManySettled => "5,000 settled pods",
             Measure::Translation => "the translation of a pod",
+            Measure::Probes => "probes",
         }
     }
 
@@ -152,6 +158,7 @@ impl Measure {
             Measure::Settled => settled::measure(crablet).await,
             Measure::ManySettled => settled::measure_many(crablet).await,
             Measure::Translation => translation::measure(),
+            Measure::Probes => probes::measure(crablet).await,
         }
     }
 }

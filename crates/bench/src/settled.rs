@@ -3,13 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
-use crablet_testkit::{Daemon, Node, eventually};
-use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::counters::Counters;
-use crate::manifest::{IMAGE, pod};
+use crate::manifest::pod;
+use crate::on_simulator::OnSimulator;
 use crate::promises::Figure;
 
 const RUNS: usize = 5;
@@ -21,8 +19,6 @@ const WATCHED: Duration = Duration::from_secs(60);
 /// How long it has for what follows the last pod's start: checkpoints, the relist after the hints, and the end of threads
 /// that have nothing more to do.
 const SETTLING: Duration = Duration::from_secs(15);
-/// What no number of pods here takes to start.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     measure_pods(crablet, PODS, RUNS, ["settled-500-cpu", "settled-500-rss", "settled-500-wakes"]).await
@@ -56,41 +52,15 @@ struct Seen {
 }
 
 async fn watch(crablet: &Path, pods: usize) -> anyhow::Result<Seen> {
-    let directory = tempfile::tempdir()?;
-    let socket = directory.path().join("runtime.sock");
-    let endpoint = format!("unix://{}", socket.display());
-    let arguments = ["sim-runtime", "--listen", &endpoint, "--image", IMAGE];
-    let _runtime = Daemon::spawn(crablet, arguments, [], &directory.path().join("runtime.log")).await?;
-    eventually("the simulated runtime listens", PATIENCE, || UnixStream::connect(&socket)).await?;
-
-    let cgroup = format!("/crablet-bench-{}", std::process::id());
-    let fields = format!("maxPods: {}\nregistryPullQPS: 0", pods + 1);
-    let mut node = Node::new(crablet, &endpoint, &cgroup, &fields)?;
-    for number in 0..pods {
-        node.put(&format!("pod-{number}"), &pod(&format!("pod-{number}")))?;
-    }
-    let began = Instant::now();
-    let mut agent = node.start().await?;
-    loop {
-        let (_, text) = node.get("/pods").await?;
-        let running = text.matches("\"phase\":\"Running\"").count();
-        if running == pods {
-            break;
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("{running} of {pods} pods run:\n{}", agent.log_tail());
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
-    println!("    {pods} pods run after {:.1?}", began.elapsed());
-
+    let manifests = (0..pods).map(|number| (format!("pod-{number}"), pod(&format!("pod-{number}"))));
+    let on_simulator = OnSimulator::start(crablet, manifests).await?;
+    let agent = on_simulator.agent.pid();
     // These are the measurement itself: the time in which nothing should happen.
     sleep(SETTLING).await;
-    let before = Counters::read(agent.pid())?;
+    let before = Counters::read(agent)?;
     sleep(WATCHED).await;
-    let after = Counters::read(agent.pid())?;
-    agent.terminate();
-    agent.wait().await?;
+    let after = Counters::read(agent)?;
+    on_simulator.end().await?;
     let seconds = WATCHED.as_secs_f64();
     Ok(Seen {
         millicores: (after.cpu_ticks - before.cpu_ticks) * 10.0 / seconds,
