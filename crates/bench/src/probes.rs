@@ -135,6 +135,7 @@ async fn is_ready(node: &Node, name: &str) -> anyhow::Result<bool> {
 pub(crate) const CONNECT: &str = "connect";
 
 /// Connects as often as all probes together, until it is ended.
+#[expect(clippy::disallowed_methods, reason = "this process does nothing else")]
 pub(crate) fn connect(address: &str) -> anyhow::Result<()> {
     let address: SocketAddr = address.parse()?;
     let pause = Duration::from_secs(1) / CONNECTING as u32;
