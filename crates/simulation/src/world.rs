@@ -250,7 +250,7 @@ fn settings(seed: u64) -> Settings {
             .with(Method::StartContainer, slow)
             .with(Method::PullImage, Latency::Uniform(millis(100), millis(20_000))),
         exit_lag: if seed.is_multiple_of(2) { millis(20) } else { Duration::ZERO },
-        remembered_calls: 1000,
+        remembered_calls: 10_000,
         ..base
     }
 }

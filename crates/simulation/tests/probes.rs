@@ -180,6 +180,22 @@ async fn a_runtime_that_cannot_run_commands_says_nothing_about_a_container() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_long_pull_for_one_container_does_not_hide_what_is_found_of_another() {
+    let mut node = Node::start().await;
+    let pull = Fault::on(Method::PullImage).always().takes(Duration::from_secs(300));
+    node.world.simulator.inject(pull);
+    let first = format!("{{name: a, image: 'sim/forever:1', imagePullPolicy: Never, {READY}}}");
+    let second = "{name: b, image: 'sim/forever:2', imagePullPolicy: Always}";
+    node.want("p", &format!("{{containers: [{first}, {second}]}}")).await;
+    seconds(20).await;
+    assert!(!node.container("p", "a").ready);
+    node.run("a", &["touch", "/ready"]).await;
+    seconds(2).await;
+    assert!(node.container("p", "a").ready);
+    assert!(node.container("p", "b").container_id.is_empty(), "its image is still being pulled");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_hour_of_probing_is_counted_one_attempt_a_period() {
     let mut node = Node::start().await;
     let probes = "livenessProbe: {exec: {command: ['true']}, periodSeconds: 1}, \

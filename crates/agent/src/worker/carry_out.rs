@@ -301,6 +301,7 @@ impl Worker {
             () = mailbox.wait_for_end() => return Ok(Started::No),
             image = self.ensure_image(&container, &sandbox_config) => image?,
         };
+        let Some(image) = image else { return Ok(Started::No) };
         let recipe = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
@@ -348,11 +349,14 @@ impl Worker {
         NotStarted { error: StartError::new(reason, said), until: None }
     }
 
+    /// Gets the image, which may take long: what probes find of other containers is shown meanwhile. The answer is
+    /// nothing when the pod was told to end.
     async fn ensure_image(
-        &self,
+        &mut self,
         container: &Container,
         sandbox: &v1::PodSandboxConfig,
-    ) -> Result<images::Ensured, NotStarted> {
+    ) -> Result<Option<images::Ensured>, NotStarted> {
+        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
         let secrets = self.pull_secrets().await;
         let request = images::Request {
@@ -360,7 +364,7 @@ impl Worker {
             image: &container.image,
             policy: container.image_pull_policy.as_ref(),
             secrets: &secrets,
-            service_account: &self.pod.spec.service_account_name,
+            service_account: &pod.spec.service_account_name,
             runtime_handler: "",
             sandbox: Some(sandbox),
         };
@@ -369,7 +373,8 @@ impl Worker {
             let (image, name) = (&container.image, &container.name);
             self.story.headline(State::Waiting, format_args!("image {image} of container {name}"));
         }
-        self.node.images.ensure(request).await.map_err(|error| {
+        let Some(ensured) = self.attend(node.images.ensure(request)).await else { return Ok(None) };
+        ensured.map(Some).map_err(|error| {
             self.warn(&container.name, reason::FAILED, &error.event_message());
             // What just failed is asked for again soon all the same: then it says that it waits, and until when.
             let waits = error.reason == images::ImageErrorReason::ImagePullBackOff;

@@ -1,0 +1,60 @@
+//! What a crowd of pods costs the runtime: nothing is asked of it twice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crablet_agent::planted::Planted;
+use crablet_agent::sources::SourceKind;
+use crablet_cri::sim::Method;
+use crablet_simulation::manifest::from_text;
+use crablet_simulation::trace::Trace;
+use crablet_simulation::world::World;
+
+const PODS: usize = 50;
+
+/// How often each sandbox or container was the subject of a call.
+fn asked(world: &World, method: Method) -> BTreeMap<String, usize> {
+    let mut times = BTreeMap::new();
+    for call in world.simulator.calls().into_iter().filter(|call| call.method == method) {
+        *times.entry(call.subject).or_default() += 1;
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_and_go_at_once_are_made_stopped_and_removed_once_each() {
+    let mut world = World::new(0, Planted::default(), Trace::new(false));
+    world.start(None).await;
+    for number in 0..PODS {
+        let pod = from_text(&format!(
+            "metadata: {{name: p{number}, namespace: default, uid: uid-{number}}}
+spec: {{containers: [{{name: c, image: 'sim/forever:1'}}]}}
+"
+        ));
+        world.ledger.want(&pod, SourceKind::Api);
+        world.wanted.entry(SourceKind::Api).or_default().insert(pod.metadata.uid.to_string(), pod);
+    }
+    world.tell_all();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let running = world.simulator.containers().iter().filter(|container| container.alive).count();
+    assert_eq!(running, PODS);
+
+    world.wanted.entry(SourceKind::Api).or_default().clear();
+    world.tell_all();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(world.simulator.sandboxes().len(), 0);
+    let calls = [
+        Method::RunPodSandbox,
+        Method::CreateContainer,
+        Method::StartContainer,
+        Method::StopContainer,
+        Method::StopPodSandbox,
+        Method::RemoveContainer,
+        Method::RemovePodSandbox,
+    ];
+    for method in calls {
+        let times = asked(&world, method);
+        assert_eq!(times.len(), PODS, "{method:?}");
+        assert!(times.values().all(|times| *times == 1), "{method:?}: {times:?}");
+    }
+}
