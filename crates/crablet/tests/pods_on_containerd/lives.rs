@@ -7,9 +7,7 @@ use crablet_testkit::eventually;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::world::{
-    Ear, OBEDIENT, PATIENCE, World, container, container_status, entries, is_ready, of_one, without,
-};
+use crate::world::{Ear, OBEDIENT, PATIENCE, World, container, container_status, is_ready, of_one, without};
 
 #[tokio::test]
 async fn pods_run_finish_fail_and_say_why_on_containerd() {
@@ -94,15 +92,7 @@ async fn pods_run_finish_fail_and_say_why_on_containerd() {
     .unwrap();
     assert!(is_ready(&world.node.pod("runs").await.unwrap().unwrap()));
 
-    for name in entries(&world.node.path("manifests")) {
-        world.node.take(name.strip_suffix(".yaml").unwrap()).unwrap();
-    }
-    eventually("all pods are gone", PATIENCE, || async {
-        let pods = world.node.pods().await.map_err(|error| error.to_string())?;
-        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
-    })
-    .await
-    .unwrap();
+    world.take_all().await;
     world.assert_nothing_is_left().await;
     world.containerd.stop().await.unwrap();
 }

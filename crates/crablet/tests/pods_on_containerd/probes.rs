@@ -153,15 +153,7 @@ async fn containers_are_probed_and_their_hooks_run_on_containerd() {
     assert!(processes_with("987654") <= 2, "one attempt at a time: a shell and its command");
     ear.hears("began").await;
 
-    for name in entries(&world.node.path("manifests")) {
-        world.node.take(name.strip_suffix(".yaml").unwrap()).unwrap();
-    }
-    eventually("all pods are gone", PATIENCE, || async {
-        let pods = world.node.pods().await.map_err(|error| error.to_string())?;
-        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
-    })
-    .await
-    .unwrap();
+    world.take_all().await;
     ear.hears("ends").await;
     eventually("no socket, process or metric is left of probes", PATIENCE, || async {
         let (open, left) = (sockets(pid), processes_with("987654"));

@@ -73,6 +73,19 @@ impl World {
         self.awaits(name, &format!("is {phase}"), |pod| pod["status"]["phase"] == phase).await
     }
 
+    /// Takes every manifest away, and waits until the agent shows no pod.
+    pub(crate) async fn take_all(&self) {
+        for name in entries(&self.node.path("manifests")) {
+            self.node.take(name.strip_suffix(".yaml").unwrap()).unwrap();
+        }
+        eventually("all pods are gone", PATIENCE, || async {
+            let pods = self.node.pods().await.map_err(|error| error.to_string())?;
+            if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
+        })
+        .await
+        .unwrap();
+    }
+
     /// Waits until neither the agent nor the runtime knows a pod of this name.
     pub(crate) async fn awaits_end(&self, name: &str) {
         eventually(&format!("pod {name} is gone"), PATIENCE, || async {
