@@ -31,6 +31,24 @@ async fn a_container_whose_hook_after_the_start_fails_is_stopped_and_started_ane
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_goes_away_during_a_hook_ends_no_container() {
+    let mut node = Node::start().await;
+    node.want("p", &pod("postStart: {exec: {command: [sleep, '20']}}")).await;
+    seconds(10).await;
+    let before = node.world.simulator.containers();
+    node.world.simulator.die();
+    seconds(5).await;
+    node.world.simulator.come_back();
+    seconds(10).await;
+    assert!(!node.is_ready("p"), "the hook is run once more, from its start");
+    seconds(15).await;
+    assert!(node.is_ready("p"));
+    let after = node.world.simulator.containers();
+    assert_eq!((after.len(), &after[0].id), (1, &before[0].id));
+    assert!(!node.all_said().contains("FailedPostStartHook"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_container_waits_for_the_hook_after_the_start_of_the_one_before() {
     let mut node = Node::start().await;
     let hook = "lifecycle: {postStart: {sleep: {seconds: 20}}}";

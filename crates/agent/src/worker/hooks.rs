@@ -10,6 +10,7 @@ use crablet_core::probes::target::{HttpTarget, Purpose, http_target};
 use crablet_core::status::StartError;
 use crablet_core::translate::pod_description;
 use crablet_cri::{Error, Runtime};
+use crablet_cri_api::ExecOutput;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -24,6 +25,9 @@ use crate::worker::carry_out::NotStarted;
 
 /// How long a hook after a start may take. Upstream waits for ever.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a runtime that is away is left alone.
+const RUNTIME_AWAY: Duration = Duration::from_secs(1);
 
 /// What a hook does, made ready.
 enum Hook {
@@ -73,7 +77,7 @@ impl Hook {
                 let failed = |error: String, written: &[u8]| {
                     Err(format!("{error}, message: {:?}", String::from_utf8_lossy(written)))
                 };
-                match runtime.exec_sync(id, command, within).await {
+                match exec(runtime, id, command, within).await {
                     Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
                     Ok(output) => {
                         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -94,6 +98,22 @@ impl Hook {
                 Ok(Done::AsWanted)
             }
             Hook::Broken(why) => Err(why.clone()),
+        }
+    }
+}
+
+/// A runtime that went away says nothing about the hook, and that is no reason to stop a container: the command is run
+/// again once the runtime is back.
+async fn exec(
+    runtime: &dyn Runtime,
+    id: &str,
+    command: &[String],
+    within: Option<Duration>,
+) -> Result<ExecOutput, Error> {
+    loop {
+        match runtime.exec_sync(id, command, within).await {
+            Err(error) if error.is_unreachable() => tokio::time::sleep(RUNTIME_AWAY).await,
+            answer => return answer,
         }
     }
 }
