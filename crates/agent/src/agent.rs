@@ -27,11 +27,14 @@ use crate::prober::{self, Prober};
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::sources::Changes;
-use crate::starts::Starts;
 use crate::story::Stories;
 use crate::tasks::Tasks;
+use crate::turns::Turns;
 use crate::views::Views;
 use crate::worker::Recollection;
+
+/// How many workers look at what the runtime knows at the same time: enough to keep it busy.
+const LOOKS_AT_ONCE: usize = 16;
 
 /// What an agent works on. A simulated run gives simulated ones.
 pub struct Parts {
@@ -142,7 +145,8 @@ impl Agent {
             objects,
             images: images.clone(),
             prober,
-            starts: Starts::new(description.starts_at_once),
+            starts: Turns::new(description.starts_at_once),
+            looks: Turns::new(LOOKS_AT_ONCE),
             recorder,
             stories,
             views,

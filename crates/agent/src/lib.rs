@@ -18,7 +18,7 @@
 //! - [`notebook`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
-//! What belongs to several pods has one owner each: [`admission`], [`images`], [`starts`]. What others may read of it:
+//! What belongs to several pods has one owner each: [`admission`], [`images`], [`turns`]. What others may read of it:
 //! [`views`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
 pub mod admission;
@@ -41,9 +41,9 @@ pub mod prober;
 pub mod readiness;
 pub mod recorder;
 pub mod sources;
-pub mod starts;
 pub mod story;
 pub mod tasks;
+pub mod turns;
 pub mod views;
 mod worker;
 

@@ -21,8 +21,8 @@ use crate::pod_files::PodFiles;
 use crate::prober::Prober;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
-use crate::starts::Starts;
 use crate::story::Stories;
+use crate::turns::Turns;
 use crate::views::Views;
 use crate::worker::Recollection;
 
@@ -45,7 +45,9 @@ pub struct Node {
     /// Who probes containers.
     pub prober: Prober,
     /// Who says how many sandboxes and containers are made at the same time.
-    pub starts: Starts,
+    pub starts: Turns,
+    /// Who says how many look at what the runtime knows of their pod at the same time.
+    pub looks: Turns,
     /// Who tells what happens to people.
     pub recorder: Recorder,
     /// What happened to each pod.

@@ -185,11 +185,12 @@ impl Worker {
         gone.cancelled().await;
     }
 
-    async fn run(mut self) {
+    async fn run(&mut self) {
         loop {
             let told = self.mailbox.take();
             Box::pin(self.hear(told)).await;
-            // On the heap for as long as they take: a pod that waits, and most do, keeps no room for what it may do.
+            // On the heap for as long as they take, here and in the passes themselves: a pod that waits, and most do,
+            // keeps no room for what it may do.
             let next = match &self.phase {
                 Phase::Syncing => Box::pin(self.sync()).await,
                 Phase::Terminating(_) => Box::pin(self.terminate()).await,
@@ -242,7 +243,8 @@ impl Worker {
 
     /// Looks at what the runtime knows. What ended gets its last words here.
     async fn look(&mut self) -> Result<(), Error> {
-        let observed = observe(&*self.node.runtime, &self.owner.uid, &self.observed).await;
+        let node = &self.node;
+        let observed = node.looks.take(|| observe(&*node.runtime, &self.owner.uid, &self.observed)).await;
         let observed = self.node.planted.misread(observed, &self.pod, self.recovered)?;
         self.observed = self.with_last_words(observed);
         self.recover_restarts();

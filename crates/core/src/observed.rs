@@ -70,6 +70,9 @@ impl Pod {
     pub fn new(mut sandboxes: Vec<SandboxStatus>, mut containers: Vec<Container>) -> Pod {
         sandboxes.sort_by_key(|sandbox| Reverse((sandbox.created_at, sandbox.metadata.attempt)));
         containers.sort_by_key(|container| Reverse((container.created_at, container.attempt)));
+        // It is kept for as long as the pod runs.
+        sandboxes.shrink_to_fit();
+        containers.shrink_to_fit();
         Pod { sandboxes, containers }
     }
 

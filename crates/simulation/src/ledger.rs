@@ -46,6 +46,8 @@ pub struct Life {
     pub done: BTreeSet<(String, String)>,
     /// Until when a container that was told to stop has time.
     pub stops: BTreeMap<String, Instant>,
+    /// Containers in which the runtime could not run a command, which may be a hook.
+    pub failed_commands: BTreeSet<String>,
     /// Containers that ran when it was last shown to be ready, or not, and which of the two.
     pub readiness: Option<(BTreeSet<String>, bool)>,
 }
@@ -63,6 +65,7 @@ impl Life {
             over: false,
             done: BTreeSet::new(),
             stops: BTreeMap::new(),
+            failed_commands: BTreeSet::new(),
             readiness: None,
         }
     }
@@ -144,6 +147,16 @@ impl Ledger {
     pub fn want(&self, pod: &Arc<Pod>, source: SourceKind) {
         let mut state = self.state();
         state.lives.insert(pod.metadata.uid.to_string(), Life::new(Arc::clone(pod), source));
+    }
+
+    /// The runtime could not run a command in a container, which ends for that where it was its hook.
+    pub fn command_failed(&self, id: &str) {
+        let containers = self.simulator.containers();
+        let Some(container) = containers.iter().find(|container| container.id == id) else { return };
+        if let Some(life) = self.state().lives.get_mut(&container.pod_uid) {
+            life.failed_commands.insert(id.to_owned());
+            life.harmed = true;
+        }
     }
 
     /// Something of the runtime may have changed: looked at after the agent's step.

@@ -146,7 +146,11 @@ impl Runtime for WatchedRuntime {
     }
 
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
-        self.call(Doing::Exec { id }, self.inner.exec_sync(id, command, timeout)).await
+        let answer = self.call(Doing::Exec { id }, self.inner.exec_sync(id, command, timeout)).await;
+        if let Err(Error::Answer { .. }) = &answer {
+            self.ledger.command_failed(id);
+        }
+        answer
     }
     async fn exec(&self, request: v1::ExecRequest) -> Result<String> {
         self.inner.exec(request).await

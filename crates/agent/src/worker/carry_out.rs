@@ -32,14 +32,14 @@ impl Worker {
             biased;
             // An end goes first; what was half done is found at the next look.
             () = mailbox.wait_for_end() => return Next::Again,
-            ready = self.make_ready(&plan) => ready,
+            ready = Box::pin(self.make_ready(&plan)) => ready,
         };
         match ready {
             // A start is never let go of: one that nobody waits for could still happen when the pod is over.
-            Ok(Ready::InOrder(sandbox)) => self.start_first(&sandbox, &plan).await,
+            Ok(Ready::InOrder(sandbox)) => Box::pin(self.start_first(&sandbox, &plan)).await,
             Ok(Ready::AtOnce(sandbox, starts)) => {
                 for start in &starts {
-                    self.start(&sandbox, start).await;
+                    Box::pin(self.start(&sandbox, start)).await;
                 }
                 Next::Again
             }
@@ -68,7 +68,7 @@ impl Worker {
     async fn make_ready(&mut self, plan: &Plan) -> Result<Ready, Next> {
         // Before anything is stopped that could then not be started again.
         if volumes::needs(plan) && matches!(plan.sandbox, Sandbox::Keep { .. }) {
-            self.set_up_volumes().await?;
+            Box::pin(self.set_up_volumes()).await?;
         }
         if plan.stops_pod() && !plan.kill.is_empty() {
             let stop = self.stop_containers().await;
@@ -97,7 +97,7 @@ impl Worker {
                         return Err(self.runtime_failed(&error));
                     }
                 }
-                Err(self.make_sandbox(*attempt).await)
+                Err(Box::pin(self.make_sandbox(*attempt)).await)
             }
             Sandbox::End { .. } => Err(Next::Again),
         }
@@ -186,7 +186,7 @@ impl Worker {
         if let Some(not_ready) = self.not_ready_to_start() {
             return self.wait_for_node(not_ready).await;
         }
-        match self.earlier_pod().await {
+        match self.node.looks.take(|| self.earlier_pod()).await {
             Ok(None) => {}
             Ok(Some(uid)) => {
                 self.story.headline(
@@ -198,13 +198,13 @@ impl Worker {
             Err(error) => return self.runtime_failed(&error),
         }
         let began = Instant::now();
-        let made = match self.prepare_sandbox(attempt).await {
+        let made = match Box::pin(self.prepare_sandbox(attempt)).await {
             Ok(recipe) => {
-                if let Err(next) = self.set_up_volumes().await {
+                if let Err(next) = Box::pin(self.set_up_volumes()).await {
                     return next;
                 }
-                let run = self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
-                let made = self.node.starts.take_turn(run).await;
+                let run = || self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
+                let made = self.node.starts.take(run).await;
                 made.map_err(|error| NotMade::sandbox(&error.in_go_words()))
             }
             Err(not_made) => Err(not_made),
@@ -299,20 +299,20 @@ impl Worker {
         let image = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
-            image = self.ensure_image(&container, &sandbox_config) => image?,
+            image = Box::pin(self.ensure_image(&container, &sandbox_config)) => image?,
         };
         let Some(image) = image else { return Ok(Started::No) };
         let recipe = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
-            recipe = self.prepare_container(start, &container, &image, sandbox_config) => recipe?,
+            recipe = Box::pin(self.prepare_container(start, &container, &image, sandbox_config)) => recipe?,
         };
         let runtime = &self.node.runtime;
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
-                let create = runtime.create_container(sandbox, &recipe.config, &recipe.sandbox);
-                let created = self.node.starts.take_turn(create).await;
+                let create = || runtime.create_container(sandbox, &recipe.config, &recipe.sandbox);
+                let created = self.node.starts.take(create).await;
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
@@ -322,11 +322,11 @@ impl Worker {
         if let Some(last) = start.last_finished {
             self.restarts.note_start(&container, last, self.node.clock.now());
         }
-        let started = self.node.starts.take_turn(runtime.start_container(&id)).await;
+        let started = self.node.starts.take(|| runtime.start_container(&id)).await;
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
         self.link_log(&recipe, &id);
-        self.run_post_start(&container, &id).await?;
+        Box::pin(self.run_post_start(&container, &id)).await?;
         Ok(Started::Yes)
     }
 

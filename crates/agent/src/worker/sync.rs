@@ -17,7 +17,7 @@ impl Worker {
         }
         self.retries.worked("runtime");
         self.forget_errors_of_what_runs();
-        if let Some(rejected) = self.admit().await {
+        if let Some(rejected) = Box::pin(self.admit()).await {
             return rejected;
         }
         let status = self.make_status(false);
@@ -31,19 +31,19 @@ impl Worker {
 
         let mut plan = self.plan(&status);
         let status = self.with_held_back(&mut plan, status);
-        self.show_what_probes_found(status).await;
+        Box::pin(self.show_what_probes_found(status)).await;
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
             return self.stop_for(why).await;
         }
         if plan.is_empty() {
-            if let Some(next) = self.refresh_volumes(&plan).await {
+            if let Some(next) = Box::pin(self.refresh_volumes(&plan)).await {
                 return next;
             }
-            self.prune().await;
+            Box::pin(self.prune()).await;
             return Next::Wait(plan.look_again);
         }
-        self.carry_out(plan).await
+        Box::pin(self.carry_out(plan)).await
     }
 
     /// A start whose answer never came, or came too late, may have worked all the same.

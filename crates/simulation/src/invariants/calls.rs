@@ -209,6 +209,7 @@ fn may_stop(
     });
     life.edited
         || life.returned
+        || life.failed_commands.contains(&container.id)
         || spec.active_deadline_seconds.is_some()
         || !in_sandbox
         || !one_ready

@@ -87,15 +87,8 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
     let has_deadline = life.pod.spec.active_deadline_seconds.is_some();
     let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline;
     life.readiness = is_left_alone.then_some((alive, is_ready));
-    // With neither a runtime nor what was written down, nobody can know. What probes found, no runtime knows.
-    let spec = &life.pod.spec;
-    let is_probed = spec
-        .containers
-        .iter()
-        .chain(&spec.init_containers)
-        .any(|container| container.readiness_probe.is_some() || container.startup_probe.is_some());
-    let can_know = (state.runtime_answers && !is_probed) || !state.disk_failed;
-    if flipped && can_know {
+    // An agent that could not write anything down has the runtime's word alone, and a call may fail.
+    if flipped && !state.disk_failed {
         let invariant = if state.runtime_answers { 5 } else { 11 };
         ledger.broken(state, invariant, format!("{uid} is not ready any more, and nothing happened to it"));
     }
