@@ -14,10 +14,11 @@ use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_core::translate;
+use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, features::Features, status};
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
-use crablet_cri::sim::{Latencies, Latency, Method, Settings, Simulator};
+use crablet_cri::sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
@@ -73,7 +74,11 @@ pub struct Incarnation {
 impl World {
     /// One without pods and without an agent.
     pub fn new(seed: u64, planted: Planted, trace: Trace) -> World {
-        let settings = settings(seed);
+        World::on(settings(seed), planted, trace)
+    }
+
+    /// The same, on a runtime that is like this.
+    pub fn on(settings: Settings, planted: Planted, trace: Trace) -> World {
         let clock = Clock::simulated(settings.start);
         let simulator = Simulator::new(settings);
         World {
@@ -230,7 +235,8 @@ async fn settle() {
     }
 }
 
-fn settings(seed: u64) -> Settings {
+/// What the runtime of a seed is like.
+pub fn settings(seed: u64) -> Settings {
     let millis = Duration::from_millis;
     let quick = Latency::Uniform(millis(1), millis(5));
     let slow = Latency::Tailed { least: millis(5), most: millis(60), worst: millis(3000), probability: 0.05 };
@@ -240,8 +246,10 @@ fn settings(seed: u64) -> Settings {
         1 => Settings::containerd_1_7(),
         _ => Settings::default(),
     };
+    let capabilities = Capabilities { handlers_in_status: true, user_namespaces: true, ..base.capabilities };
     Settings {
         seed,
+        capabilities,
         images: base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect(),
         registry: vec![image(PULLED)],
         latencies: Latencies::all(quick)
@@ -251,6 +259,7 @@ fn settings(seed: u64) -> Settings {
             .with(Method::PullImage, Latency::Uniform(millis(100), millis(20_000))),
         exit_lag: if seed.is_multiple_of(2) { millis(20) } else { Duration::ZERO },
         remembered_calls: 10_000,
+        remembered_asked: 1_000,
         ..base
     }
 }
@@ -288,6 +297,7 @@ pub fn description(planted: Planted) -> Description {
             ..status::NodeFacts::default()
         },
         features: Features::default(),
+        user_ids: UserIds::default(),
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
         starts_at_once: 4,

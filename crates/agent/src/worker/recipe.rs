@@ -74,10 +74,20 @@ impl Worker {
             node: &self.node.translation,
             attempt,
             runtime_handler: "",
-            users: &UserNamespaces::Unsupported,
+            users: &self.users(""),
             extra_groups: &[],
             exclusive_cpus: false,
         })
+    }
+
+    /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
+    fn users(&self, handler: &str) -> UserNamespaces {
+        if !translate::wants_user_namespace(&self.pod) || !self.node.translation.gates.user_namespaces_support
+        {
+            return UserNamespaces::Unsupported;
+        }
+        let give = || self.node.users.of_pod(&self.owner.uid);
+        UserNamespaces::with_handler(&self.node.readiness.handlers(), handler, give)
     }
 
     async fn make_cgroup(&self) -> Result<(), String> {
@@ -214,7 +224,7 @@ impl Worker {
                     recursive_read_only: self.node.status_facts.recursive_read_only_mounts,
                 },
                 runtime_handler: "",
-                users: &UserNamespaces::Unsupported,
+                users: &self.users(""),
                 extra_groups: &[],
                 target: None,
                 granted: &Granted::default(),
