@@ -340,6 +340,7 @@ fn translation(effective: &Effective, found: &Found<'_>, allocatable: &ResourceL
             node_swap: on(Gate::NodeSwap),
             pod_level_resources: on(Gate::PodLevelResources),
             recursive_read_only_mounts: on(Gate::RecursiveReadOnlyMounts),
+            runtime_class_in_image_cri_api: on(Gate::RuntimeClassInImageCriApi),
             user_namespaces_support: on(Gate::UserNamespacesSupport),
         },
     }

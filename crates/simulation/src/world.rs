@@ -7,7 +7,7 @@ use std::time::Duration;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::Description;
 use crablet_agent::images::{self, Access};
-use crablet_agent::objects::NoObjects;
+use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
@@ -49,6 +49,8 @@ pub struct World {
     pub files: Arc<Simulated>,
     /// The volumes.
     pub volumes: SimulatedVolumes,
+    /// The cluster's objects.
+    pub objects: Arc<dyn Objects>,
     /// What is known.
     pub ledger: Arc<Ledger>,
     /// What sources want.
@@ -88,6 +90,7 @@ impl World {
             cgroups: SimulatedCgroups::new(),
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
+            objects: Arc::new(NoObjects),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
             clock,
@@ -124,7 +127,7 @@ impl World {
             files: Arc::clone(&self.files) as _,
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
             checkpoints: Arc::new(self.checkpoints.clone()),
-            objects: Arc::new(NoObjects),
+            objects: Arc::clone(&self.objects),
             access: Access::default(),
         };
         self.ledger.state().agent_began = Instant::now();

@@ -49,7 +49,7 @@ pub struct Objects<'a> {
     pub secrets: BTreeMap<&'a str, Result<&'a Secret, Unavailable>>,
 }
 
-/// Why a config map or a secret could not be had.
+/// Why a config map, a secret or another object of the cluster could not be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     /// It is not there.
