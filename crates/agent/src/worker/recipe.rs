@@ -11,11 +11,12 @@ use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{QosClass, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
-    self, ContainerInput, ContainerRefusal, Environment, EnvironmentInput, Granted, HostName, MountInput,
-    Objects, RuntimeClassError, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
+    self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
+    MountInput, Objects, RuntimeClassError, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
 };
 use crablet_cri_api::v1;
 use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
+use crablet_volumes::VolumeFile;
 use tracing::warn;
 
 use crate::images;
@@ -217,6 +218,8 @@ impl Worker {
 
     async fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
         let referred = self.referred(container).await;
+        let files = self.env_files(container).await;
+        let files: Vec<EnvFile<'_>> = files.iter().map(ReadFile::borrowed).collect();
         let services = self.node.objects.services();
         let services_read = services.is_some();
         let services = services.unwrap_or_default();
@@ -229,7 +232,7 @@ impl Worker {
             services: &services,
             services_read,
             objects: &referred.borrowed(),
-            files: &[],
+            files: &files,
             granted: &[],
         })
     }
@@ -271,6 +274,34 @@ impl Worker {
             },
             environment,
         )
+    }
+
+    /// Reads the files of variables that the container's environment refers to. Of volumes that are not there, or are
+    /// no files, there are none.
+    async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
+        let mut files = Vec::new();
+        if !self.node.translation.gates.env_files {
+            return files;
+        }
+        for (volume, path) in translate::references(container).files {
+            let Some(volume_path) = self.volumes.files(volume) else { continue };
+            let file = VolumeFile {
+                uid: self.owner.uid.clone(),
+                volume_path: volume_path.into(),
+                path: path.to_owned(),
+            };
+            let content = self.node.volumes.read(&file, LONGEST_ENV_FILE).await;
+            let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
+            if let Err(error) = &content {
+                warn!(
+                    pod = %self.pod_name(), uid = self.owner.uid, container = %container.name, volume, path, %error,
+                    "Cannot read a file of variables"
+                );
+            }
+            let host_path = file.volume_path.join(path).display().to_string();
+            files.push(ReadFile { volume, path, host_path, content: content.ok() });
+        }
+        files
     }
 
     /// Gets what the container's environment refers to.
@@ -338,6 +369,29 @@ impl Referred<'_> {
         Objects { config_maps: borrowed(&self.config_maps), secrets: borrowed(&self.secrets) }
     }
 }
+
+/// A file of variables that was read, or could not be. It may hold secrets.
+struct ReadFile<'a> {
+    volume: &'a str,
+    path: &'a str,
+    host_path: String,
+    content: Option<String>,
+}
+
+impl ReadFile<'_> {
+    fn borrowed(&self) -> EnvFile<'_> {
+        let ReadFile { volume, path, host_path, content } = self;
+        EnvFile { volume, path, host_path, content: content.as_deref() }
+    }
+}
+
+/// Not the error itself, which would show what is not text.
+fn not_text() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, "it is not text")
+}
+
+/// A file of variables is not read beyond this.
+const LONGEST_ENV_FILE: usize = 1 << 20;
 
 /// The node's own `/etc/hosts` is not read beyond this.
 const LONGEST_HOSTS: usize = 1 << 20;
