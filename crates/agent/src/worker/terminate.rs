@@ -250,7 +250,8 @@ impl Worker {
         }
         if let Err(error) = self.node.users.release(&self.owner.uid) {
             let until = self.retries.failed(WHAT, self.node.clock.now());
-            self.story.failed(WHAT, began.elapsed(), format_args!("cannot take its users back: {error}"));
+            self.story.failed("users", began.elapsed(), format_args!("{error}"));
+            self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));
             return Next::Wait(Some(until));
         }
         self.retries.worked(WHAT);
