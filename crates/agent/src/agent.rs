@@ -30,6 +30,7 @@ use crate::sources::Changes;
 use crate::story::Stories;
 use crate::tasks::Tasks;
 use crate::turns::Turns;
+use crate::users::{Users, UsersError};
 use crate::views::Views;
 use crate::worker::Recollection;
 
@@ -82,6 +83,9 @@ pub enum StartError {
     /// What was written down could not be read.
     #[error("cannot read what was written down of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
+    /// Whose which users of the node are could not be told.
+    #[error("cannot tell which users of the node belong to which pod")]
+    Users(#[from] UsersError),
     /// What is counted could not be named.
     #[error("cannot register metrics")]
     Metrics(#[from] RegisterError),
@@ -107,6 +111,7 @@ impl Agent {
         changes: Changes,
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
+        let users = Users::recall(description.user_ids, Arc::clone(&files), description.planted)?;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -157,6 +162,7 @@ impl Agent {
                 description.sysctls,
                 description.app_armor,
             ),
+            users,
             readiness,
             translation: description.translation,
             status_facts: description.status,

@@ -17,6 +17,7 @@ use crablet_core::translate::{
     self, Cgroups, Gates, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior,
     SysctlAllowlist, parse_resolv_conf,
 };
+use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
 use crablet_host::machine::{Machine, Storage};
@@ -44,6 +45,8 @@ pub struct Description {
     pub status: status::NodeFacts,
     /// Which features are on.
     pub features: Features,
+    /// The users of the node that pods may have as their own.
+    pub user_ids: UserIds,
     /// The waits before restarts.
     pub restart_limits: Limits,
     /// How many processes a pod may have.
@@ -77,6 +80,8 @@ pub struct Found<'a> {
     pub sysctls: SysctlAllowlist,
     /// Whether AppArmor is on.
     pub app_armor: bool,
+    /// The users of the machine that pods may have as their own.
+    pub user_ids: UserIds,
     /// The text of the resolver's file, where one is configured and there.
     pub resolver: Option<&'a str>,
 }
@@ -109,6 +114,7 @@ impl Description {
             sysctls: found.sysctls.clone(),
             app_armor: found.app_armor,
             features,
+            user_ids: found.user_ids.clone(),
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
             pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
@@ -334,6 +340,7 @@ fn translation(effective: &Effective, found: &Found<'_>, allocatable: &ResourceL
             node_swap: on(Gate::NodeSwap),
             pod_level_resources: on(Gate::PodLevelResources),
             recursive_read_only_mounts: on(Gate::RecursiveReadOnlyMounts),
+            runtime_class_in_image_cri_api: on(Gate::RuntimeClassInImageCriApi),
             user_namespaces_support: on(Gate::UserNamespacesSupport),
         },
     }

@@ -18,7 +18,8 @@
 //! - [`notebook`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
-//! What belongs to several pods has one owner each: [`admission`], [`images`], [`turns`]. What others may read of it:
+//! What belongs to several pods has one owner each: [`admission`], [`images`], [`turns`],
+//! [`users`]. What others may read of it:
 //! [`views`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
 pub mod admission;
@@ -44,6 +45,7 @@ pub mod sources;
 pub mod story;
 pub mod tasks;
 pub mod turns;
+pub mod users;
 pub mod views;
 mod worker;
 

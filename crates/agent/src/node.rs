@@ -23,6 +23,7 @@ use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::story::Stories;
 use crate::turns::Turns;
+use crate::users::Users;
 use crate::views::Views;
 use crate::worker::Recollection;
 
@@ -58,6 +59,8 @@ pub struct Node {
     pub notebook: Notebook,
     /// Who decides which pods the node takes.
     pub admission: Admission,
+    /// Who says which users of the node are which pod's own.
+    pub users: Users,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
     /// What translation must know of the node.

@@ -1,9 +1,10 @@
-//! The cluster's objects that pods refer to: config maps, secrets and services.
+//! The cluster's objects that pods refer to: config maps, secrets, services and runtime classes.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::core::{ConfigMap, Secret, Service};
+use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
 
 /// Who has the objects that pods refer to.
@@ -14,6 +15,9 @@ pub trait Objects: Send + Sync {
 
     /// A secret. Nothing of it may get into logs, errors or events.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
+
+    /// A runtime class.
+    async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, Unavailable>;
 
     /// The services of the cluster; nothing before they were read for the first time.
     fn services(&self) -> Option<Vec<Arc<Service>>>;
@@ -30,6 +34,10 @@ impl Objects for NoObjects {
     }
 
     async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn runtime_class(&self, _: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

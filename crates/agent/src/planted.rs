@@ -32,6 +32,8 @@ pub enum Bug {
     LeaksCheckpoints,
     /// Volumes are taken away while containers use them.
     TearsVolumesDownTooEarly,
+    /// What pods have as their own users is forgotten with the agent.
+    ForgetsUsers,
 }
 
 /// Which bug there is, if any.

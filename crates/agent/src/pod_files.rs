@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/pods/<uid>/                      the pod's own
 //!                   etc-hosts             its /etc/hosts
+//!                   userns                which users of the node are its own, if it asks for some
 //!                   containers/<name>/…   a termination log per attempt
 //! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log
 //! <links>/<pod>_<namespace>_<container>-<id>.log → the log above
@@ -52,6 +53,11 @@ impl Places {
         self.pod(uid).join("etc-hosts")
     }
 
+    /// What says which users of the node are the pod's own.
+    pub fn users(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("userns")
+    }
+
     /// The file that one attempt of a container may leave its last words in.
     pub fn termination_log(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
         self.pod(uid).join("containers").join(container).join(format!("{attempt:08x}"))
@@ -76,6 +82,15 @@ pub trait PodFiles: Send + Sync {
 
     /// Writes the pod's `/etc/hosts`. Containers that have it mounted see the change.
     fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
+
+    /// What was written down of which users of the node are the pod's own, if anything was.
+    fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Writes down which users of the node are the pod's own. It is on disk when this returns.
+    fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()>;
+
+    /// Removes what was written down of the pod's users.
+    fn remove_users(&self, uid: &str) -> io::Result<()>;
 
     /// The names of the log files that a container has.
     fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>>;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_cri::Runtime;
-use crablet_cri_api::Condition;
+use crablet_cri_api::{Condition, v1};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -30,6 +30,7 @@ pub struct Readiness(Arc<Board>);
 #[derive(Debug)]
 struct Board {
     ready: Mutex<Ready>,
+    handlers: Mutex<Arc<[v1::RuntimeHandler]>>,
     news: Notify,
 }
 
@@ -47,12 +48,18 @@ impl Readiness {
     }
 
     fn new(ready: Ready) -> Readiness {
-        Readiness(Arc::new(Board { ready: Mutex::new(ready), news: Notify::new() }))
+        let (ready, handlers) = (Mutex::new(ready), Mutex::default());
+        Readiness(Arc::new(Board { ready, handlers, news: Notify::new() }))
     }
 
     /// What it is now.
     pub fn now(&self) -> Ready {
         self.ready().clone()
+    }
+
+    /// The handlers that the runtime last said it has, and what each can do; none where it does not tell.
+    pub fn handlers(&self) -> Arc<[v1::RuntimeHandler]> {
+        Arc::clone(&self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until it is something else than `seen`.
@@ -64,6 +71,10 @@ impl Readiness {
             }
             news.await;
         }
+    }
+
+    fn tell_handlers(&self, handlers: Vec<v1::RuntimeHandler>) {
+        *self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner) = handlers.into();
     }
 
     fn tell(&self, ready: Ready) {
@@ -82,19 +93,23 @@ impl Readiness {
 
 async fn keep_asking(runtime: Arc<dyn Runtime>, readiness: Readiness) {
     loop {
-        let ready = ask(&*runtime).await;
+        let ready = ask(&*runtime, &readiness).await;
         let is_ready = ready.runtime.is_ok() && ready.network.is_ok();
         readiness.tell(ready);
         tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
     }
 }
 
-async fn ask(runtime: &dyn Runtime) -> Ready {
+/// Asks the runtime how it is. What it can do is known before it is known to be ready.
+async fn ask(runtime: &dyn Runtime, readiness: &Readiness) -> Ready {
     match runtime.status().await {
-        Ok(status) => Ready {
-            runtime: in_words("RuntimeReady", "runtime", &status.runtime),
-            network: in_words("NetworkReady", "runtime network", &status.network),
-        },
+        Ok(status) => {
+            readiness.tell_handlers(status.handlers);
+            Ready {
+                runtime: in_words("RuntimeReady", "runtime", &status.runtime),
+                network: in_words("NetworkReady", "runtime network", &status.network),
+            }
+        }
         Err(error) => {
             let reason = Err(format!("container runtime is down: {error}"));
             Ready { runtime: reason.clone(), network: reason }

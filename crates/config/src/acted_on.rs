@@ -51,6 +51,7 @@ const FIELDS: &[&str] = &[
     "staticPodURL",
     "staticPodURLHeader",
     "systemReserved",
+    "userNamespaces",
 ];
 
 /// Flags that are not fields.

@@ -20,3 +20,4 @@ pub mod status;
 pub mod testing;
 /// What a pod and its containers are made from, in the runtime's terms.
 pub mod translate;
+pub mod user_ids;

@@ -33,6 +33,7 @@ mod paths;
 mod profiles;
 mod refusal;
 mod resources;
+mod runtime_class;
 mod sandbox;
 mod security;
 mod services;
@@ -65,6 +66,7 @@ pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,
 };
 pub use resources::container_resources;
+pub use runtime_class::RuntimeClassError;
 pub use sandbox::{Sandbox, SandboxInput, sandbox};
 pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_runtime};
 pub use sysctl::{ForbiddenSysctl, SysctlAllowlist, SysctlPatternError, normalized as normalized_sysctl};

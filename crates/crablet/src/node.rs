@@ -16,6 +16,7 @@ use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods};
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
+use crablet_core::user_ids::UserIds;
 use crablet_credentials::ProviderConfig;
 use crablet_cri::Client;
 use crablet_cri_api::Version;
@@ -45,6 +46,14 @@ pub(crate) struct Prepared {
     pub(crate) node: Node,
     changes: Changes,
     stage: watch::Sender<Stage>,
+}
+
+/// What was found out before anything was bound or written, since it could have refused to start.
+pub(crate) struct Checked {
+    /// Whom to ask for credentials.
+    pub(crate) providers: Vec<ProviderConfig>,
+    /// The users of the machine that pods may have as their own.
+    pub(crate) user_ids: UserIds,
 }
 
 /// Starts the sources of a node. They stop with the node.
@@ -85,14 +94,14 @@ impl Prepared {
     pub(crate) async fn start(
         self,
         effective: &Effective,
-        providers: Vec<ProviderConfig>,
+        checked: Checked,
         client: Client,
         runtime: &Version,
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> anyhow::Result<()> {
-        let description = describe(effective, runtime, &self.node.name).await?;
-        let access = image_access::access(effective, providers, &self.node.clock).await?;
+        let description = describe(effective, checked.user_ids, runtime, &self.node.name).await?;
+        let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
         let parts = parts(effective, client, access, self.node.clock)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         self.stage.send_replace(Stage::Running(Box::new(agent)));
@@ -116,7 +125,12 @@ async fn keep(mut sources: JoinSet<()>, stop: CancellationToken) {
     sources.shutdown().await;
 }
 
-async fn describe(effective: &Effective, runtime: &Version, name: &str) -> anyhow::Result<Description> {
+async fn describe(
+    effective: &Effective,
+    user_ids: UserIds,
+    runtime: &Version,
+    name: &str,
+) -> anyhow::Result<Description> {
     let configuration = &effective.configuration;
     let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
     let host_name = host_name();
@@ -138,6 +152,7 @@ async fn describe(effective: &Effective, runtime: &Version, name: &str) -> anyho
         )
         .context("allowedUnsafeSysctls")?,
         app_armor: app_armor_is_on(Path::new("/")),
+        user_ids,
     };
     Ok(Description::new(effective, &found))
 }

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use crablet_config::{CgroupDriver, Effective, Gate, KubeletConfiguration, LogFormat};
-use crablet_credentials::ProviderConfig;
+use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
-use crablet_host::{cgroup, swap};
+use crablet_host::{cgroup, sub_ids, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::{BuildInfo, Registry};
 use crablet_server::{
@@ -28,7 +28,7 @@ use crate::await_runtime::{await_runtime, client};
 use crate::command_line::GivenFlags;
 use crate::exit::Failure;
 use crate::image_access;
-use crate::node;
+use crate::node::{self, Checked};
 use crate::service_manager;
 use crate::version;
 
@@ -43,9 +43,10 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
     greet(&effective);
     check_cgroup_driver(&effective.configuration)?;
     MACHINE.check(&effective.configuration)?;
-    let providers = image_access::providers(&effective)?;
+    let checked =
+        Checked { providers: image_access::providers(&effective)?, user_ids: user_ids(&effective)? };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
-    runtime()?.block_on(agent(effective, providers, logging)).map_err(Failure::Other)
+    runtime()?.block_on(agent(effective, checked, logging)).map_err(Failure::Other)
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -131,6 +132,23 @@ impl Machine<'_> {
     }
 }
 
+/// The users of the machine that pods may have as their own: those that are set aside for the user that kubelets are
+/// known by, if there is one.
+fn user_ids(effective: &Effective) -> anyhow::Result<UserIds> {
+    const WHOSE: &str = "kubelet";
+    let configuration = &effective.configuration;
+    let ids_per_pod = configuration.user_namespaces.as_ref().and_then(|namespaces| namespaces.ids_per_pod);
+    let ids_per_pod = match ids_per_pod {
+        None => UserIds::USUAL_IDS_PER_POD,
+        Some(ids) => u32::try_from(ids).context("validation lets only such numbers of IDs pass")?,
+    };
+    let set_aside = sub_ids::of_user(WHOSE, None)
+        .context("cannot tell which user IDs are set aside for pods")?
+        .map(|ids| (ids.first, ids.count));
+    let max_pods = u32::try_from(configuration.max_pods).unwrap_or_default();
+    UserIds::new(set_aside, ids_per_pod, max_pods).context("cannot give pods users of their own")
+}
+
 /// Makes the root directory and takes it for ourselves. The lock goes when the process does, however it does.
 fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
     use std::os::unix::fs::DirBuilderExt;
@@ -147,7 +165,7 @@ fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
 }
 
 /// Everything that needs a running runtime.
-async fn agent(effective: Effective, providers: Vec<ProviderConfig>, logging: Handle) -> anyhow::Result<()> {
+async fn agent(effective: Effective, checked: Checked, logging: Handle) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(watch_for_signals(stop.clone())?);
@@ -160,7 +178,7 @@ async fn agent(effective: Effective, providers: Vec<ProviderConfig>, logging: Ha
         start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
-        prepared.start(&effective, providers, client, &version, &stop, &tasks).await?;
+        prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         if effective.gates.enabled(Gate::SystemdWatchdog) {

@@ -8,6 +8,7 @@
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
 //! - [`simulation`]: what goes wrong with simulated parts, when told to.
+//! - [`sub_ids`]: which user IDs the machine sets aside for somebody.
 //! - [`swap`]: whether the machine swaps.
 //! - [`watch`]: learning that a file or directory changed.
 
@@ -19,5 +20,6 @@ pub mod lock;
 pub mod machine;
 pub mod mounts;
 pub mod simulation;
+pub mod sub_ids;
 pub mod swap;
 pub mod watch;

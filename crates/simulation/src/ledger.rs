@@ -17,7 +17,8 @@ use crate::trace::Trace;
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The number of the promise in the design; 0 is for being there in the end, as wanted.
+    /// The number of the promise in the design; 0 is for being there in the end, as wanted, and 13 for users of the node
+    /// that no two pods have.
     pub invariant: u8,
     /// What was seen.
     pub what: String,

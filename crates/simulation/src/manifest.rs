@@ -56,6 +56,9 @@ pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<
         main(random, &mut extra, &mut text, index, variety);
     }
     text.push_str(VOLUMES);
+    if extra.percent(15) {
+        text.push_str("  hostUsers: false\n");
+    }
     from_text(&text)
 }
 

@@ -65,6 +65,14 @@ fn note<T>(ledger: &Ledger, what: &str, result: &Result<T>) {
     ledger.look();
 }
 
+/// The users of the node that a sandbox is to have as its own.
+fn users(config: &v1::PodSandboxConfig) -> Vec<v1::IdMapping> {
+    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let namespaces = context.and_then(|context| context.namespace_options.as_ref());
+    let users = namespaces.and_then(|namespaces| namespaces.userns_options.as_ref());
+    users.map(|users| users.uids.clone()).unwrap_or_default()
+}
+
 #[async_trait]
 impl Runtime for WatchedRuntime {
     async fn version(&self) -> Result<Version> {
@@ -82,8 +90,9 @@ impl Runtime for WatchedRuntime {
 
     async fn run_sandbox(&self, config: &v1::PodSandboxConfig, handler: &str) -> Result<String> {
         let metadata = config.metadata.clone().unwrap_or_default();
+        let users = users(config);
         let (inner, config, handler) = (Arc::clone(&self.inner), config.clone(), handler.to_owned());
-        self.lasting(Doing::RunSandbox { uid: &metadata.uid }, async move {
+        self.lasting(Doing::RunSandbox { uid: &metadata.uid, users: &users }, async move {
             inner.run_sandbox(&config, &handler).await
         })
         .await

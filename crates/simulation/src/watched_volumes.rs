@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crablet_api::core::Pod;
 use crablet_core::translate::{MountedVolume, Node};
-use crablet_volumes::{SimulatedVolumes, SubPath, SubPathError, TearDownError, VolumeError, Volumes};
+use crablet_volumes::{
+    SimulatedVolumes, SubPath, SubPathError, TearDownError, VolumeError, VolumeFile, Volumes,
+};
 
 use crate::invariants::{Doing, check_call};
 use crate::ledger::Ledger;
@@ -43,6 +45,10 @@ impl Volumes for WatchedVolumes {
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
         self.inner.sub_path(wanted).await
+    }
+
+    async fn read(&self, file: &VolumeFile, limit: usize) -> std::io::Result<Vec<u8>> {
+        self.inner.read(file, limit).await
     }
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {

@@ -7,17 +7,18 @@ use std::time::Duration;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::description::Description;
 use crablet_agent::images::{self, Access};
-use crablet_agent::objects::NoObjects;
+use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_core::translate;
+use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, features::Features, status};
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
-use crablet_cri::sim::{Latencies, Latency, Method, Settings, Simulator};
+use crablet_cri::sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
@@ -48,6 +49,8 @@ pub struct World {
     pub files: Arc<Simulated>,
     /// The volumes.
     pub volumes: SimulatedVolumes,
+    /// The cluster's objects.
+    pub objects: Arc<dyn Objects>,
     /// What is known.
     pub ledger: Arc<Ledger>,
     /// What sources want.
@@ -73,7 +76,11 @@ pub struct Incarnation {
 impl World {
     /// One without pods and without an agent.
     pub fn new(seed: u64, planted: Planted, trace: Trace) -> World {
-        let settings = settings(seed);
+        World::on(settings(seed), planted, trace)
+    }
+
+    /// The same, on a runtime that is like this.
+    pub fn on(settings: Settings, planted: Planted, trace: Trace) -> World {
         let clock = Clock::simulated(settings.start);
         let simulator = Simulator::new(settings);
         World {
@@ -83,6 +90,7 @@ impl World {
             cgroups: SimulatedCgroups::new(),
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
+            objects: Arc::new(NoObjects),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
             clock,
@@ -119,7 +127,7 @@ impl World {
             files: Arc::clone(&self.files) as _,
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
             checkpoints: Arc::new(self.checkpoints.clone()),
-            objects: Arc::new(NoObjects),
+            objects: Arc::clone(&self.objects),
             access: Access::default(),
         };
         self.ledger.state().agent_began = Instant::now();
@@ -230,7 +238,8 @@ async fn settle() {
     }
 }
 
-fn settings(seed: u64) -> Settings {
+/// What the runtime of a seed is like.
+pub fn settings(seed: u64) -> Settings {
     let millis = Duration::from_millis;
     let quick = Latency::Uniform(millis(1), millis(5));
     let slow = Latency::Tailed { least: millis(5), most: millis(60), worst: millis(3000), probability: 0.05 };
@@ -240,8 +249,10 @@ fn settings(seed: u64) -> Settings {
         1 => Settings::containerd_1_7(),
         _ => Settings::default(),
     };
+    let capabilities = Capabilities { handlers_in_status: true, user_namespaces: true, ..base.capabilities };
     Settings {
         seed,
+        capabilities,
         images: base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect(),
         registry: vec![image(PULLED)],
         latencies: Latencies::all(quick)
@@ -251,6 +262,7 @@ fn settings(seed: u64) -> Settings {
             .with(Method::PullImage, Latency::Uniform(millis(100), millis(20_000))),
         exit_lag: if seed.is_multiple_of(2) { millis(20) } else { Duration::ZERO },
         remembered_calls: 10_000,
+        remembered_asked: 1_000,
         ..base
     }
 }
@@ -288,6 +300,7 @@ pub fn description(planted: Planted) -> Description {
             ..status::NodeFacts::default()
         },
         features: Features::default(),
+        user_ids: UserIds::default(),
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
         starts_at_once: 4,

@@ -117,4 +117,5 @@ planted_bugs! {
     silence_that_is_taken_for_death_is_found: TakesSilenceForDeath breaks 11;
     records_that_stay_for_ever_are_found: LeaksCheckpoints breaks 12;
     volumes_that_go_before_their_containers_are_found: TearsVolumesDownTooEarly breaks 4;
+    users_that_two_pods_have_are_found: ForgetsUsers breaks 13;
 }

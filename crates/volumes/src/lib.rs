@@ -1,7 +1,7 @@
 //! The volumes of pods.
 //!
-//! - [`Volumes`] is what the agent asks for: set a pod's volumes up, keep them current, make sub paths ready, take all
-//!   of it away. [`HostVolumes`] does it on this machine; [`SimulatedVolumes`] keeps everything in memory and fails
+//! - [`Volumes`] is what the agent asks for: set a pod's volumes up, keep them current, make sub paths ready, read a
+//!   file, take all of it away. [`HostVolumes`] does it on this machine; [`SimulatedVolumes`] keeps everything in memory and fails
 //!   when told to.
 //! - [`Plugin`] is a kind of volume. [`EmptyDir`], [`HostPath`], [`DownwardApi`], [`Projected`] and [`Image`] need
 //!   nobody but the node. A kind that shows files collects them as a [`Payload`] and hands them to [`show`].
@@ -13,8 +13,8 @@
 //! pod waits for another pod. Nothing is remembered but on the disk and in the kernel's mount table, so that the agent
 //! may die at any point and the next call carries on.
 //!
-//! **A path that a container can change is never followed by name**: sub paths are opened such that they cannot be
-//! outside their volume, and what was opened is what is mounted. **Nothing is removed across a mount point.**
+//! **A path that a container can change is never followed by name**: sub paths and files are opened such that
+//! they cannot be outside their volume, and what was opened is what is mounted or read. **Nothing is removed across a mount point.**
 
 pub mod atomic_writer;
 mod beneath;
@@ -32,6 +32,7 @@ mod sub_path;
 mod tear_down;
 #[cfg(test)]
 mod testing;
+mod volume_file;
 mod volumes;
 
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
@@ -42,4 +43,5 @@ pub use plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected, show};
 pub use remove_tree::remove_directory;
 pub use simulated::{Operation, SimulatedVolumes, Trouble};
 pub use sub_path::SubPath;
+pub use volume_file::VolumeFile;
 pub use volumes::{DEADLINE, HostVolumes, Volumes, used_volumes};

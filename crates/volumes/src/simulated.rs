@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownE
 use crate::places::{DOWNWARD_API, EMPTY_DIR, PROJECTED, Places};
 use crate::plugin::kind;
 use crate::sub_path::SubPath;
+use crate::volume_file::VolumeFile;
 use crate::volumes::{DEADLINE, Volumes, used_volumes};
 
 /// A kind of call of [`Volumes`].
@@ -26,6 +28,7 @@ pub enum Operation {
     SetUp,
     Refresh,
     SubPath,
+    Read,
     TearDown,
 }
 
@@ -69,6 +72,8 @@ struct Shared {
 struct State {
     pods: BTreeMap<String, BTreeSet<String>>,
     sub_paths: BTreeSet<String>,
+    /// What files hold, by their paths on the node.
+    files: BTreeMap<PathBuf, Vec<u8>>,
     /// Which calls count, how many of them pass, and what then goes wrong.
     planned: Vec<(Option<Operation>, usize, Fault)>,
     calls: Vec<Operation>,
@@ -146,6 +151,11 @@ impl SimulatedVolumes {
     /// The sub paths that are ready.
     pub fn sub_paths(&self) -> BTreeSet<String> {
         self.with(|state| state.sub_paths.clone())
+    }
+
+    /// Writes a file of a volume, as a container would: the path is below where the volume is on the node.
+    pub fn write(&self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
+        self.with(|state| state.files.insert(path.into(), content.into()));
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
@@ -292,6 +302,15 @@ impl Volumes for SimulatedVolumes {
         self.call(Operation::SubPath, failed, effect).await
     }
 
+    async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>> {
+        let path = file.volume_path.join(&file.path);
+        let effect = |state: &mut State| {
+            let content = state.files.get(&path).ok_or(io::ErrorKind::NotFound)?;
+            Ok(content[..content.len().min(limit)].to_owned())
+        };
+        self.call(Operation::Read, |error| error, effect).await
+    }
+
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         let pod = self.places.pod(uid);
         let failed = |source| FileError { call: "remove", path: pod.clone(), source }.into();
@@ -299,6 +318,7 @@ impl Volumes for SimulatedVolumes {
         let effect = |state: &mut State| {
             state.pods.remove(uid);
             state.sub_paths.retain(|path| !path.starts_with(&below));
+            state.files.retain(|path, _| !path.starts_with(&pod));
             Ok(())
         };
         self.call(Operation::TearDown, failed, effect).await

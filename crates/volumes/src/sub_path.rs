@@ -55,7 +55,8 @@ pub(crate) fn prepare(places: &Places, wanted: &SubPath, method: Method) -> Resu
         }
     }
     let volume = &wanted.volume_path;
-    let path = within(wanted).map_err(not_prepared)?;
+    // The translation has refused others already; this does not rely on it.
+    let path = downwards(&wanted.path).ok_or_else(|| not_prepared(cause(Refused::Outside, wanted)))?;
     let opened = Base::open(volume, method).map_err(failed("open", volume));
     let base = opened.map_err(|error| not_prepared(error.into()))?;
     let place = match base.place(&path) {
@@ -68,22 +69,20 @@ pub(crate) fn prepare(places: &Places, wanted: &SubPath, method: Method) -> Resu
     Ok(target)
 }
 
-/// The path as parts that lead down. The translation has refused others already; this does not rely on it.
-fn within(wanted: &SubPath) -> Result<PathBuf, SubPathCause> {
+/// A path as parts that lead down, if they do.
+pub(crate) fn downwards(text: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
-    for part in Path::new(&wanted.path).components() {
+    for part in Path::new(text).components() {
         match part {
             Component::Normal(name) => path.push(name),
             Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::ParentDir => {
-                return Err(cause(Refused::Outside, wanted));
-            }
+            Component::Prefix(_) | Component::RootDir | Component::ParentDir => return None,
         }
     }
     if path.as_os_str().is_empty() {
         path.push(".");
     }
-    Ok(path)
+    Some(path)
 }
 
 fn cause(refused: Refused, wanted: &SubPath) -> SubPathCause {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::plugin::{Plugin, Request, kind};
 use crate::plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down;
+use crate::volume_file::{self, VolumeFile};
 
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
@@ -45,6 +47,9 @@ pub trait Volumes: Send + Sync {
 
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
+
+    /// The beginning of a file in a volume, which containers may write to meanwhile.
+    async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>>;
 
     /// Takes a pod's volumes away. Succeeds when there are none. Only for a pod of which no container runs.
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError>;
@@ -220,6 +225,14 @@ impl Volumes for HostVolumes {
             Some(Ok(prepared)) => prepared.map(|path| path.display().to_string()),
             Some(Err(_)) => Err(not_prepared(SubPathCause::Panicked)),
             None => Err(not_prepared(SubPathCause::TimedOut(self.deadline))),
+        }
+    }
+
+    async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>> {
+        let owned = file.clone();
+        match self.alone(&file.uid, move || volume_file::read(&owned, limit, Method::Kernel)).await {
+            Some(read) => read.map_err(io::Error::other)?,
+            None => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 

@@ -5,7 +5,12 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+use crablet_host::files::write_atomically;
+
 use crate::pod_files::{Owner, Places, PodFiles};
+
+/// What says which users are a pod's is not read beyond this.
+const LONGEST_USERS: usize = 64 << 10;
 
 /// Files on the node's own disk.
 #[derive(Debug, Clone)]
@@ -53,6 +58,19 @@ impl PodFiles for OnDisk {
         // Written in place: a file that is mounted into containers must keep its inode.
         fs::write(&path, text)?;
         fs::set_permissions(&path, Permissions::from_mode(0o644))
+    }
+
+    fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>> {
+        self.head(&self.places.users(uid), LONGEST_USERS)
+    }
+
+    fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()> {
+        make_directory(&self.places.pod(uid), 0o750)?;
+        write_atomically(&self.places.users(uid), text, 0o600).map_err(|error| error.source)
+    }
+
+    fn remove_users(&self, uid: &str) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(self.places.users(uid)))
     }
 
     fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
@@ -255,6 +273,20 @@ mod tests {
         files.write_hosts("uid", b"two\n").unwrap();
         assert_eq!(inode(), before);
         assert_eq!(fs::read_to_string(files.places().hosts("uid")).unwrap(), "two\n");
+    }
+
+    #[test]
+    fn the_users_of_a_pod_are_written_down_for_nobody_else_to_read() {
+        let (_directory, files, owner) = files();
+        assert_eq!(files.users("uid").unwrap(), None);
+        files.write_users("uid", b"one").unwrap();
+        files.write_users("uid", b"two").unwrap();
+        let path = files.places().pod(&owner.uid).join("userns");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(files.users("uid").unwrap().unwrap(), b"two");
+        files.remove_users("uid").unwrap();
+        files.remove_users("uid").unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files that are not there: a record of what the agent asked for, which can fail on command.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,7 @@ pub struct Simulated {
 #[derive(Debug, Default)]
 struct State {
     pods: BTreeSet<Owner>,
+    users: BTreeMap<String, Vec<u8>>,
     calls: u64,
     failing: BTreeSet<u64>,
 }
@@ -43,14 +44,14 @@ impl Simulated {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<Owner>)) -> io::Result<()> {
+    fn change(&self, change: impl FnOnce(&mut State)) -> io::Result<()> {
         let mut state = self.state();
         let call = state.calls;
         state.calls += 1;
         if state.failing.remove(&call) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
-        change(&mut state.pods);
+        change(&mut state);
         Ok(())
     }
 }
@@ -67,8 +68,8 @@ impl PodFiles for Simulated {
     }
 
     fn make_pod(&self, owner: &Owner) -> io::Result<()> {
-        self.change(|pods| {
-            pods.insert(owner.clone());
+        self.change(|state| {
+            state.pods.insert(owner.clone());
         })
     }
 
@@ -78,6 +79,22 @@ impl PodFiles for Simulated {
 
     fn write_hosts(&self, _: &str, _: &[u8]) -> io::Result<()> {
         self.change(|_| {})
+    }
+
+    fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().users.get(uid).cloned())
+    }
+
+    fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()> {
+        self.change(|state| {
+            state.users.insert(uid.to_owned(), text.to_owned());
+        })
+    }
+
+    fn remove_users(&self, uid: &str) -> io::Result<()> {
+        self.change(|state| {
+            state.users.remove(uid);
+        })
     }
 
     fn logs(&self, _: &Owner, _: &str) -> io::Result<Vec<String>> {
@@ -105,8 +122,9 @@ impl PodFiles for Simulated {
     }
 
     fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
-        self.change(|pods| {
-            pods.retain(|other| other.uid != owner.uid);
+        self.change(|state| {
+            state.pods.retain(|other| other.uid != owner.uid);
+            state.users.remove(&owner.uid);
         })
     }
 

@@ -8,7 +8,7 @@ use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
 use crablet_cri::Error;
-use crablet_cri_api::{ContainerState, v1};
+use crablet_cri_api::ContainerState;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::images;
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::recipe::NotMade;
+use crate::worker::recipe::{NotMade, SandboxRecipe};
 use crate::worker::{Next, Worker, volumes};
 
 /// Every container has at least so long to stop.
@@ -205,14 +205,17 @@ impl Worker {
                 }
                 let run = || self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
                 let made = self.node.starts.take(run).await;
-                made.map_err(|error| NotMade::sandbox(&error.in_go_words()))
+                match made {
+                    Ok(_) => Ok(recipe.remarks()),
+                    Err(error) => Err(NotMade::sandbox(&error.in_go_words())),
+                }
             }
             Err(not_made) => Err(not_made),
         };
         match made {
-            Ok(_) => {
+            Ok(remarks) => {
                 self.retries.worked(WHAT);
-                self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}"));
+                self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}{remarks}"));
                 info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
@@ -294,18 +297,22 @@ impl Worker {
     async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<Started, NotStarted> {
         let Some(container) = start.container(&self.pod) else { return Ok(Started::No) };
         let container = container.clone();
-        let sandbox_config = self.active_sandbox_config()?;
         let mailbox = self.mailbox.clone();
+        let made_from = tokio::select! {
+            biased;
+            () = mailbox.wait_for_end() => return Ok(Started::No),
+            made_from = self.active_sandbox() => made_from?,
+        };
         let image = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
-            image = Box::pin(self.ensure_image(&container, &sandbox_config)) => image?,
+            image = Box::pin(self.ensure_image(&container, &made_from)) => image?,
         };
         let Some(image) = image else { return Ok(Started::No) };
         let recipe = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
-            recipe = Box::pin(self.prepare_container(start, &container, &image, sandbox_config)) => recipe?,
+            recipe = Box::pin(self.prepare_container(start, &container, &image, made_from)) => recipe?,
         };
         let runtime = &self.node.runtime;
         let id = match self.made_before(sandbox, &container) {
@@ -354,7 +361,7 @@ impl Worker {
     async fn ensure_image(
         &mut self,
         container: &Container,
-        sandbox: &v1::PodSandboxConfig,
+        sandbox: &SandboxRecipe,
     ) -> Result<Option<images::Ensured>, NotStarted> {
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
@@ -365,8 +372,11 @@ impl Worker {
             policy: container.image_pull_policy.as_ref(),
             secrets: &secrets,
             service_account: &pod.spec.service_account_name,
-            runtime_handler: "",
-            sandbox: Some(sandbox),
+            runtime_handler: match node.translation.gates.runtime_class_in_image_cri_api {
+                true => &sandbox.handler,
+                false => "",
+            },
+            sandbox: Some(&sandbox.config),
         };
         // What went wrong before stays in the headline while it is tried again.
         if !self.start_errors.contains_key(&container.name) {

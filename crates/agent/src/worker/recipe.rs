@@ -11,11 +11,12 @@ use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{QosClass, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
-    self, ContainerInput, ContainerRefusal, Environment, EnvironmentInput, Granted, HostName, MountInput,
-    Objects, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
+    self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
+    MountInput, Objects, RuntimeClassError, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
 };
 use crablet_cri_api::v1;
 use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
+use crablet_volumes::VolumeFile;
 use tracing::warn;
 
 use crate::images;
@@ -23,10 +24,34 @@ use crate::recorder::reason;
 use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
 
-/// A sandbox to make.
+/// A sandbox to make, or what the one that is there was made from.
 pub(super) struct SandboxRecipe {
     pub(super) config: v1::PodSandboxConfig,
+    /// The handler that runs it; empty for the runtime's default.
     pub(super) handler: String,
+}
+
+impl SandboxRecipe {
+    /// What is not as with most pods, in the words of the pod's story.
+    pub(super) fn remarks(&self) -> String {
+        let mut remarks = String::new();
+        if !self.handler.is_empty() {
+            remarks.push_str(&format!(", run by {}", self.handler));
+        }
+        if let Some(ids) = self.users().first() {
+            let last = u64::from(ids.host_id) + u64::from(ids.length) - 1;
+            remarks.push_str(&format!(", with the node's users {} to {last} as its own", ids.host_id));
+        }
+        remarks
+    }
+
+    fn users(&self) -> &[v1::IdMapping] {
+        let context = self.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let namespaces = context.and_then(|context| context.namespace_options.as_ref());
+        namespaces
+            .and_then(|namespaces| namespaces.userns_options.as_ref())
+            .map_or(&[], |users| users.uids.as_slice())
+    }
 }
 
 /// Why a pod has no sandbox, in the words of its event.
@@ -61,23 +86,48 @@ impl Worker {
             let message = format!("error making pod data directories: {error}");
             NotMade { reason: reason::FAILED, message }
         })?;
-        let sandbox = self.sandbox(attempt).map_err(|refusal| NotMade::sandbox(&refusal.to_string()))?;
+        let (sandbox, handler) =
+            self.sandbox(attempt).await.map_err(|refusal| NotMade::sandbox(&refusal.to_string()))?;
         for warning in &sandbox.warnings {
             self.warn_pod(warning.reason, &warning.message);
         }
-        Ok(SandboxRecipe { config: sandbox.config, handler: String::new() })
+        Ok(SandboxRecipe { config: sandbox.config, handler })
     }
 
-    fn sandbox(&self, attempt: u32) -> Result<translate::Sandbox, SandboxRefusal> {
-        translate::sandbox(&SandboxInput {
+    /// What a sandbox of the pod is made from, and which handler runs it.
+    async fn sandbox(&self, attempt: u32) -> Result<(translate::Sandbox, String), SandboxRefusal> {
+        let handler = self.runtime_handler().await?;
+        let sandbox = translate::sandbox(&SandboxInput {
             pod: &self.pod,
             node: &self.node.translation,
             attempt,
-            runtime_handler: "",
-            users: &UserNamespaces::Unsupported,
+            runtime_handler: &handler,
+            users: &self.users(&handler),
             extra_groups: &[],
             exclusive_cpus: false,
-        })
+        })?;
+        Ok((sandbox, handler))
+    }
+
+    /// The handler that runs the pod: that of its class, or the runtime's default.
+    async fn runtime_handler(&self) -> Result<String, RuntimeClassError> {
+        match self.pod.spec.runtime_class_name.as_deref() {
+            None | Some("") => Ok(String::new()),
+            Some(name) => {
+                let class = self.node.objects.runtime_class(name).await;
+                class.map(|class| class.handler.to_string()).map_err(|why| RuntimeClassError::new(name, why))
+            }
+        }
+    }
+
+    /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
+    fn users(&self, handler: &str) -> UserNamespaces {
+        if !translate::wants_user_namespace(&self.pod) || !self.node.translation.gates.user_namespaces_support
+        {
+            return UserNamespaces::Unsupported;
+        }
+        let give = || self.node.users.of_pod(&self.owner.uid);
+        UserNamespaces::with_handler(&self.node.readiness.handlers(), handler, give)
     }
 
     async fn make_cgroup(&self) -> Result<(), String> {
@@ -124,7 +174,7 @@ impl Worker {
         start: &Start,
         container: &Container,
         image: &images::Ensured,
-        sandbox: v1::PodSandboxConfig,
+        sandbox: SandboxRecipe,
     ) -> Result<ContainerRecipe, NotStarted> {
         let attempt = self.attempt(start);
         let refused = |message: String| {
@@ -135,7 +185,7 @@ impl Worker {
             self.environment(container).await.map_err(|refusal| refused(refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
         let config = self
-            .container(container, attempt, image, environment, &sub_paths)
+            .container(container, attempt, image, environment, &sub_paths, &sandbox.handler)
             .map_err(|refusal| refused(refusal.to_string()))?;
         self.make_files(container, attempt).map_err(|error| {
             let message =
@@ -143,18 +193,18 @@ impl Worker {
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
             NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         })?;
-        let log = Path::new(&sandbox.log_directory).join(&config.log_path);
-        Ok(ContainerRecipe { config, sandbox, log })
+        let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
+        Ok(ContainerRecipe { config, sandbox: sandbox.config, log })
     }
 
     /// What the sandbox that is there was made from.
-    pub(super) fn active_sandbox_config(&self) -> Result<v1::PodSandboxConfig, NotStarted> {
+    pub(super) async fn active_sandbox(&self) -> Result<SandboxRecipe, NotStarted> {
         let attempt = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
-        let sandbox = self.sandbox(attempt).map_err(|refusal| NotStarted {
+        let (sandbox, handler) = self.sandbox(attempt).await.map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
         })?;
-        Ok(sandbox.config)
+        Ok(SandboxRecipe { config: sandbox.config, handler })
     }
 
     /// Where the runtime has forgotten all earlier runs, the logs may know of more.
@@ -168,6 +218,8 @@ impl Worker {
 
     async fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
         let referred = self.referred(container).await;
+        let files = self.env_files(container).await;
+        let files: Vec<EnvFile<'_>> = files.iter().map(ReadFile::borrowed).collect();
         let services = self.node.objects.services();
         let services_read = services.is_some();
         let services = services.unwrap_or_default();
@@ -180,7 +232,7 @@ impl Worker {
             services: &services,
             services_read,
             objects: &referred.borrowed(),
-            files: &[],
+            files: &files,
             granted: &[],
         })
     }
@@ -192,6 +244,7 @@ impl Worker {
         image: &images::Ensured,
         environment: Environment,
         sub_paths: &BTreeMap<usize, String>,
+        handler: &str,
     ) -> Result<v1::ContainerConfig, ContainerRefusal> {
         let ips = self.pod_ips();
         let places = self.node.files.places();
@@ -213,14 +266,42 @@ impl Worker {
                     termination_log: Some(&termination_log.display().to_string()),
                     recursive_read_only: self.node.status_facts.recursive_read_only_mounts,
                 },
-                runtime_handler: "",
-                users: &UserNamespaces::Unsupported,
+                runtime_handler: handler,
+                users: &self.users(handler),
                 extra_groups: &[],
                 target: None,
                 granted: &Granted::default(),
             },
             environment,
         )
+    }
+
+    /// Reads the files of variables that the container's environment refers to. Of volumes that are not there, or are
+    /// no files, there are none.
+    async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
+        let mut files = Vec::new();
+        if !self.node.translation.gates.env_files {
+            return files;
+        }
+        for (volume, path) in translate::references(container).files {
+            let Some(volume_path) = self.volumes.files(volume) else { continue };
+            let file = VolumeFile {
+                uid: self.owner.uid.clone(),
+                volume_path: volume_path.into(),
+                path: path.to_owned(),
+            };
+            let content = self.node.volumes.read(&file, LONGEST_ENV_FILE).await;
+            let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
+            if let Err(error) = &content {
+                warn!(
+                    pod = %self.pod_name(), uid = self.owner.uid, container = %container.name, volume, path, %error,
+                    "Cannot read a file of variables"
+                );
+            }
+            let host_path = file.volume_path.join(path).display().to_string();
+            files.push(ReadFile { volume, path, host_path, content: content.ok() });
+        }
+        files
     }
 
     /// Gets what the container's environment refers to.
@@ -288,6 +369,29 @@ impl Referred<'_> {
         Objects { config_maps: borrowed(&self.config_maps), secrets: borrowed(&self.secrets) }
     }
 }
+
+/// A file of variables that was read, or could not be. It may hold secrets.
+struct ReadFile<'a> {
+    volume: &'a str,
+    path: &'a str,
+    host_path: String,
+    content: Option<String>,
+}
+
+impl ReadFile<'_> {
+    fn borrowed(&self) -> EnvFile<'_> {
+        let ReadFile { volume, path, host_path, content } = self;
+        EnvFile { volume, path, host_path, content: content.as_deref() }
+    }
+}
+
+/// Not the error itself, which would show what is not text.
+fn not_text() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, "it is not text")
+}
+
+/// A file of variables is not read beyond this.
+const LONGEST_ENV_FILE: usize = 1 << 20;
 
 /// The node's own `/etc/hosts` is not read beyond this.
 const LONGEST_HOSTS: usize = 1 << 20;

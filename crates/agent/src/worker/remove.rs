@@ -83,6 +83,7 @@ impl Worker {
         }
         self.node.remove_cgroup(&self.owner.uid).await?;
         self.node.volumes.tear_down(&self.owner.uid).await.map_err(|error| error.to_string())?;
+        self.node.users.release(&self.owner.uid).map_err(|error| error.to_string())?;
         self.node.files.remove_pod(&self.owner).map_err(|error| error.to_string())?;
         if self.node.planted.has(Bug::LeaksCheckpoints) {
             return Ok(());

@@ -248,6 +248,12 @@ impl Worker {
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Next::Wait(Some(until));
         }
+        if let Err(error) = self.node.users.release(&self.owner.uid) {
+            let until = self.retries.failed(WHAT, self.node.clock.now());
+            self.story.failed("users", began.elapsed(), format_args!("{error}"));
+            self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));
+            return Next::Wait(Some(until));
+        }
         self.retries.worked(WHAT);
         let status = terminated(&self.pod, &self.make_status(true));
         self.phase = Phase::Terminated;

@@ -45,6 +45,14 @@ impl PodVolumes {
         self.mounted.iter().map(|(name, volume)| (name.as_str(), volume.clone())).collect()
     }
 
+    /// Where the files of a volume are, if it is there and has some.
+    pub(super) fn files(&self, name: &str) -> Option<&str> {
+        match self.mounted.get(name)? {
+            MountedVolume::Files { host_path, .. } => Some(host_path),
+            MountedVolume::Image(_) | MountedVolume::Device { .. } => None,
+        }
+    }
+
     /// The volume that a pod with this plan waits for, and why, if the last try failed.
     pub(super) fn waited_for(&self, plan: &Plan) -> Option<&str> {
         self.failure.as_deref().filter(|_| needs(plan))
@@ -154,10 +162,7 @@ impl Worker {
         let mut ready = BTreeMap::new();
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             // One without a volume, and one that is no directory, are told of by the translation.
-            let Some(MountedVolume::Files { host_path, .. }) = self.volumes.mounted.get(mount.name.as_str())
-            else {
-                continue;
-            };
+            let Some(host_path) = self.volumes.files(&mount.name) else { continue };
             let path = translate::sub_path(mount, environment).map_err(|refusal| refusal.to_string())?;
             let Some(path) = path else { continue };
             let wanted = SubPath {

@@ -78,6 +78,11 @@ pub fn container(
     security::check_non_root(pod, container, input.image_user)?;
     let linux = linux(input)?;
     add_user_mappings(&mut mounts, &linux);
+    if node.gates.runtime_class_in_image_cri_api {
+        for image in mounts.iter_mut().filter_map(|mount| mount.image.as_mut()) {
+            input.runtime_handler.clone_into(&mut image.runtime_handler);
+        }
+    }
     let expanded = |words: &[crablet_api::Text]| words.iter().map(|word| environment.expand(word)).collect();
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {

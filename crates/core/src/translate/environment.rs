@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use crablet_api::core::{
@@ -49,7 +50,7 @@ pub struct Objects<'a> {
     pub secrets: BTreeMap<&'a str, Result<&'a Secret, Unavailable>>,
 }
 
-/// Why a config map or a secret could not be had.
+/// Why a config map, a secret or another object of the cluster could not be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     /// It is not there.
@@ -60,8 +61,8 @@ pub enum Unavailable {
     Other(String),
 }
 
-/// A file of variables.
-#[derive(Debug, Clone, Copy)]
+/// A file of variables. Its `Debug` hides what it holds.
+#[derive(Clone, Copy)]
 pub struct EnvFile<'a> {
     /// The volume that holds it.
     pub volume: &'a str,
@@ -71,6 +72,12 @@ pub struct EnvFile<'a> {
     pub host_path: &'a str,
     /// What it holds, if it could be read.
     pub content: Option<&'a str>,
+}
+
+impl fmt::Debug for EnvFile<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("EnvFile").field(&self.host_path).finish()
+    }
 }
 
 /// What a container's environment refers to, and must be at hand before it is made.

@@ -11,6 +11,10 @@ pub enum UserNamespaces {
     /// The runtime, or the handler that runs the pod, cannot make them.
     #[default]
     Unsupported,
+    /// The runtime tells which handlers it has, and the one that runs the pod is not among them.
+    UnknownHandler,
+    /// They can be made, but there are no users for the pod, for this reason.
+    NoUsers(String),
     /// They can be made, and this is which users and groups of the node the pod's are.
     Mapped {
         /// The users.
@@ -32,6 +36,43 @@ pub enum UserNamespaceError {
     /// The handler cannot make user namespaces.
     #[error("can't set `spec.hostUsers: false`, RuntimeClass handler {} does not support user namespaces", go_quote(.0))]
     Handler(String),
+    /// The runtime does not have the handler.
+    #[error("{}: the handler {} is not known", UserNamespaceError::unsupported(.0), go_quote(.0))]
+    UnknownHandler(String),
+    /// There are no users for it.
+    #[error("create user namespace: {0}")]
+    NoUsers(String),
+}
+
+impl UserNamespaceError {
+    fn unsupported(runtime_handler: &str) -> UserNamespaceError {
+        match runtime_handler {
+            "" => UserNamespaceError::Runtime,
+            handler => UserNamespaceError::Handler(handler.to_owned()),
+        }
+    }
+}
+
+impl UserNamespaces {
+    /// What is known of a pod that runs under one of the handlers that a runtime tells of; an old one tells of none.
+    /// `users` gives the pod users of the node; it is asked only where they can be used.
+    pub fn with_handler(
+        handlers: &[v1::RuntimeHandler],
+        runtime_handler: &str,
+        users: impl FnOnce() -> Result<v1::IdMapping, String>,
+    ) -> UserNamespaces {
+        let handler = handlers.iter().find(|handler| handler.name == runtime_handler);
+        let supported = handler.and_then(|handler| handler.features).is_some_and(|can| can.user_namespaces);
+        match (handlers.is_empty(), handler) {
+            (false, None) => UserNamespaces::UnknownHandler,
+            (_, _) if !supported => UserNamespaces::Unsupported,
+            (_, _) => match users() {
+                // Upstream maps groups as it maps users.
+                Ok(ids) => UserNamespaces::Mapped { uids: vec![ids], gids: vec![ids] },
+                Err(reason) => UserNamespaces::NoUsers(reason),
+            },
+        }
+    }
 }
 
 /// Whether a pod asks for a user namespace of its own, so that its users must be mapped.
@@ -87,8 +128,11 @@ fn user_namespace(
                 uids: uids.clone(),
                 gids: gids.clone(),
             })),
-            UserNamespaces::Unsupported if runtime_handler.is_empty() => Err(UserNamespaceError::Runtime),
-            UserNamespaces::Unsupported => Err(UserNamespaceError::Handler(runtime_handler.to_owned())),
+            UserNamespaces::Unsupported => Err(UserNamespaceError::unsupported(runtime_handler)),
+            UserNamespaces::UnknownHandler => {
+                Err(UserNamespaceError::UnknownHandler(runtime_handler.to_owned()))
+            }
+            UserNamespaces::NoUsers(reason) => Err(UserNamespaceError::NoUsers(reason.clone())),
         },
     }
 }
@@ -147,6 +191,46 @@ mod tests {
         assert_eq!(
             of_pod(&pod, "kata", &UserNamespaces::Unsupported, true).unwrap_err().to_string(),
             "can't set `spec.hostUsers: false`, RuntimeClass handler \"kata\" does not support user namespaces"
+        );
+    }
+    #[test]
+    fn a_handler_must_say_that_it_can_make_them_before_a_pod_is_given_users() {
+        let handler = |name: &str, user_namespaces| v1::RuntimeHandler {
+            name: name.to_owned(),
+            features: Some(v1::RuntimeHandlerFeatures {
+                user_namespaces,
+                ..v1::RuntimeHandlerFeatures::default()
+            }),
+        };
+        let silent = v1::RuntimeHandler { name: "silent".to_owned(), features: None };
+        let handlers = [handler("", true), handler("kata", false), silent];
+        let ids = v1::IdMapping { host_id: 65536, container_id: 0, length: 65536 };
+        let pod = pod_yaml("metadata: {name: p}\nspec: {hostUsers: false}");
+        let said = |handlers: &[v1::RuntimeHandler], name: &str, given: Result<v1::IdMapping, String>| {
+            let users = UserNamespaces::with_handler(handlers, name, || given);
+            match of_pod(&pod, name, &users, true) {
+                Ok(namespaces) => format!("{} from", namespaces.userns_options.unwrap().uids[0].host_id),
+                Err(error) => error.to_string(),
+            }
+        };
+        assert_eq!(said(&handlers, "", Ok(ids)), "65536 from");
+        assert_eq!(said(&handlers, "", Err("none left".into())), "create user namespace: none left");
+        let unsupported = |handler: &str| {
+            format!(
+                "can't set `spec.hostUsers: false`, RuntimeClass handler \"{handler}\" does not support user namespaces"
+            )
+        };
+        for name in ["kata", "silent"] {
+            assert_eq!(said(&handlers, name, Ok(ids)), unsupported(name));
+        }
+        assert_eq!(said(&[], "kata", Ok(ids)), unsupported("kata"));
+        assert_eq!(
+            said(&handlers, "runsc", Ok(ids)),
+            format!("{}: the handler \"runsc\" is not known", unsupported("runsc"))
+        );
+        assert_eq!(
+            said(&handlers[1..], "", Ok(ids)),
+            "can't set `spec.hostUsers: false`, runtime does not support user namespaces: the handler \"\" is not known"
         );
     }
 }

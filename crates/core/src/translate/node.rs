@@ -164,6 +164,8 @@ pub struct Gates {
     pub pod_level_resources: bool,
     /// `RecursiveReadOnlyMounts`
     pub recursive_read_only_mounts: bool,
+    /// `RuntimeClassInImageCriApi`
+    pub runtime_class_in_image_cri_api: bool,
     /// `UserNamespacesSupport`
     pub user_namespaces_support: bool,
 }
@@ -182,6 +184,7 @@ impl Default for Gates {
             node_swap: true,
             pod_level_resources: true,
             recursive_read_only_mounts: true,
+            runtime_class_in_image_cri_api: false,
             user_namespaces_support: true,
         }
     }

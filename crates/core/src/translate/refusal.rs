@@ -3,6 +3,7 @@
 use super::downward::DownwardError;
 use super::hostname::HostNameError;
 use super::namespaces::UserNamespaceError;
+use super::runtime_class::RuntimeClassError;
 use super::{go_quote, pod_description};
 use crablet_api::core::Pod;
 
@@ -15,6 +16,9 @@ pub enum SandboxRefusal {
     /// It cannot have the users that it asks for.
     #[error(transparent)]
     UserNamespace(#[from] UserNamespaceError),
+    /// Nobody knows which handler is to run it.
+    #[error(transparent)]
+    RuntimeClass(#[from] RuntimeClassError),
     /// It names a policy for its groups that nobody knows.
     #[error(transparent)]
     Groups(#[from] UnsupportedGroupsPolicy),

@@ -15,6 +15,7 @@ use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{Pod, PodStatus};
 use crablet_config::Flag;
 use crablet_core::translate::SysctlAllowlist;
+use crablet_core::user_ids::UserIds;
 use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
@@ -220,6 +221,7 @@ async fn describe(
             resolver: Some("nameserver 10.255.255.53\n"),
             sysctls: SysctlAllowlist::new(Some((6, 1)), &[] as &[&str]).unwrap(),
             app_armor: false,
+            user_ids: UserIds::default(),
         },
     )
 }

@@ -56,6 +56,34 @@ async fn volumes_outlive_agents_and_go_with_their_pods_on_containerd() {
     world.containerd.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn what_an_init_container_writes_can_be_the_environment_of_others_on_containerd() {
+    let world = World::start().await;
+    let spec = format!(
+        "  initContainers:
+{}    volumeMounts:
+    - {{name: config, mountPath: /config}}
+  containers:
+{}    env:
+    - {{name: WORD, valueFrom: {{fileKeyRef: {{volumeName: config, path: app.env, key: WORD}}}}}}
+    - {{name: NONE, valueFrom: {{fileKeyRef: {{volumeName: config, path: app.env, key: NONE, optional: true}}}}}}
+  volumes:
+  - {{name: config, emptyDir: {{}}}}
+",
+        container("writes", "printf \"WORD='it is\\nwritten'\\n\" > /config/app.env"),
+        container("reads", OBEDIENT),
+    );
+    world.put("told", &spec);
+    world.awaits("told", "is ready", is_ready).await;
+    let containers = world.containers_of("told").await;
+    let reads = containers.iter().find(|(name, ..)| name == "reads").unwrap();
+    let command = ["sh", "-c", "echo \"$WORD ${NONE-unset}\""].map(str::to_owned);
+    let output = world.client.exec_sync(&reads.1, &command, Some(Duration::from_secs(20))).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "it is\nwritten unset\n");
+    world.take_all().await;
+    world.containerd.stop().await.unwrap();
+}
+
 async fn kill_agent(world: &mut World) {
     let mut agent = world.agent.take().unwrap();
     agent.kill();

@@ -16,6 +16,7 @@ use super::files::Files;
 use super::image::Image;
 use super::log_file::LogFile;
 use super::program::Program;
+use super::sandbox::own_users;
 use super::settings::StoppingTheMissing;
 use super::shell::{Signal, applets};
 use super::world::{Missing, World};
@@ -59,6 +60,15 @@ impl World {
         if image.command(&config.command, &config.args).is_empty() {
             return Err(Status::unknown(format!(
                 "failed to generate container {id:?} spec: failed to generate spec: no command specified"
+            )));
+        }
+        let of_sandbox = self.sandbox(&sandbox_id)?.users();
+        let linux = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let own = linux.and_then(|context| own_users(context.namespace_options.as_ref()?));
+        if self.settings.capabilities.user_namespaces && own != of_sandbox {
+            return Err(Status::unknown(format!(
+                "failed to generate container {id:?} spec: failed to generate spec: user namespace config for sandbox is \
+                 different from container. Sandbox userns config: {of_sandbox:?} - Container userns config: {own:?}"
             )));
         }
         for mount in config.mounts.iter().filter(|mount| !Path::new(&mount.host_path).exists()) {

@@ -44,7 +44,10 @@ impl World {
             response.info.insert("config".to_owned(), config);
         }
         if self.settings.capabilities.handlers_in_status {
-            let features = v1::RuntimeHandlerFeatures::default();
+            let features = v1::RuntimeHandlerFeatures {
+                user_namespaces: self.settings.capabilities.user_namespaces,
+                ..v1::RuntimeHandlerFeatures::default()
+            };
             let names = std::iter::once("").chain(self.settings.runtime_handlers.iter().map(String::as_str));
             response.runtime_handlers = names
                 .map(|name| v1::RuntimeHandler { name: name.to_owned(), features: Some(features) })

@@ -75,6 +75,12 @@ impl Sandbox {
         }
     }
 
+    /// The users and groups of the node that it has as its own, if it has.
+    pub(crate) fn users(&self) -> Option<&v1::UserNamespace> {
+        let context = self.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        context.and_then(|context| own_users(context.namespace_options.as_ref()?))
+    }
+
     pub(crate) fn matches(&self, filter: &v1::PodSandboxFilter) -> bool {
         filter.state.as_ref().is_none_or(|state| state.state == i32::from(self.state()))
             && filter.label_selector.iter().all(|(key, value)| self.config.labels.get(key) == Some(value))
@@ -85,6 +91,11 @@ impl Sandbox {
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
     let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
     context.and_then(|context| context.namespace_options.clone()).unwrap_or_default()
+}
+
+/// The users and groups of the node that something has as its own, if it has.
+pub(crate) fn own_users(namespaces: &v1::NamespaceOption) -> Option<&v1::UserNamespace> {
+    namespaces.userns_options.as_ref().filter(|users| users.mode() == v1::NamespaceMode::Pod)
 }
 
 /// Whether it has a network of its own.

@@ -116,6 +116,8 @@ pub struct Capabilities {
     pub checkpoints: bool,
     /// Runtime handlers and features in `Status`.
     pub handlers_in_status: bool,
+    /// User namespaces, with every handler.
+    pub user_namespaces: bool,
 }
 
 impl Capabilities {
@@ -131,6 +133,7 @@ impl Capabilities {
             sandbox_resources: true,
             checkpoints: true,
             handlers_in_status: true,
+            user_namespaces: true,
         }
     }
 
@@ -146,6 +149,7 @@ impl Capabilities {
             sandbox_resources: false,
             checkpoints: false,
             handlers_in_status: false,
+            user_namespaces: false,
         }
     }
 

@@ -48,6 +48,8 @@ pub struct SandboxView {
     pub metadata: v1::PodSandboxMetadata,
     /// Whether CRI says that it is ready.
     pub ready: bool,
+    /// The users and groups of the node that it has as its own, if it has.
+    pub users: Vec<v1::IdMapping>,
 }
 
 /// A container, as a test sees it.
@@ -225,6 +227,7 @@ impl Simulator {
                     id: sandbox.id.clone(),
                     metadata: sandbox.config.metadata.clone().unwrap_or_default(),
                     ready: sandbox.ready,
+                    users: sandbox.users().map(|users| users.uids.clone()).unwrap_or_default(),
                 })
                 .collect()
         })

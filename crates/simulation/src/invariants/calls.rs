@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crablet_cri::sim::ContainerView;
-use crablet_cri_api::ContainerState;
+use crablet_cri_api::{ContainerState, v1};
 use tokio::time::Instant;
 
 use crate::ledger::{Ledger, Life, State};
@@ -15,7 +15,7 @@ const SLACK: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the call of that name")]
 pub enum Doing<'a> {
-    RunSandbox { uid: &'a str },
+    RunSandbox { uid: &'a str, users: &'a [v1::IdMapping] },
     StopSandbox { id: &'a str },
     RemoveSandbox { id: &'a str },
     CreateContainer { uid: &'a str, name: &'a str },
@@ -33,7 +33,7 @@ pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
     let find = |id: &str| containers.iter().find(|container| container.id == id);
     let describe = |id: &str| find(id).map_or_else(|| short(id), |container| ledger.describe(container));
     let words = match doing {
-        Doing::RunSandbox { uid } => format!("RunPodSandbox {uid}"),
+        Doing::RunSandbox { uid, .. } => format!("RunPodSandbox {uid}"),
         Doing::StopSandbox { id } => format!("StopPodSandbox {}", short(id)),
         Doing::RemoveSandbox { id } => format!("RemovePodSandbox {}", short(id)),
         Doing::CreateContainer { uid, name } => format!("CreateContainer {name} of {uid}"),
@@ -48,7 +48,11 @@ pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
     ledger.trace.note(format_args!("  > {words}"));
     let check = Check { ledger, containers: &containers, words: &words };
     match doing {
-        Doing::RunSandbox { uid } | Doing::CreateContainer { uid, .. } => check.begins(&mut state, uid),
+        Doing::RunSandbox { uid, users } => {
+            check.begins(&mut state, uid);
+            check.has_users(&mut state, uid, users);
+        }
+        Doing::CreateContainer { uid, .. } => check.begins(&mut state, uid),
         Doing::StartContainer { id } => {
             if let Some(container) = find(id) {
                 check.begins(&mut state, &container.pod_uid);
@@ -114,6 +118,25 @@ impl Check<'_> {
         if let Some((earlier, _)) = earlier {
             let what = format!("{} while {earlier}, of the same name, runs", self.words);
             self.ledger.broken(state, 9, what);
+        }
+    }
+
+    /// A sandbox is made, which is to have users of its own, or not.
+    fn has_users(&self, state: &mut State, uid: &str, users: &[v1::IdMapping]) {
+        let overlap = |one: &v1::IdMapping, other: &v1::IdMapping| {
+            let end = |ids: &v1::IdMapping| u64::from(ids.host_id) + u64::from(ids.length);
+            u64::from(one.host_id) < end(other) && u64::from(other.host_id) < end(one)
+        };
+        if users.is_empty() {
+            return;
+        }
+        let sandboxes = self.ledger.simulator.sandboxes();
+        let others = sandboxes.iter().filter(|sandbox| sandbox.ready && sandbox.metadata.uid != uid);
+        let mut shared = others
+            .filter(|sandbox| sandbox.users.iter().any(|ids| users.iter().any(|own| overlap(ids, own))));
+        if let Some(other) = shared.next() {
+            let what = format!("{} with users that {} has", self.words, other.metadata.uid);
+            self.ledger.broken(state, 13, what);
         }
     }
 

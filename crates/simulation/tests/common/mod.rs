@@ -11,9 +11,10 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerStatus, PodConditionType};
 use crablet_api::meta::ConditionStatus;
 use crablet_cri::Runtime as _;
+use crablet_cri::sim::Settings;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
-use crablet_simulation::world::World;
+use crablet_simulation::world::{World, settings};
 
 /// A simulated node.
 pub struct Node {
@@ -31,7 +32,12 @@ pub async fn seconds(seconds: u64) {
 impl Node {
     /// With an agent that was just started.
     pub async fn start() -> Node {
-        let mut world = World::new(0, Planted::default(), Trace::new(false));
+        Node::start_on(settings(0)).await
+    }
+
+    /// The same, on a runtime that is like this.
+    pub async fn start_on(runtime: Settings) -> Node {
+        let mut world = World::on(runtime, Planted::default(), Trace::new(false));
         world.start(None).await;
         let events = world.agent.as_ref().unwrap().agent.recorder.queue();
         Node { world, events, said: BTreeSet::new() }

@@ -12,6 +12,7 @@ use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{ConfigMap, Node, Pod, PodStatus, ResourceList, Secret, Service};
+use crablet_api::node::RuntimeClass;
 use crablet_core::features::Features;
 use crablet_core::status::{self, to_publish};
 use crablet_core::translate::{SysctlAllowlist, Unavailable};
@@ -259,6 +260,10 @@ impl Objects for Cluster {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         let found = self.secrets.iter().find(|secret| is_it(&secret.metadata, namespace, name));
         found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn runtime_class(&self, _: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
+        Err(Unavailable::NotFound)
     }
 
     fn services(&self) -> Option<Vec<Arc<Service>>> {

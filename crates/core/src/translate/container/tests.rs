@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use crablet_api::testing::pod_yaml;
 
 use super::*;
+use crate::translate::MountedVolume;
 use crate::translate::environment::{EnvironmentInput, Objects};
 use crate::translate::testing::node;
 
@@ -132,6 +133,24 @@ fn mounts_are_mapped_to_the_users_of_the_pod() {
     assert!(config.mounts.iter().all(|mount| mount.uid_mappings.len() == 1 && mount.gid_mappings.len() == 1));
     let config = made("", "");
     assert!(config.mounts.iter().all(|mount| mount.uid_mappings.is_empty()));
+}
+
+#[test]
+fn an_image_that_is_mounted_names_the_handler_only_where_its_feature_is_on() {
+    let pod = pod("", "volumeMounts: [{name: v, mountPath: /v}]");
+    let image = MountedVolume::Image(v1::ImageSpec { image: "i".to_owned(), ..v1::ImageSpec::default() });
+    let volumes: &'static _ = Box::leak(Box::new(BTreeMap::from([("v", image)])));
+    let mut node = node();
+    for (is_on, expected) in [(false, ""), (true, "kata")] {
+        node.gates.runtime_class_in_image_cri_api = is_on;
+        let config = made_on(&node, &pod, |input| {
+            input.runtime_handler = "kata";
+            input.mounts.volumes = volumes;
+        });
+        let mounts = config.unwrap().mounts;
+        let image = mounts.iter().find_map(|mount| mount.image.as_ref()).unwrap();
+        assert_eq!(image.runtime_handler, expected);
+    }
 }
 
 #[test]
