@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::description::Description;
+use crate::graveyard::Graveyard;
 use crate::images::{self, Images};
 use crate::node::Node;
 use crate::notebook::Notebook;
@@ -169,7 +170,7 @@ impl Agent {
             features: description.features,
             restart_limits: description.restart_limits,
             pod_pids_limit: description.pod_pids_limit,
-            dead_containers_kept: description.dead_containers_kept,
+            graveyard: Graveyard::new(description.dead_containers),
             recollections: Mutex::new(recollections),
             planted: description.planted,
         });

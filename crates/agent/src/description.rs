@@ -11,6 +11,7 @@ use crablet_config::{
     Threshold,
 };
 use crablet_core::backoff::Limits;
+use crablet_core::dead;
 use crablet_core::features::Features;
 use crablet_core::status;
 use crablet_core::translate::{
@@ -21,6 +22,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
 use crablet_host::machine::{Machine, Storage};
+use jiff::SignedDuration;
 
 use crate::images;
 use crate::planted::Planted;
@@ -53,8 +55,8 @@ pub struct Description {
     pub pod_pids_limit: Option<u64>,
     /// How many sandboxes and containers are made at the same time.
     pub starts_at_once: usize,
-    /// How many dead containers of each are kept.
-    pub dead_containers_kept: usize,
+    /// How many containers that ended are kept.
+    pub dead_containers: dead::Limits,
     /// How pulls are bounded.
     pub images: images::Settings,
     /// The bug that a simulated run is to find.
@@ -118,8 +120,11 @@ impl Description {
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
             pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
-            dead_containers_kept: usize::try_from(flags.maximum_dead_containers_per_container)
-                .unwrap_or(usize::MAX),
+            dead_containers: dead::Limits {
+                each: usize::try_from(flags.maximum_dead_containers_per_container).unwrap_or(usize::MAX),
+                all: usize::try_from(flags.maximum_dead_containers).ok(),
+                youngest: SignedDuration::from_nanos(flags.minimum_container_ttl_duration.as_nanos()),
+            },
             images: images::Settings::new(
                 configuration.serialize_image_pulls,
                 configuration.max_parallel_image_pulls,

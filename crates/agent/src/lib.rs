@@ -26,6 +26,7 @@ pub mod admission;
 pub mod adoption;
 pub mod agent;
 pub mod description;
+mod graveyard;
 pub mod images;
 mod log_tail;
 pub mod mailbox;

@@ -13,6 +13,7 @@ use crablet_host::clock::Clock;
 use crablet_volumes::Volumes;
 
 use crate::admission::Admission;
+use crate::graveyard::Graveyard;
 use crate::images::Images;
 use crate::notebook::Notebook;
 use crate::objects::Objects;
@@ -73,8 +74,8 @@ pub struct Node {
     pub restart_limits: Limits,
     /// How many processes a pod may have.
     pub pod_pids_limit: Option<u64>,
-    /// How many dead containers of each are kept.
-    pub dead_containers_kept: usize,
+    /// Who says which containers that ended are kept.
+    pub(crate) graveyard: Graveyard,
     /// What the agent before wrote down, by UID.
     pub recollections: Mutex<BTreeMap<String, Recollection>>,
     /// The bug that a simulated run is to find.

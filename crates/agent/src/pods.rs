@@ -183,6 +183,7 @@ impl Pods {
             self.names.remove(&worker.full_name);
         }
         self.node.views.remove(uid);
+        self.node.graveyard.forget(uid);
         self.node.stories.close(uid);
         if let Some(pod) = worker.wanted {
             self.employ(pod, None);

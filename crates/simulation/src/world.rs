@@ -13,6 +13,7 @@ use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Node, Pod, ResourceList};
+use crablet_core::dead::Limits;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, features::Features, status};
@@ -57,6 +58,8 @@ pub struct World {
     pub wanted: BTreeMap<SourceKind, BTreeMap<String, Arc<Pod>>>,
     /// The agent, if there is one.
     pub agent: Option<Incarnation>,
+    /// How many containers that ended the next agent keeps.
+    pub dead_containers: Limits,
     clock: Clock,
     planted: Planted,
 }
@@ -93,6 +96,7 @@ impl World {
             objects: Arc::new(NoObjects),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
+            dead_containers: Limits::default(),
             clock,
             planted,
         }
@@ -131,7 +135,14 @@ impl World {
             access: Access::default(),
         };
         self.ledger.state().agent_began = Instant::now();
-        match Agent::start_on(&tasks, parts, description(self.planted), changes).await {
+        match Agent::start_on(
+            &tasks,
+            parts,
+            Description { dead_containers: self.dead_containers, ..description(self.planted) },
+            changes,
+        )
+        .await
+        {
             Ok(agent) => {
                 tasks.spawn(config.run());
                 let version = agent.views.version();
@@ -304,7 +315,7 @@ pub fn description(planted: Planted) -> Description {
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
         starts_at_once: 4,
-        dead_containers_kept: 1,
+        dead_containers: Limits::default(),
         images: images::Settings::default(),
         planted,
     }

@@ -1,14 +1,15 @@
 //! Taking away what is left of containers that ended, and of a pod that is over.
 
-use crablet_core::observed;
+use crablet_core::dead;
 use crablet_cri::Error;
-use crablet_cri_api::{ContainerState, SandboxState};
+use crablet_cri_api::SandboxState;
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::planted::Bug;
 use crate::story::State;
-use crate::worker::{Next, Worker};
+use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
     /// A pod that is over and still wanted: its last containers stay, for their logs.
@@ -24,15 +25,19 @@ impl Worker {
         }
         self.show_as_it_was();
         self.tell_last_headline();
-        self.prune().await;
-        Next::Wait(None)
+        Next::Wait(self.prune().await)
     }
 
-    /// Removes dead containers beyond those that are kept, and old sandboxes that have none.
-    pub(super) async fn prune(&mut self) {
-        let surplus = surplus(&self.observed, self.node.dead_containers_kept);
+    /// Removes dead containers beyond those that are kept, and old sandboxes that have none. Says when something more
+    /// will be old enough.
+    pub(super) async fn prune(&mut self) -> Option<Timestamp> {
+        let (graveyard, now) = (&self.node.graveyard, self.node.clock.now());
+        let is_over = matches!(self.phase, Phase::Terminated);
+        let dead = || dead::dead(&self.observed, is_over, &graveyard.limits, now);
+        let over_limit = graveyard.tell(&self.owner.uid, &self.mailbox, dead);
+        let surplus = dead::surplus(&self.observed, &graveyard.limits, &over_limit, now);
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
-            return;
+            return surplus.look_again;
         }
         let mut removal = self.remove_containers(&surplus.containers).await;
         for id in &surplus.sandboxes {
@@ -43,6 +48,7 @@ impl Worker {
         if let Err(error) = removal {
             warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove dead containers; the next pass tries again");
         }
+        surplus.look_again
     }
 
     /// Removes everything of a pod that is over and that nobody wants any more.
@@ -90,33 +96,4 @@ impl Worker {
         }
         self.node.notebook.remove(&self.owner.uid).await.map_err(|error| error.to_string())
     }
-}
-
-/// What may be removed of a pod that is still wanted.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Surplus {
-    containers: Vec<String>,
-    sandboxes: Vec<String>,
-}
-
-/// Of each container the newest `kept` dead ones stay, and of sandboxes the newest, and those that have containers.
-fn surplus(observed: &observed::Pod, kept: usize) -> Surplus {
-    let mut surplus = Surplus::default();
-    let containers = observed.containers();
-    for (place, container) in containers.iter().enumerate() {
-        // The newest of a name is what decisions are made from, dead or not.
-        let newer = containers[..place].iter().filter(|newer| newer.name == container.name).count();
-        if container.state == ContainerState::Exited && newer > 0 && newer >= kept.max(1) {
-            surplus.containers.push(container.id.clone());
-        }
-    }
-    for sandbox in observed.sandboxes().iter().skip(1) {
-        let is_used = containers.iter().any(|container| {
-            container.sandbox_id == sandbox.id && !surplus.containers.contains(&container.id)
-        });
-        if sandbox.state == SandboxState::NotReady && !is_used {
-            surplus.sandboxes.push(sandbox.id.clone());
-        }
-    }
-    surplus
 }

@@ -40,8 +40,8 @@ impl Worker {
             if let Some(next) = Box::pin(self.refresh_volumes(&plan)).await {
                 return next;
             }
-            Box::pin(self.prune()).await;
-            return Next::Wait(plan.look_again);
+            let grown_old = Box::pin(self.prune()).await;
+            return Next::Wait([plan.look_again, grown_old].into_iter().flatten().min());
         }
         Box::pin(self.carry_out(plan)).await
     }

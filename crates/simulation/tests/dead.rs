@@ -1,0 +1,83 @@
+//! How many containers that ended a whole agent keeps, on the simulated runtime.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use common::{Node, seconds};
+use crablet_core::dead::Limits;
+use jiff::SignedDuration;
+
+/// With these limits, and so many pods that fail all the time, each an hour after the one before.
+async fn node(limits: Limits, pods: usize) -> Node {
+    let mut node = Node::start().await;
+    node.world.dead_containers = limits;
+    node.restart().await;
+    for number in 0..pods {
+        node.want(
+            &format!("p{number}"),
+            "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-1:1'}]}",
+        )
+        .await;
+        seconds(3600).await;
+    }
+    node
+}
+
+/// The dead containers by their pods and attempts.
+fn dead(node: &Node) -> Vec<(String, u32)> {
+    let containers = node.world.simulator.containers();
+    let mut dead: Vec<_> = containers
+        .into_iter()
+        .filter(|container| !container.alive)
+        .map(|container| (container.pod_uid, container.attempt))
+        .collect();
+    dead.sort();
+    dead
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_each_container_as_many_stay_as_is_said() {
+    for each in [1, 3] {
+        let node = node(Limits { each, ..Limits::default() }, 1).await;
+        assert_eq!(dead(&node).len(), each, "{:?}", dead(&node));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_all_containers_no_more_stay_than_the_node_may_have() {
+    let node = node(Limits { each: 5, all: Some(6), ..Limits::default() }, 4).await;
+    let dead = dead(&node);
+    assert_eq!(dead.len(), 6, "{dead:?}");
+    for number in 0..4 {
+        let of_pod = dead.iter().filter(|(pod, _)| *pod == format!("p{number}")).count();
+        assert!(of_pod > 0, "the last of each is what decisions are made from: {dead:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_young_stays() {
+    let youngest = SignedDuration::from_mins(30);
+    let mut node = node(Limits { youngest, ..Limits::default() }, 1).await;
+    // One every five minutes.
+    let many = dead(&node).len();
+    assert!((4..=8).contains(&many), "{:?}", dead(&node));
+    // Nothing happens to a pod that is over; what it leaves grows old all the same.
+    node.world.dead_containers = Limits::default();
+    node.restart().await;
+    seconds(1).await;
+    assert_eq!(dead(&node).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_over_keeps_nothing_where_the_node_may_keep_nothing() {
+    let mut node = node(Limits { all: Some(0), ..Limits::default() }, 0).await;
+    node.want("p", "{restartPolicy: Never, containers: [{name: c, image: 'sim/exits-0-3:1'}]}").await;
+    seconds(60).await;
+    assert_eq!(dead(&node), []);
+    let shown = node.container("p", "c");
+    assert!(format!("{:?}", shown.state).contains("Completed"), "{shown:?}");
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!(node.world.simulator.containers().len(), 0, "it does not run again");
+}
