@@ -355,10 +355,10 @@ fn a_pod_with_a_container_that_waits_goes_on() {
 }
 
 #[test]
-fn starts_are_taken_down_so_that_the_next_one_waits() {
+fn a_start_says_when_the_last_run_ended_so_that_the_next_one_waits() {
     let mut world = World::new(pod("Always: c"), "c exited 1").at(20);
-    let plan = world.plan();
-    plan.note_starts(&world.pod, &mut world.restarts, world.now);
+    let finished = world.plan().start[0].last_finished.expect("it ran");
+    world.restarts.note_start(&world.pod.spec.containers[0], finished, world.now);
     world.observed = seen(&world.pod, "c#1 exited 1, c#0 exited 1");
     world.at(112).plans("hold c until 121");
 }
