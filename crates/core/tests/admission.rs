@@ -106,6 +106,7 @@ fn a_full_node_takes_no_pod_even_if_it_asks_for_nothing() {
 #[test]
 fn a_pod_that_asks_for_nothing_is_taken_even_where_others_have_too_much() {
     check(&asking("{}"), &[&asking("{cpu: 5}")], None);
+    check(&asking("{cpu: 0}"), &[&asking("{cpu: 5}")], None);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Who dies first when the node runs out of memory.
 
-use crablet_api::core::{Container, ContainerRestartPolicy, Pod};
+use crablet_api::core::{Container, Pod};
 
 use crate::qos::{self, PodLevel, QosClass, quantity};
+use crate::restart::is_sidecar;
 
 const GUARANTEED: i64 = -997;
 const BEST_EFFORT: i64 = 1000;
@@ -33,8 +34,8 @@ pub(super) fn oom_score_adj(
                 1000 - (1000 * bytes / i128::from(capacity)).clamp(-1_000_000, 1_000_000) as i64
             };
             let mut adjust = score(memory_request(container));
-            // A sidecar must not die before what it serves.
-            if is_sidecar(pod, container)
+            // A sidecar must not die before what it serves. (A regular container never does.)
+            if is_sidecar(container)
                 && let Some(least) = pod.spec.containers.iter().map(memory_request).min()
             {
                 adjust = adjust.min(score(least));
@@ -64,11 +65,6 @@ fn unclaimed_share(pod: &Pod) -> i64 {
 
 fn memory_request(container: &Container) -> i64 {
     container.resources.requests.get("memory").map_or(0, crablet_api::Quantity::value)
-}
-
-fn is_sidecar(pod: &Pod, container: &Container) -> bool {
-    container.restart_policy == Some(ContainerRestartPolicy::Always)
-        && pod.spec.init_containers.iter().any(|other| other.name == container.name)
 }
 
 #[cfg(test)]
@@ -135,5 +131,19 @@ mod tests {
             [500, 750]
         );
         assert_eq!(scores("{resources: {requests: {cpu: 1}}, containers: [{name: a}]}"), [999]);
+        let with_init = "{resources: {requests: {memory: 3Gi}}, initContainers: [{name: i}],
+            containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}";
+        assert_eq!(scores(with_init), [750, 500]);
+        let pod = pod_yaml(&format!("metadata: {{name: p}}\nspec: {with_init}"));
+        let container = &pod.spec.containers[0];
+        let ignored = oom_score_adj(&pod, container, QosClass::Burstable, 4 * GIBIBYTE, PodLevel::Ignored);
+        assert_eq!(ignored, 750);
+    }
+
+    #[test]
+    fn a_regular_container_that_always_restarts_is_no_sidecar() {
+        let spec = "{containers: [{name: a, restartPolicy: Always, resources: {requests: {memory: 1Gi}}},
+            {name: b, resources: {requests: {memory: 2Gi}}}]}";
+        assert_eq!(scores(spec), [750, 500]);
     }
 }
