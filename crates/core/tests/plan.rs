@@ -3,7 +3,9 @@
 mod common;
 
 use common::{World, pod, seen, with_policy};
-use crablet_api::core::{ContainerRestartPolicy, EphemeralContainer, Pod};
+use crablet_api::core::{
+    ContainerRestartPolicy, ContainerRestartRuleOnExitCodesOperator, EphemeralContainer, Pod,
+};
 use crablet_api::testing::pod_yaml;
 use crablet_core::features::Features;
 use crablet_core::kill::KillReason;
@@ -283,6 +285,10 @@ fn a_container_that_fails_its_probes_is_killed_and_runs_again_if_it_may() {
     world("OnFailure: c d").probe("c-0", "startup", "failed").plans("kill c-0, start c#1");
     world("Never: c d").probe("c-0", "liveness", "failed").plans("kill c-0");
     world("Always: c d").probe("c-0", "readiness", "failed").plans("nothing");
+    let never = with_policy(pod("Always: c d"), "c", ContainerRestartPolicy::Never);
+    let world = World::new(never, "c running, d running").probe("c-0", "liveness", "failed");
+    let off = Features { container_restart_rules: false, ..Features::default() };
+    World { features: off, ..world.plans("kill c-0") }.plans("kill c-0, start c#1");
     let alone = World::new(pod("Never: c"), "c running").probe("c-0", "liveness", "failed");
     alone.plans("kill c-0, stop sandbox-0, end");
     let mut sidecar =
@@ -471,6 +477,20 @@ fn any_other_exit_does_not_restart_the_whole_pod() {
     let mut off = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
     off.features.restart_all_containers = false;
     off.plans("nothing");
+    let mut but_one = restarts_all();
+    let rule = &mut but_one.spec.containers[0].restart_policy_rules[0];
+    let codes = rule.exit_codes.as_mut().expect("exit codes");
+    codes.operator = Some(ContainerRestartRuleOnExitCodesOperator::NotIn);
+    World::new(but_one, "i exited 0, s running, c exited 88, d running").plans("nothing");
+}
+
+#[test]
+fn an_exit_that_only_the_status_remembers_restarts_the_whole_pod_too() {
+    let mut world = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
+    world.features.restart_all_containers = false;
+    let mut world = world.then("i exited 0, s running, c exited 255, d running").plans("nothing");
+    world.features.restart_all_containers = true;
+    world.plans("kill d-0, kill s-0, remove c-0, remove d-0, remove i-0, remove s-0, then all over");
 }
 
 #[test]
