@@ -16,7 +16,6 @@ mod containers;
 mod init;
 mod reset;
 mod sandbox;
-mod words;
 
 use crablet_api::Text;
 use crablet_api::core::{Container, Pod, PodStatus};

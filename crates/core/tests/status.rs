@@ -451,6 +451,26 @@ fn a_pod_that_was_evicted_says_so_and_keeps_saying_it() {
 }
 
 #[test]
+fn of_two_who_disrupt_a_pod_its_node_counts() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    let foreign = |kind: &str| PodCondition {
+        r#type: PodConditionType::from(kind),
+        reason: "Other".into(),
+        ..PodCondition::default()
+    };
+    world.pod.status.conditions = [foreign("DisruptionTarget"), foreign("example.com/x")].into();
+    let words = |world: &World| {
+        let status = world.status();
+        let conditions =
+            status.conditions.iter().take_while(|c| c.r#type != PodConditionType::PodReadyToStartContainers);
+        conditions.map(|c| format!("{} {}", c.r#type, c.reason)).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(words(&world), "DisruptionTarget Other, example.com/x Other");
+    world.failure = Some(Failure::evicted(&world.pod, "low"));
+    assert_eq!(words(&world), "example.com/x Other, DisruptionTarget TerminationByKubelet");
+}
+
+#[test]
 fn addresses_stay_when_the_sandbox_is_gone() {
     let status = World::new(pod("Never: c"), "c running").then("sandbox dead, c exited 0").status();
     assert_eq!((&*status.pod_ip, &*status.host_ip), ("10.0.0.1", "192.168.0.1"));
@@ -821,6 +841,9 @@ spec:
         words(&running),
         "Running\ni: Completed 0, ready\nc: running, started, ready\nnot AllContainersRestarting"
     );
+    let over = World::new(pod(), "i exited 0, c exited 1").status();
+    let over = over.conditions.last().map(|condition| format!("{} {}", condition.r#type, condition.reason));
+    assert_eq!(over.as_deref(), Some("AllContainersRestarting PodFailed"));
     let exited = running.then("i exited 0, c exited 88");
     assert!(words(&exited).starts_with("Running\n"), "{}", words(&exited));
     let removed = exited.then("");

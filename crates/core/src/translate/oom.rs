@@ -24,9 +24,9 @@ pub(super) fn oom_score_adj(
         QosClass::Guaranteed => GUARANTEED,
         QosClass::BestEffort => BEST_EFFORT,
         QosClass::Burstable => {
-            let share = match pod_level == PodLevel::Counted && qos::pod_level_requests_set(pod) {
-                true => unclaimed_share(pod),
-                false => 0,
+            let share = match pod_level {
+                PodLevel::Counted => unclaimed_share(pod),
+                PodLevel::Ignored => 0,
             };
             let capacity = memory_capacity.max(1);
             let score = |request: i64| {
@@ -130,7 +130,9 @@ mod tests {
             ),
             [500, 750]
         );
-        assert_eq!(scores("{resources: {requests: {cpu: 1}}, containers: [{name: a}]}"), [999]);
+        let no_memory = "{resources: {requests: {cpu: 1}},
+            containers: [{name: a, resources: {requests: {memory: 1Gi}}}, {name: b}]}";
+        assert_eq!(scores(no_memory), [750, 999]);
         let with_init = "{resources: {requests: {memory: 3Gi}}, initContainers: [{name: i}],
             containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}";
         assert_eq!(scores(with_init), [750, 500]);
