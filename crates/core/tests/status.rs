@@ -11,6 +11,7 @@ use crablet_api::core::{
 use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
+use crablet_core::features::Features;
 use crablet_core::status::{
     Failure, PodCgroup, StatusInput, illegal_transition, pod_status, terminated, to_publish,
 };
@@ -476,6 +477,9 @@ fn addresses_stay_when_the_sandbox_is_gone() {
     assert_eq!((&*status.pod_ip, &*status.host_ip), ("10.0.0.1", "192.168.0.1"));
     let status = World::new(pod("Always: c"), "c running").then("sandbox#1, sandbox#0 dead").status();
     assert_eq!(&*status.pod_ip, "10.0.0.2");
+    // An older sandbox is no reason to keep them.
+    let status = World::new(pod("Always: c"), "c running").then("sandbox#1 dead, sandbox#0").status();
+    assert_eq!(&*status.pod_ip, "");
     let mut host = pod("Always: c");
     host.spec.host_network = true;
     let mut world = World::new(host, "none");
@@ -803,11 +807,11 @@ fn a_pod_that_has_come_to_its_end_is_never_published_as_ready() {
 
 #[test]
 fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
-    let check = |line: &str, old: &str, new: &str| {
-        let pod: Pod = pod(line);
+    let between = |pod: &Pod, old: &str, new: &str, features: &Features| {
         let status = |observed| World::new(pod.clone(), observed).status();
-        illegal_transition(&pod, &status(old), &status(new), &Default::default())
+        illegal_transition(pod, &status(old), &status(new), features)
     };
+    let check = |line: &str, old: &str, new: &str| between(&pod(line), old, new, &Features::default());
     let c: Option<Text> = Some("c".into());
     assert_eq!(check("Never: c", "c exited 0", "c running"), c);
     assert_eq!(check("Never: c", "c running", "c exited 0"), None);
@@ -816,6 +820,37 @@ fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
     assert_eq!(check("Always: c", "c exited 0", "c running"), None);
     assert_eq!(check("Never: i | c", "i exited 0", "i running"), Some("i".into()));
     assert_eq!(check("Never: s* | c", "s exited 0", "s running"), None);
+    assert_eq!(check("Never: c d", "c exited 0, d running", "c exited 0, d running"), None);
+    let (on, off) = (Features::default(), Features { container_restart_rules: false, ..Features::default() });
+    assert_eq!(between(&pod("Never: s* | c"), "s exited 0", "s running", &off), None);
+    let never = with_policy(pod("Always: c"), "c", ContainerRestartPolicy::Never);
+    assert_eq!(between(&never, "c exited 0", "c running", &on), None, "as upstream");
+    // Where all containers may begin again, so may one that ended.
+    let restarts_all = pod_yaml(
+        "spec: {restartPolicy: Never, containers: [{name: c, restartPolicy: Never, restartPolicyRules: [\
+         {action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]}]}",
+    );
+    assert_eq!(between(&restarts_all, "c exited 0", "c running", &on), None);
+    let off = Features { restart_all_containers: false, ..on };
+    assert_eq!(between(&restarts_all, "c exited 0", "c running", &off), c);
+}
+
+#[test]
+fn a_run_that_counts_no_more_than_the_one_that_ended_is_a_restart_nevertheless() {
+    let world = World::new(pod("Always: c"), "c#3 exited 1").then("c running");
+    let words = |world: &World| in_words(&world.status().container_statuses[0]);
+    assert_eq!(words(&world), "c: running, last Error 1, 4 restarts, started, ready");
+    let off = Features { restart_all_containers: false, ..Features::default() };
+    assert_eq!(words(&World { features: off, ..world }), "c: running, started, ready");
+    let world = World::new(pod("Always: c"), "c#3 exited 1").then("c#5 running");
+    assert_eq!(words(&world), "c: running, last Error 1, 5 restarts, started, ready");
+}
+
+#[test]
+fn a_container_that_waits_has_the_name_and_the_image_that_it_will_have() {
+    let status = World::new(pod_yaml("spec: {containers: [{name: c, image: 'img:1'}]}"), "").status();
+    let status = &status.container_statuses[0];
+    assert_eq!((&*status.name, &*status.image, &*status.image_id), ("c", "img:1", ""));
 }
 
 #[test]
