@@ -323,13 +323,14 @@ fn all_that_speaks_against_a_pod_is_told_to_who_can_make_room() {
 
 #[test]
 fn the_status_of_a_pod_that_was_refused_says_why() {
-    let pod = asking("{cpu: 5k}");
+    let mut pod = asking("{cpu: 5k}");
+    pod.metadata.generation = 3;
     let node = node();
     let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
     let status = rejected(&pod, &admit(&input).expect_err("too much"), at(0));
     assert_eq!(
         serde_json::to_string(&status).expect("JSON"),
-        "{\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \
+        "{\"observedGeneration\":3,\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \
          5000000, used: 0, capacity: 2000\",\"reason\":\"OutOfcpu\",\"startTime\":\"2027-01-15T08:00:00Z\",\
          \"qosClass\":\"Burstable\"}"
     );

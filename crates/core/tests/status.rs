@@ -778,7 +778,8 @@ fn what_others_say_of_a_pod_is_left_as_it_is() {
 
 #[test]
 fn a_pod_that_has_come_to_its_end_is_never_published_as_ready() {
-    let world = World::new(pod("Always: c"), "c running").at(10);
+    let mut world = World::new(pod("Always: c"), "c running").at(10);
+    world.pod.metadata.generation = 3;
     let mut new = world.status();
     let published = |new: &PodStatus| {
         let published = to_publish(&world.pod, new, false, &world.features, at(20));
@@ -788,6 +789,7 @@ fn a_pod_that_has_come_to_its_end_is_never_published_as_ready() {
         let words = ready.map(|condition| {
             let since = jiff::Timestamp::from(condition.last_transition_time.expect("a time"));
             let seconds = since.duration_since(at(0)).as_secs();
+            assert_eq!(condition.observed_generation, 3);
             format!("{} {} {} since {seconds}", condition.r#type, condition.status, condition.reason)
         });
         words.collect::<Vec<_>>().join(", ")
