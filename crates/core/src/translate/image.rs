@@ -69,7 +69,7 @@ pub fn repository(image: &str) -> Result<String, InvalidImageName> {
     parse(image).map_err(|problem| InvalidImageName { image: image.to_owned(), problem })?;
     let (domain, remainder) = split_domain(image);
     let name = remainder.split('@').next().unwrap_or_default();
-    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    let last = name.rfind('/').unwrap_or(0);
     let end = name[last..].find(':').map_or(name.len(), |colon| last + colon);
     Ok(format!("{domain}/{}", &name[..end]))
 }
@@ -130,7 +130,7 @@ impl Reference<'_> {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (whole, None),
         };
-        let last = rest.rfind('/').map_or(0, |slash| slash + 1);
+        let last = rest.rfind('/').unwrap_or(0);
         let (name, tag) = match rest[last..].find(':') {
             Some(colon) => (&rest[..last + colon], Some(&rest[last + colon + 1..])),
             None => (rest, None),
