@@ -252,6 +252,13 @@ fn a_container_that_cannot_start_says_why() {
     let world =
         World::new(pod("Always: i | c"), "i exited 0").start_error("i", "CrashLoopBackOff", "back-off");
     assert_eq!(in_words(&world.status().init_container_statuses[0]), "i: Completed 0, ready");
+    let init = |observed| {
+        let world =
+            World::new(pod("Always: i | c"), observed).start_error("i", "CrashLoopBackOff", "back-off");
+        in_words(&world.status().init_container_statuses[0])
+    };
+    assert_eq!(init("i exited 1"), "i: waiting CrashLoopBackOff, last Error 1");
+    assert_eq!(init("i created"), "i: waiting CrashLoopBackOff");
 }
 
 #[test]

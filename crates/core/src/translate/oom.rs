@@ -34,7 +34,7 @@ pub(super) fn oom_score_adj(
                 1000 - (1000 * bytes / i128::from(capacity)).clamp(-1_000_000, 1_000_000) as i64
             };
             let mut adjust = score(memory_request(container));
-            // A sidecar must not die before what it serves. (A regular container never does.)
+            // A sidecar must not die before what it serves. (For a regular container this changes nothing.)
             if is_sidecar(container)
                 && let Some(least) = pod.spec.containers.iter().map(memory_request).min()
             {
