@@ -157,6 +157,7 @@ fn a_port_of_the_host_has_one_owner() {
     for (one, other, clash) in [
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 81, hostPort: 80}", true),
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 80}", false),
+        ("{containerPort: 80}", "{containerPort: 80}", false),
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 80, hostPort: 80, protocol: UDP}", false),
         ("{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}", "{containerPort: 80, hostPort: 80}", true),
         (

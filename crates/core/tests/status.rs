@@ -162,6 +162,8 @@ fn the_phase_follows_from_the_containers() {
         ("Always: s* | c d", "s exited 1, c exited 1, d exited 1", Running),
         ("Always: s* | c", "s exited 1", Pending),
         ("Always: i j | c", "i exited 0, j running", Pending),
+        ("Always: s? | c", "sandbox#1, sandbox#0 dead, s@1 running, c@0 exited 1", Pending),
+        ("Always: s* | c", "sandbox#1, sandbox#0 dead, s@1 running, c@0 exited 1", Running),
         ("Never:", "", Pending),
     ] {
         check_phase(line, observed, expected);
@@ -566,6 +568,7 @@ fn what_the_kernel_cannot_tell_apart_is_told_as_it_was_granted() {
     check_resources(&limits("1"), (50_000, 25_000, 2, 0), &told("500m"));
     check_resources(&limits("1"), (0, 25_000, 2, 0), &told("1"));
     check_resources(&limits("1"), (50_000, -1, 2, 0), &told("1"));
+    check_resources(&limits("1"), (100_000, 50, 2, 0), &told("1"));
     let limits = "{limits: {memory: 64Mi}}";
     check_resources(limits, (0, 0, 0, 128 << 20), r#"{"limits":{"memory":"128Mi"}}"#);
     check_resources(limits, (0, 0, 2, 0), r#"{"limits":{"memory":"64Mi"}}"#);
