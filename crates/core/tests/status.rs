@@ -593,6 +593,15 @@ fn what_the_runtime_does_not_tell_is_what_was_given_last() {
         resources(&World::new(asking.clone(), "c running")),
         r#"{"limits":{"cpu":"2","memory":"4Mi"},"requests":{"cpu":"2","memory":"3Mi"}}"#
     );
+    // A runtime that tells something never tells how much memory was asked for.
+    let mut telling = World::new(asking.clone(), "c running");
+    let linux = crablet_cri_api::v1::LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+    telling.observed.containers_mut()[0].status.resources =
+        Some(crablet_cri_api::v1::ContainerResources { linux: Some(linux), ..Default::default() });
+    assert_eq!(
+        resources(&telling),
+        r#"{"limits":{"cpu":"1","memory":"2Mi"},"requests":{"cpu":"500m","memory":"3Mi"}}"#
+    );
     assert_eq!(
         resources(&World::new(asking, "c exited 0")),
         r#"{"limits":{"cpu":"1","memory":"2Mi"},"requests":{"cpu":"1","memory":"1Mi"}}"#
