@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod};
 
-use crate::qos::{
-    Overhead, PodLevel, QosClass, pod_level_resources_set, pod_limits, pod_requests, qos_class, quantity,
-};
+use crate::qos::{Overhead, PodLevel, QosClass, pod_limits, pod_requests, qos_class, quantity};
 use crate::translate::{cpu_quota, cpu_shares};
 
 /// What a pod may use as a whole. What is absent is not limited.
@@ -27,11 +25,7 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
     let requests = pod_requests(pod, pod_level, Overhead::Included);
     let limits = pod_limits(pod, pod_level, Overhead::Included);
     let limit_of = |name: &str| {
-        let whole = pod
-            .spec
-            .resources
-            .as_deref()
-            .filter(|_| pod_level == PodLevel::Counted && pod_level_resources_set(pod));
+        let whole = pod.spec.resources.as_deref().filter(|_| pod_level == PodLevel::Counted);
         let has_limit = |container: &Container| !quantity(&container.resources.limits, name).is_zero();
         let is_declared = whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero())
             || pod.spec.containers.iter().chain(&pod.spec.init_containers).all(has_limit);

@@ -126,11 +126,7 @@ fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 fn has_failed(input: &StatusInput, container: &Container, life: &Life) -> bool {
     match life {
         Life::Waiting | Life::Running { .. } => false,
-        Life::Ended { how, .. } if how.exit_code == 0 => false,
-        Life::Ended { how, .. } if input.features.container_restart_rules => {
-            !is_restarted(input, container, how)
-        }
-        Life::Ended { .. } => input.pod.spec.restart_policy == Some(RestartPolicy::Never),
+        Life::Ended { how, .. } => how.exit_code != 0 && !is_restarted(input, container, how),
     }
 }
 
