@@ -1,10 +1,10 @@
 # What a person does with this tree. `make` alone says what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz sim soak
+.PHONY: help run test lint bench fuzz mutants sim soak
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Install what is missing, build, and run the agent with a pod on a private containerd
 	@scripts/need-root run
@@ -36,6 +36,9 @@ soak: ## Kill the agent 50 times under 20 pods on a private containerd (SEED=…
 
 fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
 	@scripts/fuzz
+
+mutants: ## Break the core in some 200 small ways, and fail if its tests miss too many (SEED=n for others)
+	@scripts/mutants $(SEED)
 
 sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (SEED=n for one, with its trace)
 	@cargo run --quiet --profile sim --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED))

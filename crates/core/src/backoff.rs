@@ -316,13 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn a_container_with_another_image_starts_over() {
+    fn a_container_with_another_image_or_other_resources_starts_over() {
         let old = Container { image: "old".into(), ..Container::default() };
-        let new = Container { image: "new".into(), ..Container::default() };
+        let new = Container { image: "new".into(), ..old.clone() };
+        let mut resized = old.clone();
+        resized.resources.requests.insert("cpu", crablet_api::Quantity::from_milli(100));
         let mut restarts = Restarts::new(Limits::default());
         restarts.note_start(&old, at(0), at(0));
         assert!(restarts.held(&old, at(1), at(2)).is_some());
         assert_eq!(restarts.held(&new, at(1), at(2)), None);
+        assert_eq!(restarts.held(&resized, at(1), at(2)), None);
     }
 
     #[test]
@@ -342,7 +345,9 @@ mod tests {
     fn an_agent_that_restarted_finds_the_waits_again() {
         let pod = pod("web").container("c", "img").build();
         for (gap, expected) in
-            [(0, 10), (2, 10), (10, 20), (11, 20), (21, 40), (45, 80), (299, 300), (301, 300)]
+            [(0, 10), (2, 10), (10, 20), (11, 20), (20, 40), (21, 40), (45, 80), (299, 300), (301, 300)]
+                .into_iter()
+                .chain([(600, 300), (601, 10)])
         {
             let ended = run("c", 3).exited(1).made_at(100).finished_at(110);
             let runs = [ended, run("c", 4).exited(1).made_at(110 + gap)];

@@ -16,7 +16,6 @@ mod containers;
 mod init;
 mod reset;
 mod sandbox;
-mod words;
 
 use crablet_api::Text;
 use crablet_api::core::{Container, Pod, PodStatus};
@@ -140,7 +139,7 @@ pub struct Start {
     /// Whether the runtime has forgotten all earlier runs: then the container's log files may know of more, and
     /// the next number after theirs counts where it is higher, so that no log is overwritten.
     pub ask_logs: bool,
-    /// When its last run ended, where the runtime remembers. [`Plan::note_starts`] takes it down.
+    /// When its last run ended, where the runtime remembers: for [`Restarts::note_start`].
     pub last_finished: Option<Timestamp>,
 }
 
@@ -232,16 +231,6 @@ impl Plan {
         match self.sandbox {
             Sandbox::Keep { .. } => false,
             Sandbox::Create { .. } | Sandbox::End { .. } => true,
-        }
-    }
-
-    /// Takes down the starts, so that a container that ends again waits before its next one. Called once for each
-    /// plan, before its containers are started.
-    pub fn note_starts(&self, pod: &Pod, restarts: &mut Restarts, now: Timestamp) {
-        for start in &self.start {
-            if let (Some(finished), Some(container)) = (start.last_finished, start.container(pod)) {
-                restarts.note_start(container, finished, now);
-            }
         }
     }
 

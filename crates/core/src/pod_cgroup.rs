@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod};
 
-use crate::qos::{
-    Overhead, PodLevel, QosClass, pod_level_resources_set, pod_limits, pod_requests, qos_class, quantity,
-};
+use crate::qos::{Overhead, PodLevel, QosClass, pod_limits, pod_requests, qos_class, quantity};
 use crate::translate::{cpu_quota, cpu_shares};
 
 /// What a pod may use as a whole. What is absent is not limited.
@@ -27,11 +25,7 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
     let requests = pod_requests(pod, pod_level, Overhead::Included);
     let limits = pod_limits(pod, pod_level, Overhead::Included);
     let limit_of = |name: &str| {
-        let whole = pod
-            .spec
-            .resources
-            .as_deref()
-            .filter(|_| pod_level == PodLevel::Counted && pod_level_resources_set(pod));
+        let whole = pod.spec.resources.as_deref().filter(|_| pod_level == PodLevel::Counted);
         let has_limit = |container: &Container| !quantity(&container.resources.limits, name).is_zero();
         let is_declared = whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero())
             || pod.spec.containers.iter().chain(&pod.spec.init_containers).all(has_limit);
@@ -93,5 +87,32 @@ mod tests {
         let pod = pod_yaml(&format!("spec: {{containers: [{{name: a, resources: {resources}}}]}}"));
         let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
         assert_eq!(found.huge_pages, BTreeMap::from([(2 << 20, 4 << 20)]));
+        // Pages alone make no class.
+        let resources = "{requests: {hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi, hugepages-odd: 1Gi}}";
+        let pod = pod_yaml(&format!("spec: {{containers: [{{name: a, resources: {resources}}}]}}"));
+        let huge_pages = BTreeMap::from([(2 << 20, 4 << 20), (1 << 30, 1 << 30)]);
+        let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
+        assert_eq!(found, PodResources { cpu_shares: 2, huge_pages, ..PodResources::default() });
+    }
+
+    #[test]
+    fn a_limit_of_the_pod_as_a_whole_counts_where_containers_have_none() {
+        let pod = pod_yaml(
+            "spec: {resources: {limits: {cpu: 500m}}, containers: [{name: a, resources: {requests: {cpu: 250m}}}]}",
+        );
+        let found = |level, enforce| pod_resources(&pod, level, enforce, 100_000);
+        let counted = found(PodLevel::Counted, true);
+        assert_eq!((counted.cpu_quota, counted.memory), (Some(50_000), None));
+        assert_eq!(found(PodLevel::Counted, false).cpu_quota, Some(-1));
+        assert_eq!(found(PodLevel::Ignored, true).cpu_quota, None);
+    }
+
+    #[test]
+    fn an_init_container_without_a_limit_leaves_the_pod_without_one() {
+        let pod = pod_yaml(
+            "spec: {initContainers: [{name: i}], containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Mi}}}]}",
+        );
+        let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
+        assert_eq!((found.cpu_quota, found.memory), (None, None));
     }
 }

@@ -5,6 +5,5 @@ mod resources;
 
 pub use class::{QosClass, computed_qos_class, is_critical, is_node_critical, is_static, qos_class};
 pub use resources::{
-    Overhead, PodLevel, aggregated_limits, aggregated_requests, pod_level_limits_set, pod_level_requests_set,
-    pod_level_resources_set, pod_limits, pod_requests, quantity,
+    Overhead, PodLevel, aggregated_requests, pod_level_resources_set, pod_limits, pod_requests, quantity,
 };

@@ -14,7 +14,7 @@ fn node() -> Node {
         "spec": {"taints": [
             {"key": "busy", "effect": "NoSchedule"}, {"key": "broken", "value": "yes", "effect": "NoExecute"}]},
         "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "10Gi", "pods": "3",
-            "example.com/gpu": "2", "hugepages-2Mi": "8Mi"}}}"#;
+            "example.com/gpu": "2", "hugepages-2Mi": "8Mi", "attachable-volumes-x": "1", "x.kubernetes.io/y": "1"}}}"#;
     crablet_api::from_json(json.as_bytes(), Limits::MANIFEST).expect("a node")
 }
 
@@ -74,6 +74,21 @@ fn a_pod_that_asks_for_too_much_is_told_what_there_is() {
             "OutOfhugepages-2Mi",
             "hugepages-2Mi, requested: 16777216, used: 0, capacity: 8388608",
         ),
+        (
+            "{attachable-volumes-x: 2}",
+            "OutOfattachable-volumes-x",
+            "attachable-volumes-x, requested: 2, used: 0, capacity: 1",
+        ),
+        (
+            "{x.kubernetes.io/y: 2}",
+            "OutOfx.kubernetes.io/y",
+            "x.kubernetes.io/y, requested: 2, used: 0, capacity: 1",
+        ),
+        (
+            "{x.kubernetes.io/z: 1}",
+            "OutOfx.kubernetes.io/z",
+            "x.kubernetes.io/z, requested: 1, used: 0, capacity: 0",
+        ),
     ] {
         let other = asking("{cpu: 100m, memory: 1Mi, example.com/gpu: 1}");
         let message = format!("Node didn't have enough resource: {message}");
@@ -91,11 +106,37 @@ fn a_full_node_takes_no_pod_even_if_it_asks_for_nothing() {
 #[test]
 fn a_pod_that_asks_for_nothing_is_taken_even_where_others_have_too_much() {
     check(&asking("{}"), &[&asking("{cpu: 5}")], None);
+    check(&asking("{cpu: 0}"), &[&asking("{cpu: 5}")], None);
 }
 
 #[test]
 fn a_resource_that_the_node_does_not_know_is_not_its_business() {
     check(&asking("{example.com/unheard-of: 5}"), &[], None);
+    check(&asking("{unheard-of: 5}"), &[], None);
+    check(&asking("{requests.example.com/gpu: 5}"), &[], None);
+    check(&asking("{example.com/-: 5}"), &[], None);
+}
+
+#[test]
+fn a_resource_that_a_claim_stands_behind_is_not_the_nodes_business() {
+    let refused = |resource: &str, features: &Features| {
+        let mut pod = asking(&format!("{{{resource}: 5}}"));
+        let status = r#"{"extendedResourceClaimStatus": {"resourceClaimName": "claim", "requestMappings": [
+                {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"},
+                {"containerName": "c", "resourceName": "deviceclass.resource.kubernetes.io/gpu", "requestName": "r"},
+                {"containerName": "d", "resourceName": "deviceclass.resource.kubernetes.io/nic", "requestName": "r"},
+                {"containerName": "c", "resourceName": "cpu", "requestName": "r"}]}}"#;
+        pod.status = crablet_api::from_json(status.as_bytes(), Limits::MANIFEST).expect("a status");
+        admit(&Input { pod: &pod, node: &node(), others: &[], features }).is_err()
+    };
+    let on = Features::default();
+    assert!(!refused("example.com/gpu", &on));
+    assert!(!refused("deviceclass.resource.kubernetes.io/gpu", &on));
+    assert!(refused("deviceclass.resource.kubernetes.io/nic", &on), "the claim is for another container");
+    assert!(refused("cpu", &on), "nobody claims CPU");
+    let off = Features { dra_extended_resource: false, ..on };
+    assert!(refused("example.com/gpu", &off));
+    assert!(refused("deviceclass.resource.kubernetes.io/gpu", &off));
 }
 
 #[test]
@@ -116,6 +157,7 @@ fn a_port_of_the_host_has_one_owner() {
     for (one, other, clash) in [
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 81, hostPort: 80}", true),
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 80}", false),
+        ("{containerPort: 80}", "{containerPort: 80}", false),
         ("{containerPort: 80, hostPort: 80}", "{containerPort: 80, hostPort: 80, protocol: UDP}", false),
         ("{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}", "{containerPort: 80, hostPort: 80}", true),
         (
@@ -135,6 +177,23 @@ fn a_port_of_the_host_has_one_owner() {
 }
 
 #[test]
+fn ports_of_sidecars_count_and_those_of_other_init_containers_do_not() {
+    let init = |policy: &str| {
+        pod(&format!(
+            "{{initContainers: [{{name: i, {policy} ports: [{{containerPort: 80, hostPort: 80}}]}}], containers: [{{name: c}}]}}"
+        ))
+    };
+    let taken = (
+        "NodePorts",
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+    );
+    let sidecar = init("restartPolicy: Always,");
+    check(&sidecar, &[&sidecar], Some(taken));
+    check(&init(""), &[&sidecar], None);
+    check(&sidecar, &[&init("")], None);
+}
+
+#[test]
 fn a_pod_chooses_its_nodes() {
     let mismatch =
         ("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector");
@@ -147,6 +206,7 @@ fn a_pod_chooses_its_nodes() {
     for (spec, fits) in [
         ("{nodeSelector: {zone: a}}".to_owned(), true),
         ("{nodeSelector: {zone: a, other: x}}".to_owned(), false),
+        ("{nodeSelector: {zone: b}}".to_owned(), false),
         (expression("{key: zone, operator: In, values: [a, b]}"), true),
         (expression("{key: zone, operator: NotIn, values: [a, b]}"), false),
         (expression("{key: zone, operator: Exists}"), true),
@@ -159,7 +219,24 @@ fn a_pod_chooses_its_nodes() {
         (required("[]"), false),
         (required("[{}]"), false),
         (required("[{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]"), true),
+        (required("[{matchFields: [{key: metadata.name, operator: In, values: [n2]}]}]"), false),
+        (required("[{matchFields: [{key: metadata.name, operator: In, values: [n1, n2]}]}]"), false),
         (required("[{matchFields: [{key: metadata.name, operator: NotIn, values: [n1]}]}]"), false),
+        (required("[{matchFields: [{key: metadata.name, operator: NotIn, values: [n2]}]}]"), true),
+        (required("[{matchFields: [{key: metadata.uid, operator: In, values: [n1]}]}]"), false),
+        (required("[{matchFields: [{key: metadata.name, operator: Exists, values: [n1]}]}]"), false),
+        (
+            required(
+                "[{matchExpressions: [{key: zone, operator: In, values: [b]}], matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]",
+            ),
+            false,
+        ),
+        (
+            required(
+                "[{matchExpressions: [{key: zone, operator: In, values: [a]}], matchFields: [{key: metadata.name, operator: In, values: [n2]}]}]",
+            ),
+            false,
+        ),
         (
             required(
                 "[{matchExpressions: [{key: zone, operator: In, values: [b]}]}, {matchExpressions: [{key: zone, operator: In, values: [a]}]}]",
@@ -201,6 +278,8 @@ fn a_pod_for_another_operating_system_is_refused() {
     labelled.metadata.labels.insert("kubernetes.io/os", "windows".into());
     let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
     check(&labelled, &[], Some(("PodOSSelectorNodeLabelDoesNotMatch", message)));
+    labelled.metadata.labels.insert("kubernetes.io/os", "linux".into());
+    check(&labelled, &[], None);
 }
 
 #[test]
@@ -209,31 +288,50 @@ fn strict_groups_need_a_runtime_that_can() {
     let strict = pod("{securityContext: {supplementalGroupsPolicy: Strict}}");
     check(&strict, &[], Some(("SupplementalGroupsPolicyNotSupported", message)));
     check(&pod("{securityContext: {supplementalGroupsPolicy: Merge}}"), &[], None);
+    let able = r#"{"metadata": {"name": "n1"}, "status": {"allocatable": {"pods": "3"}, "features": {"supplementalGroupsPolicy": true}}}"#;
+    let able: Node = crablet_api::from_json(able.as_bytes(), Limits::MANIFEST).expect("a node");
+    let input = Input { pod: &strict, node: &able, others: &[], features: &Features::default() };
+    assert_eq!(admit(&input), Ok(()));
+}
+
+#[test]
+fn resources_of_the_pod_as_a_whole_need_their_gate() {
+    let pod = pod("{resources: {requests: {cpu: 3}}, containers: [{name: c}]}");
+    let reason = |pod_level_resources| {
+        let features = Features { pod_level_resources, ..Features::default() };
+        let input = Input { pod: &pod, node: &node(), others: &[], features: &features };
+        admit(&input).expect_err("too much").reason
+    };
+    assert_eq!((&*reason(true), &*reason(false)), ("OutOfcpu", "PodLevelResourcesNotSupported"));
+    let off = Features { pod_level_resources: false, ..Features::default() };
+    assert_eq!(admit(&Input { pod: &asking("{}"), node: &node(), others: &[], features: &off }), Ok(()));
 }
 
 #[test]
 fn all_that_speaks_against_a_pod_is_told_to_who_can_make_room() {
     let node = node();
     let pod = pod("{nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 3, memory: 2Gi}}}]}");
-    let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
+    let others = [&asking("{cpu: 300m}"), &asking("{cpu: 200m}")];
+    let input = Input { pod: &pod, node: &node, others: &others, features: &Features::default() };
     let failures = failures(&input);
     let [Failure::Insufficient(cpu), Failure::Insufficient(memory), Failure::NodeName] = &*failures else {
         panic!("{failures:?}")
     };
-    assert_eq!((cpu.missing(), memory.missing()), (1000, 1 << 30));
-    let expected = Insufficient { resource: "cpu".into(), requested: 3000, used: 0, capacity: 2000 };
+    assert_eq!((cpu.missing(), memory.missing()), (1500, 1 << 30));
+    let expected = Insufficient { resource: "cpu".into(), requested: 3000, used: 500, capacity: 2000 };
     assert_eq!(*cpu, expected);
 }
 
 #[test]
 fn the_status_of_a_pod_that_was_refused_says_why() {
-    let pod = asking("{cpu: 5k}");
+    let mut pod = asking("{cpu: 5k}");
+    pod.metadata.generation = 3;
     let node = node();
     let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
     let status = rejected(&pod, &admit(&input).expect_err("too much"), at(0));
     assert_eq!(
         serde_json::to_string(&status).expect("JSON"),
-        "{\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \
+        "{\"observedGeneration\":3,\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \
          5000000, used: 0, capacity: 2000\",\"reason\":\"OutOfcpu\",\"startTime\":\"2027-01-15T08:00:00Z\",\
          \"qosClass\":\"Burstable\"}"
     );

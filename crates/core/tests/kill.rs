@@ -82,6 +82,15 @@ fn the_time_only_ever_gets_shorter() {
 }
 
 #[test]
+fn a_second_that_has_begun_is_left() {
+    let termination = Termination::new(at(0), 30);
+    for (millis, left) in [(0, 30), (1, 30), (999, 30), (1000, 29), (29_001, 1), (30_000, 0), (30_001, 0)] {
+        let now = at(0) + jiff::SignedDuration::from_millis(millis);
+        assert_eq!(termination.remaining(now), left, "after {millis} ms");
+    }
+}
+
+#[test]
 fn hooks_run_first_and_all_at_once() {
     let hooked = |line| {
         let mut pod: Pod = pod(line);
@@ -146,6 +155,11 @@ fn a_probe_may_have_a_grace_period_of_its_own() {
     ] {
         assert_eq!(container_grace(&pod, "c", reason), expected, "{reason:?}");
     }
+    pod.spec.containers[0].startup_probe = probe(Some(6));
+    assert_eq!(container_grace(&pod, "c", KillReason::StartupProbe), 6);
     pod.metadata.deletion_grace_period_seconds = Some(7);
     assert_eq!(container_grace(&pod, "c", KillReason::LivenessProbe), 7);
+    pod.metadata.deletion_grace_period_seconds = None;
+    pod.spec.termination_grace_period_seconds = None;
+    assert_eq!(container_grace(&pod, "c", KillReason::LivenessProbe), 2);
 }

@@ -3,13 +3,16 @@
 mod common;
 
 use common::{World, pod, seen, with_policy};
-use crablet_api::core::{ContainerRestartPolicy, EphemeralContainer, Pod};
+use crablet_api::core::{
+    ContainerRestartPolicy, ContainerRestartRuleOnExitCodesOperator, EphemeralContainer, Pod,
+};
 use crablet_api::testing::pod_yaml;
 use crablet_core::features::Features;
 use crablet_core::kill::KillReason;
 use crablet_core::plan::WhyEnd;
 use crablet_core::plan::{Sandbox, WhyNewSandbox};
 use crablet_core::testing::at;
+use crablet_cri_api::NetworkNamespace;
 
 /// Checks what is planned for a pod of which the runtime says this.
 #[track_caller]
@@ -123,13 +126,24 @@ fn a_sandbox_in_the_wrong_network_or_without_an_address_is_replaced() {
     let world = World::new(host(pod("Always: c")), "c running");
     world.plans("kill c-0, stop sandbox-0, new sandbox 1, start c#1");
 
-    let mut world = World::new(pod("Always: c"), "");
-    let mut sandboxes = world.observed.sandboxes().to_vec();
-    sandboxes[0].ips.clear();
-    world.observed = crablet_core::observed::Pod::new(sandboxes, vec![]);
-    let plan = world.plan();
+    let without_address = |pod: Pod, network| {
+        let mut world = World::new(pod, "");
+        let mut sandboxes = world.observed.sandboxes().to_vec();
+        sandboxes[0].ips.clear();
+        sandboxes[0].network = network;
+        world.observed = crablet_core::observed::Pod::new(sandboxes, vec![]);
+        world.plan().sandbox
+    };
     let stop = vec!["sandbox-0".to_owned()];
-    assert_eq!(plan.sandbox, Sandbox::Create { attempt: 1, why: WhyNewSandbox::NoAddress, stop });
+    assert_eq!(
+        without_address(pod("Always: c"), NetworkNamespace::Pod),
+        Sandbox::Create { attempt: 1, why: WhyNewSandbox::NoAddress, stop }
+    );
+    // The host has one.
+    assert_eq!(
+        without_address(host(pod("Always: c")), NetworkNamespace::Node),
+        Sandbox::Keep { id: "sandbox-0".into() }
+    );
 }
 
 #[test]
@@ -160,7 +174,13 @@ fn an_init_container_that_fails_runs_again_or_ends_the_pod() {
     let why = WhyEnd::InitContainerFailed { name: "i".into() };
     assert_eq!(plan.sandbox, Sandbox::End { why, stop: vec!["sandbox-0".into()] });
     let restarts = with_policy(pod("Never: i | c"), "i", ContainerRestartPolicy::OnFailure);
-    World::new(restarts, "i exited 1").plans("start i#1");
+    let world = World::new(restarts, "i exited 1").plans("start i#1");
+    let off = Features { container_restart_rules: false, ..Features::default() };
+    World { features: off, ..world.clone() }.plans("stop sandbox-0, end");
+    World { features: off, ..World::new(pod("OnFailure: i | c"), "i exited 1") }.plans("start i#1");
+    let mut deleted = world;
+    deleted.pod.metadata.deletion_timestamp = Some(at(0).into());
+    deleted.plans("stop sandbox-0, end");
 }
 
 #[test]
@@ -253,6 +273,9 @@ fn what_comes_after_a_sidecar_waits_for_its_startup_probe() {
     let mut restarted = world().probe("s-0", "startup", "succeeded").then("s running");
     restarted.probes = Default::default();
     restarted.plans("start i#0");
+    // Another one of its name has not.
+    let replaced = world().probe("s-0", "startup", "succeeded").then("s#1 running, s#0 exited 1");
+    replaced.plans("wait for the start of s");
 }
 
 #[test]
@@ -262,12 +285,20 @@ fn a_container_that_fails_its_probes_is_killed_and_runs_again_if_it_may() {
     world("OnFailure: c d").probe("c-0", "startup", "failed").plans("kill c-0, start c#1");
     world("Never: c d").probe("c-0", "liveness", "failed").plans("kill c-0");
     world("Always: c d").probe("c-0", "readiness", "failed").plans("nothing");
+    let never = with_policy(pod("Always: c d"), "c", ContainerRestartPolicy::Never);
+    let world = World::new(never, "c running, d running").probe("c-0", "liveness", "failed");
+    let off = Features { container_restart_rules: false, ..Features::default() };
+    World { features: off, ..world.plans("kill c-0") }.plans("kill c-0, start c#1");
     let alone = World::new(pod("Never: c"), "c running").probe("c-0", "liveness", "failed");
     alone.plans("kill c-0, stop sandbox-0, end");
     let mut sidecar =
         World::new(pod("Always: s* | c"), "s running, c running").probe("s-0", "liveness", "failed");
     sidecar.pod.spec.init_containers[0].liveness_probe = Some(Default::default());
     sidecar.plans("kill s-0, start s#1");
+    // Before a sidecar has started, nothing but its startup probe counts.
+    let mut starting = World::new(pod("Always: s? | c"), "s running").probe("s-0", "liveness", "failed");
+    starting.pod.spec.init_containers[0].liveness_probe = Some(Default::default());
+    starting.plans("wait for the start of s");
 }
 
 #[test]
@@ -313,6 +344,16 @@ fn the_reasons_of_kills_are_upstreams() {
             "Init container s failed startup probe",
         ),
         (
+            world("Never: c", "sandbox#1, sandbox#0 dead, c@0 running"),
+            KillReason::OldSandbox,
+            "Container c runs in an old sandbox, will be restarted",
+        ),
+        (
+            world("Always: c", "c#1 running, c#0 running"),
+            KillReason::Duplicate,
+            "Container c must not run twice, stopping the other one first",
+        ),
+        (
             world("Always: c", "c unknown"),
             KillReason::Unknown,
             "Container is in \"unknown\" state, try killing it before restart",
@@ -325,6 +366,25 @@ fn the_reasons_of_kills_are_upstreams() {
         (world("Always: c", "sandbox dead, c running"), KillReason::PodStops, "Stopping container c"),
     ] {
         assert_eq!(message(world), (reason, expected.to_owned(), 30));
+    }
+}
+
+#[test]
+fn only_a_plan_that_gives_up_the_sandbox_stops_the_pod_as_a_whole() {
+    for (line, observed, stops_pod, is_empty) in [
+        ("Always: c", "c running", false, true),
+        ("Always: i | c", "i running", false, true),
+        ("Always: c", "", false, false),
+        ("Always: c d", "c#1 running, c#0 running, d running", false, false),
+        ("Always: i | c", "i#1 exited 0, i#0 exited 1, c running", false, false),
+        ("Always: c", "none", true, false),
+        ("Always: c", "sandbox dead, c running", true, false),
+        ("Never: c", "c exited 0", true, false),
+        ("Never: c", "sandbox dead, c running", true, false),
+        ("Never: c", "sandbox dead, c exited 0", true, true),
+    ] {
+        let plan = World::new(pod(line), observed).plan();
+        assert_eq!((plan.stops_pod(), plan.is_empty()), (stops_pod, is_empty), "{line}, {observed}");
     }
 }
 
@@ -355,10 +415,10 @@ fn a_pod_with_a_container_that_waits_goes_on() {
 }
 
 #[test]
-fn starts_are_taken_down_so_that_the_next_one_waits() {
+fn a_start_says_when_the_last_run_ended_so_that_the_next_one_waits() {
     let mut world = World::new(pod("Always: c"), "c exited 1").at(20);
-    let plan = world.plan();
-    plan.note_starts(&world.pod, &mut world.restarts, world.now);
+    let finished = world.plan().start[0].last_finished.expect("it ran");
+    world.restarts.note_start(&world.pod.spec.containers[0], finished, world.now);
     world.observed = seen(&world.pod, "c#1 exited 1, c#0 exited 1");
     world.at(112).plans("hold c until 121");
 }
@@ -417,6 +477,20 @@ fn any_other_exit_does_not_restart_the_whole_pod() {
     let mut off = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
     off.features.restart_all_containers = false;
     off.plans("nothing");
+    let mut but_one = restarts_all();
+    let rule = &mut but_one.spec.containers[0].restart_policy_rules[0];
+    let codes = rule.exit_codes.as_mut().expect("exit codes");
+    codes.operator = Some(ContainerRestartRuleOnExitCodesOperator::NotIn);
+    World::new(but_one, "i exited 0, s running, c exited 88, d running").plans("nothing");
+}
+
+#[test]
+fn an_exit_that_only_the_status_remembers_restarts_the_whole_pod_too() {
+    let mut world = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
+    world.features.restart_all_containers = false;
+    let mut world = world.then("i exited 0, s running, c exited 255, d running").plans("nothing");
+    world.features.restart_all_containers = true;
+    world.plans("kill d-0, kill s-0, remove c-0, remove d-0, remove i-0, remove s-0, then all over");
 }
 
 #[test]

@@ -179,8 +179,6 @@ impl Model {
                 made.id
             }
         };
-        let now = self.world.now;
-        plan.note_starts(&self.world.pod, &mut self.world.restarts, now);
         for start in &plan.start {
             self.start(start, &id);
             if self.dies_while_starting {
@@ -195,6 +193,9 @@ impl Model {
         self.check_start(start, sandbox_id);
         self.tick();
         let wanted = start.container(&self.world.pod).expect("it is in the pod");
+        if let Some(finished) = start.last_finished {
+            self.world.restarts.note_start(wanted, finished, self.world.now);
+        }
         let mut made =
             container(&start.name, start.attempt).annotation(CONTAINER_HASH, &container_hash(wanted));
         made.sandbox_id = sandbox_id.into();

@@ -5,12 +5,16 @@ mod common;
 use common::{World, pod, with_policy};
 use crablet_api::Text;
 use crablet_api::core::{
-    ContainerRestartPolicy, ContainerState, ContainerStatus, Pod, PodCondition, PodConditionType, PodPhase,
-    PodStatus, Probe,
+    ContainerRestartPolicy, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition,
+    PodConditionType, PodPhase, PodStatus, Probe,
 };
+use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
-use crablet_core::status::{Failure, illegal_transition, terminated, to_publish};
+use crablet_core::features::Features;
+use crablet_core::status::{
+    Failure, PodCgroup, StatusInput, illegal_transition, pod_status, terminated, to_publish,
+};
 use crablet_core::testing::at;
 use expect_test::{Expect, expect};
 
@@ -154,6 +158,13 @@ fn the_phase_follows_from_the_containers() {
         ("Never: s* | c", "s exited 0, c exited 1", Failed),
         ("Never: s? | c", "s running", Pending),
         ("Always: s? | c", "s running, c running", Running),
+        ("Always: s* | c d", "s running, c exited 1, d exited 1", Running),
+        ("Always: s* | c d", "s exited 1, c exited 1, d exited 1", Running),
+        ("Always: s* | c", "s exited 1", Pending),
+        ("Always: i j | c", "i exited 0, j running", Pending),
+        ("Always: s? | c", "sandbox#1, sandbox#0 dead, s@1 running, c@0 exited 1", Pending),
+        ("Always: s* | c", "sandbox#1, sandbox#0 dead, s@1 running, c@0 exited 1", Running),
+        ("Never:", "", Pending),
     ] {
         check_phase(line, observed, expected);
     }
@@ -167,6 +178,35 @@ fn a_containers_own_policy_counts_for_the_phase() {
     let never = with_policy(pod("Always: c"), "c", ContainerRestartPolicy::Never);
     let status = World::new(never, "c exited 1").status();
     assert_eq!(status.phase, Some(PodPhase::Failed));
+}
+
+#[test]
+fn with_the_gate_off_the_pods_policy_alone_counts_for_the_phase() {
+    use PodPhase::{Failed, Pending, Running, Succeeded};
+    let phase = |pod: Pod, observed: &str, container_restart_rules: bool| {
+        let mut world = World::new(pod, observed);
+        world.features.container_restart_rules = container_restart_rules;
+        world.status().phase
+    };
+    for (line, observed, expected) in [
+        ("Never: c", "c exited 0", Succeeded),
+        ("Never: c", "c exited 1", Failed),
+        ("OnFailure: c", "c exited 0", Succeeded),
+        ("OnFailure: c", "c exited 1", Running),
+        ("OnFailure: c d", "c exited 0, d exited 1", Running),
+        ("Always: c", "c exited 0", Running),
+        ("Never: i | c", "i exited 1", Failed),
+        ("Never: i | c", "i exited 0", Pending),
+        ("OnFailure: i | c", "i exited 1", Pending),
+    ] {
+        assert_eq!(phase(pod(line), observed, false), Some(expected), "{line}, {observed}");
+    }
+    let own = || with_policy(pod("Never: c"), "c", ContainerRestartPolicy::Always);
+    assert_eq!(phase(own(), "c exited 1", true), Some(Running));
+    assert_eq!(phase(own(), "c exited 1", false), Some(Failed));
+    let own = || with_policy(pod("Always: i | c"), "i", ContainerRestartPolicy::Never);
+    assert_eq!(phase(own(), "i exited 1", true), Some(Failed));
+    assert_eq!(phase(own(), "i exited 1", false), Some(Pending));
 }
 
 #[test]
@@ -214,6 +254,13 @@ fn a_container_that_cannot_start_says_why() {
     let world =
         World::new(pod("Always: i | c"), "i exited 0").start_error("i", "CrashLoopBackOff", "back-off");
     assert_eq!(in_words(&world.status().init_container_statuses[0]), "i: Completed 0, ready");
+    let init = |observed| {
+        let world =
+            World::new(pod("Always: i | c"), observed).start_error("i", "CrashLoopBackOff", "back-off");
+        in_words(&world.status().init_container_statuses[0])
+    };
+    assert_eq!(init("i exited 1"), "i: waiting CrashLoopBackOff, last Error 1");
+    assert_eq!(init("i created"), "i: waiting CrashLoopBackOff");
 }
 
 #[test]
@@ -225,6 +272,17 @@ fn a_container_that_ran_and_is_gone_did_end() {
     );
     let never = World::new(pod("Never: c"), "c running").then("");
     assert_eq!(never.status().phase, Some(PodPhase::Failed));
+    let mut deleted = World::new(pod("Always: c"), "c running").then("");
+    deleted.pod.metadata.deletion_timestamp = Some(at(0).into());
+    assert_eq!(
+        in_words(&deleted.status().container_statuses[0]),
+        "c: waiting ContainerCreating, last ContainerStatusUnknown 137"
+    );
+    let again = World::new(pod("Always: c"), "c#2 running, c#1 exited 3").then("");
+    assert_eq!(
+        in_words(&again.status().container_statuses[0]),
+        "c: waiting ContainerCreating, last Error 3, 2 restarts"
+    );
     let unknown = World::new(pod("Always: c"), "c running").then("c unknown");
     assert_eq!(
         in_words(&unknown.status().container_statuses[0]),
@@ -403,11 +461,34 @@ fn a_pod_that_was_evicted_says_so_and_keeps_saying_it() {
 }
 
 #[test]
+fn of_two_who_disrupt_a_pod_its_node_counts() {
+    let mut world = World::new(pod("Always: c"), "c running");
+    let foreign = |kind: &str| PodCondition {
+        r#type: PodConditionType::from(kind),
+        reason: "Other".into(),
+        ..PodCondition::default()
+    };
+    world.pod.status.conditions = [foreign("DisruptionTarget"), foreign("example.com/x")].into();
+    let words = |world: &World| {
+        let status = world.status();
+        let conditions =
+            status.conditions.iter().take_while(|c| c.r#type != PodConditionType::PodReadyToStartContainers);
+        conditions.map(|c| format!("{} {}", c.r#type, c.reason)).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(words(&world), "DisruptionTarget Other, example.com/x Other");
+    world.failure = Some(Failure::evicted(&world.pod, "low"));
+    assert_eq!(words(&world), "example.com/x Other, DisruptionTarget TerminationByKubelet");
+}
+
+#[test]
 fn addresses_stay_when_the_sandbox_is_gone() {
     let status = World::new(pod("Never: c"), "c running").then("sandbox dead, c exited 0").status();
     assert_eq!((&*status.pod_ip, &*status.host_ip), ("10.0.0.1", "192.168.0.1"));
     let status = World::new(pod("Always: c"), "c running").then("sandbox#1, sandbox#0 dead").status();
     assert_eq!(&*status.pod_ip, "10.0.0.2");
+    // An older sandbox is no reason to keep them.
+    let status = World::new(pod("Always: c"), "c running").then("sandbox#1 dead, sandbox#0").status();
+    assert_eq!(&*status.pod_ip, "");
     let mut host = pod("Always: c");
     host.spec.host_network = true;
     let mut world = World::new(host, "none");
@@ -447,6 +528,135 @@ fn resources_are_what_was_granted_or_what_the_runtime_tells() {
     assert_eq!(resources(&world), told);
     // A runtime that does not tell any more: what was told before.
     assert_eq!(resources(&world.then("c running")), told);
+}
+
+/// What the status says of a container's resources, when it was granted and the runtime tells this.
+#[track_caller]
+fn check_resources(granted: &str, told: (i64, i64, i64, i64), expected: &str) {
+    let asking = pod_yaml(&format!("spec: {{containers: [{{name: c, resources: {granted}}}]}}"));
+    let mut world = World::new(asking, "c running");
+    let (cpu_period, cpu_quota, cpu_shares, memory_limit_in_bytes) = told;
+    let linux = crablet_cri_api::v1::LinuxContainerResources {
+        cpu_period,
+        cpu_quota,
+        cpu_shares,
+        memory_limit_in_bytes,
+        ..Default::default()
+    };
+    let resources = crablet_cri_api::v1::ContainerResources { linux: Some(linux), ..Default::default() };
+    world.observed.containers_mut()[0].status.resources = Some(resources);
+    let status = world.status();
+    let resources = serde_json::to_string(&status.container_statuses[0].resources).expect("JSON");
+    assert_eq!(resources, expected, "{granted}, {told:?}");
+}
+
+#[test]
+fn what_the_kernel_cannot_tell_apart_is_told_as_it_was_granted() {
+    let requests = |cpu: &str| format!("{{requests: {{cpu: {cpu}}}}}");
+    let told = |cpu: &str| format!(r#"{{"requests":{{"cpu":"{cpu}"}}}}"#);
+    check_resources(&requests("2m"), (0, 0, 2, 0), &told("2m"));
+    check_resources(&requests("1m"), (0, 0, 2, 0), &told("1m"));
+    check_resources(&requests("3m"), (0, 0, 2, 0), &told("2m"));
+    check_resources(&requests("1m"), (0, 0, 3, 0), &told("3m"));
+    check_resources(&requests("1"), (0, 0, 512, 0), &told("500m"));
+    check_resources(&requests("1"), (0, 0, 1, 0), &told("1"));
+    let limits = |cpu: &str| format!("{{limits: {{cpu: {cpu}}}}}");
+    let told = |cpu: &str| format!(r#"{{"limits":{{"cpu":"{cpu}"}}}}"#);
+    check_resources(&limits("5m"), (100_000, 1000, 2, 0), &told("5m"));
+    check_resources(&limits("11m"), (100_000, 1000, 2, 0), &told("10m"));
+    check_resources(&limits("5m"), (100_000, 1100, 2, 0), &told("11m"));
+    check_resources(&limits("1"), (50_000, 25_000, 2, 0), &told("500m"));
+    check_resources(&limits("1"), (0, 25_000, 2, 0), &told("1"));
+    check_resources(&limits("1"), (50_000, -1, 2, 0), &told("1"));
+    check_resources(&limits("1"), (100_000, 50, 2, 0), &told("1"));
+    let limits = "{limits: {memory: 64Mi}}";
+    check_resources(limits, (0, 0, 0, 128 << 20), r#"{"limits":{"memory":"128Mi"}}"#);
+    check_resources(limits, (0, 0, 2, 0), r#"{"limits":{"memory":"64Mi"}}"#);
+    // What nobody asked for is not told, whatever the runtime says.
+    check_resources("{}", (50_000, 25_000, 512, 128 << 20), "{}");
+}
+
+#[test]
+fn what_the_runtime_does_not_tell_is_what_was_given_last() {
+    let asking = pod_yaml(
+        "spec: {containers: [{name: c, resources: \
+         {limits: {cpu: 1, memory: 2Mi}, requests: {cpu: 1, memory: 1Mi}}}]}",
+    );
+    let given = "{limits: {cpu: 2, memory: 4Mi}, requests: {cpu: 2, memory: 3Mi}}";
+    let given = pod_yaml(&format!("spec: {{containers: [{{name: c, resources: {given}}}]}}"));
+    let actuated = [("c".into(), given.spec.containers[0].resources.clone())].into();
+    let resources = |world: &World| {
+        let status = pod_status(&StatusInput { actuated: &actuated, ..world.status_input() });
+        serde_json::to_string(&status.container_statuses[0].resources).expect("JSON")
+    };
+    assert_eq!(
+        resources(&World::new(asking.clone(), "c running")),
+        r#"{"limits":{"cpu":"2","memory":"4Mi"},"requests":{"cpu":"2","memory":"3Mi"}}"#
+    );
+    // A runtime that tells something never tells how much memory was asked for.
+    let mut telling = World::new(asking.clone(), "c running");
+    let linux = crablet_cri_api::v1::LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+    telling.observed.containers_mut()[0].status.resources =
+        Some(crablet_cri_api::v1::ContainerResources { linux: Some(linux), ..Default::default() });
+    assert_eq!(
+        resources(&telling),
+        r#"{"limits":{"cpu":"1","memory":"2Mi"},"requests":{"cpu":"500m","memory":"3Mi"}}"#
+    );
+    assert_eq!(
+        resources(&World::new(asking, "c exited 0")),
+        r#"{"limits":{"cpu":"1","memory":"2Mi"},"requests":{"cpu":"1","memory":"1Mi"}}"#
+    );
+}
+
+#[test]
+fn a_pod_that_runs_has_the_resources_of_its_cgroup() {
+    let pod = "spec: {resources: {limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 1}}, \
+               containers: [{name: c, resources: {requests: {memory: 1Gi}}}]}";
+    let mut world = World::new(pod_yaml(pod), "c running");
+    world.pod.status.phase = Some(PodPhase::Running);
+    let resources = |world: &World, cgroup: Option<&PodCgroup>| {
+        let status = pod_status(&StatusInput { pod_cgroup: cgroup, ..world.status_input() });
+        serde_json::to_string(&status.resources).expect("JSON")
+    };
+    let granted = r#"{"limits":{"cpu":"2","memory":"2Gi"},"requests":{"cpu":"1","memory":"1Gi"}}"#;
+    assert_eq!(resources(&world, None), granted);
+    let cgroup = PodCgroup {
+        cpu_request: Some("1500m".parse().expect("a quantity")),
+        cpu_limit: Some("2500m".parse().expect("a quantity")),
+        memory_limit: Some("3Gi".parse().expect("a quantity")),
+    };
+    let found = r#"{"limits":{"cpu":"2500m","memory":"3Gi"},"requests":{"cpu":"1500m","memory":"1Gi"}}"#;
+    assert_eq!(resources(&world, Some(&cgroup)), found);
+    // A cgroup that cannot be read any more: what it said before, if the pod ran then.
+    world.previous = pod_status(&StatusInput { pod_cgroup: Some(&cgroup), ..world.status_input() });
+    assert_eq!(resources(&world, None), found);
+    world.previous.phase = Some(PodPhase::Pending);
+    assert_eq!(resources(&world, None), granted);
+    // Before it runs, nothing is asked.
+    world.pod.status.phase = Some(PodPhase::Pending);
+    assert_eq!(resources(&world, Some(&cgroup)), granted);
+}
+
+#[test]
+fn a_status_tells_the_user_and_the_stop_signal_of_a_container() {
+    use crablet_cri_api::v1::{ContainerUser, LinuxContainerUser, Signal};
+    let mut world = World::new(pod("Always: c"), "c running");
+    let told = |world: &World| {
+        let status = &world.status().container_statuses[0];
+        let signal = status.stop_signal.as_ref().map(ToString::to_string);
+        (serde_json::to_string(&status.user).expect("JSON"), signal)
+    };
+    assert_eq!(told(&world), ("null".into(), None));
+    let linux = LinuxContainerUser { uid: 1, gid: 2, supplemental_groups: vec![2, 3] };
+    let run = &mut world.observed.containers_mut()[0].status;
+    run.user = Some(ContainerUser { linux: Some(linux) });
+    run.stop_signal = Signal::Sigrtminplus1;
+    let user = r#"{"linux":{"uid":1,"gid":2,"supplementalGroups":[2,3]}}"#;
+    assert_eq!(told(&world), (user.into(), None));
+    world.features.container_stop_signals = true;
+    assert_eq!(told(&world), (user.into(), Some("SIGRTMIN+1".into())));
+    world.observed.containers_mut()[0].status.stop_signal = Signal::RuntimeDefault;
+    assert_eq!(told(&world), (user.into(), None));
 }
 
 #[test]
@@ -489,6 +699,28 @@ fn last_words_are_cut_so_that_a_pods_fit_together() {
     let status = world.status();
     let Some(ContainerState::Terminated(end)) = status.container_statuses[0].state.one() else { panic!() };
     assert_eq!(end.message.len(), 3072);
+
+    // All containers have a share, and earlier ends count too.
+    let mut debugged = pod("Always: i s* | c");
+    let mut debug = EphemeralContainer::default();
+    debug.container.name = "debug".into();
+    debugged.spec.ephemeral_containers = [debug].into();
+    let mut world = World::new(debugged, "i exited 0, s running, c#1 running, c#0 exited 1, debug exited 1");
+    world.observed.containers_mut().iter_mut().for_each(|run| run.status.message = "x".repeat(4000));
+    let status = world.status();
+    let length = |status: &ContainerStatus| {
+        let ends = [&status.state, &status.last_state].into_iter().filter_map(|state| match state.one() {
+            Some(ContainerState::Terminated(end)) => Some(end.message.len()),
+            Some(ContainerState::Waiting(_) | ContainerState::Running(_)) | None => None,
+        });
+        ends.sum::<usize>()
+    };
+    let lengths = [
+        &status.init_container_statuses[0],
+        &status.container_statuses[0],
+        &status.ephemeral_container_statuses[0],
+    ];
+    assert_eq!(lengths.map(length), [3072; 3]);
 }
 
 #[test]
@@ -507,6 +739,26 @@ fn the_last_status_of_a_pod_leaves_nothing_running() {
         "Failed; i: ContainerStatusUnknown 137, started; j: waiting PodInitializing; c: waiting PodInitializing"
     ));
     assert!(last("Never: i | c", "i exited 0, c exited 0").starts_with("Succeeded; i: Completed 0, ready"));
+    // A trace of the last init container's end, or of a sidecar's start, tells that the others may have run.
+    let lost = "c: ContainerStatusUnknown 137";
+    assert!(last("Never: i | c", "i exited 0").contains(lost));
+    assert!(last("Never: s* | c", "s running").contains(lost));
+    assert!(last("Never: s? | c", "s running").contains("c: waiting"));
+    assert!(last("OnFailure: i | c", "i exited 1").contains("c: waiting"));
+    assert!(last("OnFailure: i | c", "i exited 1, c running").contains(lost));
+    // An init container that waits for its next try has begun.
+    assert!(
+        last("OnFailure: i j | c", "i exited 0, j#1 created, j#0 exited 1")
+            .contains("j: ContainerStatusUnknown")
+    );
+
+    let mut world = World::new(pod("Always: c"), "c running");
+    world.pod.metadata.annotations.insert("kubernetes.io/config.source", "file".into());
+    assert_eq!(
+        terminated(&world.pod, &world.status()).phase,
+        Some(PodPhase::Running),
+        "a static pod comes back"
+    );
 }
 
 #[test]
@@ -535,15 +787,52 @@ fn what_others_say_of_a_pod_is_left_as_it_is() {
     world.pod.status.conditions = [other.clone()].into();
     let published = to_publish(&world.pod, &PodStatus::default(), false, &world.features, world.now);
     assert_eq!(&*published.conditions, [other]);
+
+    let status = r#"{"resourceClaimStatuses": [{"name": "a"}], "extendedResourceClaimStatus":
+        {"requestMappings": [], "resourceClaimName": "b"}, "nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c"}]}"#;
+    world.pod.status = crablet_api::from_json(status.as_bytes(), Limits::MANIFEST).expect("a status");
+    let published = to_publish(&world.pod, &PodStatus::default(), false, &world.features, world.now);
+    assert_eq!(published, world.pod.status);
+}
+
+#[test]
+fn a_pod_that_has_come_to_its_end_is_never_published_as_ready() {
+    let mut world = World::new(pod("Always: c"), "c running").at(10);
+    world.pod.metadata.generation = 3;
+    let mut new = world.status();
+    let published = |new: &PodStatus| {
+        let published = to_publish(&world.pod, new, false, &world.features, at(20));
+        let ready = published.conditions.iter().filter(|condition| {
+            [PodConditionType::Ready, PodConditionType::ContainersReady].contains(&condition.r#type)
+        });
+        let words = ready.map(|condition| {
+            let since = jiff::Timestamp::from(condition.last_transition_time.expect("a time"));
+            let seconds = since.duration_since(at(0)).as_secs();
+            assert_eq!(condition.observed_generation, 3);
+            format!("{} {} {} since {seconds}", condition.r#type, condition.status, condition.reason)
+        });
+        words.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(published(&new), "Ready True  since 10, ContainersReady True  since 10");
+    new.phase = Some(PodPhase::Succeeded);
+    let completed = "Ready False PodCompleted since 20, ContainersReady False PodCompleted since 20";
+    assert_eq!(published(&new), completed);
+    new.phase = Some(PodPhase::Failed);
+    assert_eq!(published(&new), completed.replace("Completed", "Failed"));
+    // What says so already stays as it is.
+    for condition in &mut new.conditions {
+        (condition.status, condition.reason) = (ConditionStatus::False, "Because".into());
+    }
+    assert_eq!(published(&new), "Ready False Because since 10, ContainersReady False Because since 10");
 }
 
 #[test]
 fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
-    let check = |line: &str, old: &str, new: &str| {
-        let pod: Pod = pod(line);
+    let between = |pod: &Pod, old: &str, new: &str, features: &Features| {
         let status = |observed| World::new(pod.clone(), observed).status();
-        illegal_transition(&pod, &status(old), &status(new), &Default::default())
+        illegal_transition(pod, &status(old), &status(new), features)
     };
+    let check = |line: &str, old: &str, new: &str| between(&pod(line), old, new, &Features::default());
     let c: Option<Text> = Some("c".into());
     assert_eq!(check("Never: c", "c exited 0", "c running"), c);
     assert_eq!(check("Never: c", "c running", "c exited 0"), None);
@@ -552,6 +841,37 @@ fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
     assert_eq!(check("Always: c", "c exited 0", "c running"), None);
     assert_eq!(check("Never: i | c", "i exited 0", "i running"), Some("i".into()));
     assert_eq!(check("Never: s* | c", "s exited 0", "s running"), None);
+    assert_eq!(check("Never: c d", "c exited 0, d running", "c exited 0, d running"), None);
+    let (on, off) = (Features::default(), Features { container_restart_rules: false, ..Features::default() });
+    assert_eq!(between(&pod("Never: s* | c"), "s exited 0", "s running", &off), None);
+    let never = with_policy(pod("Always: c"), "c", ContainerRestartPolicy::Never);
+    assert_eq!(between(&never, "c exited 0", "c running", &on), None, "as upstream");
+    // Where all containers may begin again, so may one that ended.
+    let restarts_all = pod_yaml(
+        "spec: {restartPolicy: Never, containers: [{name: c, restartPolicy: Never, restartPolicyRules: [\
+         {action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]}]}",
+    );
+    assert_eq!(between(&restarts_all, "c exited 0", "c running", &on), None);
+    let off = Features { restart_all_containers: false, ..on };
+    assert_eq!(between(&restarts_all, "c exited 0", "c running", &off), c);
+}
+
+#[test]
+fn a_run_that_counts_no_more_than_the_one_that_ended_is_a_restart_nevertheless() {
+    let world = World::new(pod("Always: c"), "c#3 exited 1").then("c running");
+    let words = |world: &World| in_words(&world.status().container_statuses[0]);
+    assert_eq!(words(&world), "c: running, last Error 1, 4 restarts, started, ready");
+    let off = Features { restart_all_containers: false, ..Features::default() };
+    assert_eq!(words(&World { features: off, ..world }), "c: running, started, ready");
+    let world = World::new(pod("Always: c"), "c#3 exited 1").then("c#5 running");
+    assert_eq!(words(&world), "c: running, last Error 1, 5 restarts, started, ready");
+}
+
+#[test]
+fn a_container_that_waits_has_the_name_and_the_image_that_it_will_have() {
+    let status = World::new(pod_yaml("spec: {containers: [{name: c, image: 'img:1'}]}"), "").status();
+    let status = &status.container_statuses[0];
+    assert_eq!((&*status.name, &*status.image, &*status.image_id), ("c", "img:1", ""));
 }
 
 #[test]
@@ -577,6 +897,9 @@ spec:
         words(&running),
         "Running\ni: Completed 0, ready\nc: running, started, ready\nnot AllContainersRestarting"
     );
+    let over = World::new(pod(), "i exited 0, c exited 1").status();
+    let over = over.conditions.last().map(|condition| format!("{} {}", condition.r#type, condition.reason));
+    assert_eq!(over.as_deref(), Some("AllContainersRestarting PodFailed"));
     let exited = running.then("i exited 0, c exited 88");
     assert!(words(&exited).starts_with("Running\n"), "{}", words(&exited));
     let removed = exited.then("");

@@ -78,6 +78,11 @@ fn is_extended(name: &str) -> bool {
     !native && !name.starts_with("requests.") && qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
+/// Whether a resource claim may stand behind a resource: an extended one, or one named after a device class.
+fn is_claimable(name: &str) -> bool {
+    is_extended(name) || name.starts_with("deviceclass.resource.kubernetes.io/")
+}
+
 /// The pod without what it asks for that the node knows nothing of: the cluster has it, or a resource claim.
 fn without_foreign(input: &Input) -> Pod {
     let allocatable = &input.node.status.allocatable;
@@ -92,7 +97,9 @@ fn without_foreign(input: &Input) -> Pod {
     let filter = |container: &mut Container| {
         let name = container.name.clone();
         container.resources.requests.retain(|resource, _| {
-            !(is_extended(resource) && (is_claimed(resource, &name) || !allocatable.contains_key(resource)))
+            let claimed = is_claimable(resource) && is_claimed(resource, &name);
+            let unheard_of = is_extended(resource) && !allocatable.contains_key(resource);
+            !claimed && !unheard_of
         });
     };
     let mut pod = input.pod.clone();

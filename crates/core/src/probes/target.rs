@@ -372,6 +372,7 @@ mod tests {
             ("other", Err(NoTarget::UnknownPort("other".into()))),
             ("70000", Err(NoTarget::InvalidPort(70000))),
             ("-1", Err(NoTarget::InvalidPort(-1))),
+            ("0", Err(NoTarget::InvalidPort(0))),
         ] {
             assert_eq!(ask(&format!("{{tcpSocket: {{port: {port}}}}}")), expected, "{port}");
         }
@@ -421,6 +422,12 @@ mod tests {
             ("path: '/100%?x'", "http://10.0.0.7:80/100%25%3Fx"),
             ("path: 'http://elsewhere:99/a?b'", "http://10.0.0.7:80/a?b"),
             ("path: '//elsewhere/a'", "http://10.0.0.7:80/a"),
+            ("path: '//elsewhere'", "http://10.0.0.7:80/"),
+            ("path: '/a?to=http://elsewhere/b'", "http://10.0.0.7:80/a?to=http://elsewhere/b"),
+            ("path: '://elsewhere/a'", "http://10.0.0.7:80/://elsewhere/a"),
+            ("path: '/a%2'", "http://10.0.0.7:80/a%252"),
+            ("path: '/a%2xb?c'", "http://10.0.0.7:80/a%252xb%3Fc"),
+            ("path: '/a{b}?c=<%zz>'", "http://10.0.0.7:80/a%7Bb%7D?c=%3C%zz%3E"),
             ("scheme: HTTPS, path: /s", "https://10.0.0.7:80/s"),
             ("host: name.local", "http://name.local:80/"),
             ("host: '::1'", "http://[::1]:80/"),
@@ -485,14 +492,39 @@ mod tests {
             ("http://10.0.0.7@evil/", "elsewhere"),
             ("ftp://10.0.0.7/", "elsewhere"),
             ("http://10.0.0.7:port/", "elsewhere"),
+            ("", "http://10.0.0.7:80/a/b?c shop"),
+            ("..", "http://10.0.0.7:80/ shop"),
+            ("x/../y?z=/..", "http://10.0.0.7:80/a/y?z=/.. shop"),
+            ("../../../x", "http://10.0.0.7:80/x shop"),
+            ("HTTP://10.0.0.7:/", "http://10.0.0.7:80/ 10.0.0.7:"),
+            ("http://me@10.0.0.7/x", "http://10.0.0.7:80/x 10.0.0.7"),
+            ("http://10.0.0.7?x", "http://10.0.0.7:80/?x 10.0.0.7"),
+            ("/x?to=http://evil/", "http://10.0.0.7:80/x?to=http://evil/ shop"),
         ] {
             assert_eq!(follow(location), expected, "{location}");
+        }
+        let from = get("", "fd00::7");
+        for (location, expected) in [
+            ("http://[fd00::7]/x", Some("http://[fd00::7]:80/x")),
+            ("http://[fd00::7]:81/x", Some("http://[fd00::7]:81/x")),
+            ("https://[fd00::7]/x", Some("https://[fd00::7]:443/x")),
+            ("http://[fd00::8]/x", None),
+            ("http://[fd00::7/x", None),
+            ("http://[fd00::7]:port/x", None),
+        ] {
+            let found = match from.redirect(location) {
+                Redirect::Follow(next) => Some(next.url()),
+                Redirect::Elsewhere => None,
+            };
+            assert_eq!(found.as_deref(), expected, "{location}");
         }
     }
 
     #[test]
     fn the_values_of_headers_are_not_shown() {
         let target = get("httpHeaders: [{name: Authorization, value: hunter2}]", "10.0.0.7");
-        assert!(!format!("{target:?}").contains("hunter2"));
+        let shown = format!("{target:?}");
+        assert!(shown.contains("http://10.0.0.7:80/") && shown.contains("Authorization"), "{shown}");
+        assert!(!shown.contains("hunter2"));
     }
 }

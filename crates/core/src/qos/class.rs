@@ -1,7 +1,5 @@
 //! The QoS class of a pod, and whether it is critical.
 
-use std::fmt;
-
 use crablet_api::Quantity;
 use crablet_api::core::{Pod, PodQOSClass, ResourceList};
 
@@ -20,23 +18,6 @@ pub enum QosClass {
     Burstable,
     /// No container asks for anything.
     BestEffort,
-}
-
-impl QosClass {
-    /// The word that the API has for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            QosClass::Guaranteed => "Guaranteed",
-            QosClass::Burstable => "Burstable",
-            QosClass::BestEffort => "BestEffort",
-        }
-    }
-}
-
-impl fmt::Display for QosClass {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
 }
 
 impl From<QosClass> for PodQOSClass {

@@ -1,7 +1,9 @@
 //! How much a pod asks for, and how much it may use at most, in all.
 
 use crablet_api::Quantity;
-use crablet_api::core::{Container, ContainerRestartPolicy, Pod, ResourceList};
+use crablet_api::core::{Container, Pod, ResourceList};
+
+use crate::restart::is_sidecar;
 
 /// Whether resources of the pod as a whole are counted: the feature gate `PodLevelResources`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,6 @@ pub fn quantity(list: &ResourceList, name: &str) -> Quantity {
 pub fn pod_requests(pod: &Pod, pod_level: PodLevel, overhead: Overhead) -> ResourceList {
     let mut requests = aggregated_requests(pod);
     if pod_level == PodLevel::Counted
-        && pod_level_requests_set(pod)
         && let Some(resources) = &pod.spec.resources
     {
         replace_supported(&mut requests, &resources.requests);
@@ -51,9 +52,8 @@ pub fn pod_requests(pod: &Pod, pod_level: PodLevel, overhead: Overhead) -> Resou
 /// What a pod may use at most in all. A resource that some container may use without limit is listed here too, with
 /// the limits of the others. Overhead is added where there is a limit.
 pub fn pod_limits(pod: &Pod, pod_level: PodLevel, overhead: Overhead) -> ResourceList {
-    let mut limits = aggregated_limits(pod);
+    let mut limits = aggregated(pod, |container| &container.resources.limits);
     if pod_level == PodLevel::Counted
-        && pod_level_resources_set(pod)
         && let Some(resources) = &pod.spec.resources
     {
         replace_supported(&mut limits, &resources.limits);
@@ -77,24 +77,12 @@ pub fn aggregated_requests(pod: &Pod) -> ResourceList {
     aggregated(pod, |container| &container.resources.requests)
 }
 
-/// What the containers of a pod may use at the time at which they may use most.
-pub fn aggregated_limits(pod: &Pod) -> ResourceList {
-    aggregated(pod, |container| &container.resources.limits)
-}
-
 /// Whether the pod as a whole asks for anything, or may use no more than something.
 pub fn pod_level_resources_set(pod: &Pod) -> bool {
-    pod_level_requests_set(pod) || pod_level_limits_set(pod)
-}
-
-/// Whether the pod as a whole asks for anything.
-pub fn pod_level_requests_set(pod: &Pod) -> bool {
-    pod.spec.resources.as_ref().is_some_and(|resources| resources.requests.keys().any(is_supported))
-}
-
-/// Whether the pod as a whole may use no more than something.
-pub fn pod_level_limits_set(pod: &Pod) -> bool {
-    pod.spec.resources.as_ref().is_some_and(|resources| resources.limits.keys().any(is_supported))
+    pod.spec
+        .resources
+        .as_ref()
+        .is_some_and(|whole| whole.requests.keys().chain(whole.limits.keys()).any(is_supported))
 }
 
 fn aggregated(pod: &Pod, amounts: impl Fn(&Container) -> &ResourceList) -> ResourceList {
@@ -105,7 +93,7 @@ fn aggregated(pod: &Pod, amounts: impl Fn(&Container) -> &ResourceList) -> Resou
     let mut sidecars = ResourceList::default();
     let mut initialising = ResourceList::default();
     for container in &pod.spec.init_containers {
-        if container.restart_policy == Some(ContainerRestartPolicy::Always) {
+        if is_sidecar(container) {
             add(&mut sum, amounts(container));
             add(&mut sidecars, amounts(container));
             raise(&mut initialising, &sidecars);
@@ -238,6 +226,24 @@ mod tests {
         );
         assert_eq!(text(&pod_limits(&pod, level, Overhead::Included)), "cpu=4 memory=2Gi");
         assert_eq!(text(&pod_limits(&pod, PodLevel::Ignored, Overhead::Included)), "cpu=1 memory=2Gi");
-        assert!(pod_level_limits_set(&pod) && pod_level_requests_set(&pod) && pod_level_resources_set(&pod));
+        assert_eq!(
+            text(&pod_requests(&pod, PodLevel::Ignored, Overhead::Excluded)),
+            "cpu=1 ephemeral-storage=1Gi memory=1Gi"
+        );
+    }
+
+    #[test]
+    fn a_pod_as_a_whole_has_cpu_memory_and_huge_pages_and_nothing_else() {
+        for (resources, expected) in [
+            ("{}", false),
+            ("{requests: {cpu: 1}}", true),
+            ("{limits: {memory: 1Gi}}", true),
+            ("{limits: {hugepages-2Mi: 2Mi}}", true),
+            ("{requests: {ephemeral-storage: 1Gi}, limits: {example.com/gpu: 1}}", false),
+        ] {
+            let pod = pod(&format!("{{resources: {resources}}}"));
+            assert_eq!(pod_level_resources_set(&pod), expected, "{resources}");
+        }
+        assert!(!pod_level_resources_set(&pod("{containers: [{name: a}]}")));
     }
 }

@@ -104,13 +104,10 @@ pub(super) fn reason_of_end(phase: &PodPhase) -> &'static str {
 
 fn containers_ready(pod: &Pod, status: &PodStatus, phase: Option<&PodPhase>) -> Said {
     let sidecars = pod.spec.init_containers.iter().filter(|container| restart::is_sidecar(container));
-    let wanted = sidecars.chain(&pod.spec.containers);
-    let (unknown, unready) = sort_out(wanted, status, |_, status| status.ready);
+    let unready = names_of(sidecars.chain(&pod.spec.containers), status, |_, status| !status.ready);
     match phase {
-        Some(phase) if is_terminal(phase) && (*phase == PodPhase::Failed || unknown.is_empty()) => {
-            Said::new(false, reason_of_end(phase), "")
-        }
-        Some(_) | None => match complaint(&unknown, "unready", &unready) {
+        Some(phase) if is_terminal(phase) => Said::new(false, reason_of_end(phase), ""),
+        Some(_) | None => match complaint("unready", &unready) {
             Some(message) => Said::new(false, "ContainersNotReady", message),
             None => Said::plain(true),
         },
@@ -151,10 +148,10 @@ fn ready(pod: &Pod, containers_ready: &Said, conditions: &[PodCondition]) -> Sai
 
 fn initialized(input: &StatusInput, status: &PodStatus, phase: Option<&PodPhase>) -> Said {
     let StatusInput { pod, previous, features, .. } = *input;
-    let (unknown, incomplete) = sort_out(&pod.spec.init_containers, status, |container, status| {
-        if restart::is_sidecar(container) { status.started == Some(true) } else { status.ready }
+    let incomplete = names_of(&pod.spec.init_containers, status, |container, status| {
+        if restart::is_sidecar(container) { status.started != Some(true) } else { !status.ready }
     });
-    if phase == Some(&PodPhase::Succeeded) && unknown.is_empty() {
+    if phase == Some(&PodPhase::Succeeded) {
         return Said::new(true, "PodCompleted", "");
     }
     // Sidecars that start again do not undo it.
@@ -164,7 +161,7 @@ fn initialized(input: &StatusInput, status: &PodStatus, phase: Option<&PodPhase>
     let was = find(&previous.conditions, &PodConditionType::Initialized);
     let stays = features.restart_all_containers
         && was.is_some_and(|condition| condition.status == ConditionStatus::True);
-    match complaint(&unknown, "incomplete", &incomplete) {
+    match complaint("incomplete", &incomplete) {
         Some(message) if !stays => Said::new(false, "ContainersNotInitialized", message),
         Some(_) | None => Said::plain(true),
     }
@@ -192,27 +189,19 @@ fn restarting_all(input: &StatusInput, phase: Option<&PodPhase>) -> Said {
     }
 }
 
-/// The names of containers that have no status, and of those whose status is not as it should be.
-fn sort_out<'c>(
+/// The names of the containers whose statuses are such.
+fn names_of<'c>(
     containers: impl IntoIterator<Item = &'c Container>,
     status: &PodStatus,
-    is_well: impl Fn(&Container, &ContainerStatus) -> bool,
-) -> (Vec<&'c str>, Vec<&'c str>) {
-    let (mut unknown, mut unwell) = (Vec::new(), Vec::new());
-    for container in containers {
+    is_such: impl Fn(&Container, &ContainerStatus) -> bool,
+) -> Vec<&'c str> {
+    let such = containers.into_iter().filter(|container| {
         let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
-        match statuses.find(|status| status.name == container.name) {
-            None => unknown.push(container.name.as_str()),
-            Some(status) if !is_well(container, status) => unwell.push(container.name.as_str()),
-            Some(_) => {}
-        }
-    }
-    (unknown, unwell)
+        statuses.any(|status| status.name == container.name && is_such(container, status))
+    });
+    such.map(|container| container.name.as_str()).collect()
 }
 
-fn complaint(unknown: &[&str], what: &str, unwell: &[&str]) -> Option<String> {
-    let lists = [("unknown", unknown), (what, unwell)].into_iter().filter(|(_, names)| !names.is_empty());
-    let texts: Vec<String> =
-        lists.map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" "))).collect();
-    (!texts.is_empty()).then(|| texts.join(", "))
+fn complaint(what: &str, names: &[&str]) -> Option<String> {
+    (!names.is_empty()).then(|| format!("containers with {what} status: [{}]", names.join(" ")))
 }

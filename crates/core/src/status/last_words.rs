@@ -99,8 +99,11 @@ mod tests {
             host_path: host_path.into(),
             ..Mount::default()
         };
-        container.status.mounts =
-            vec![mount("/etc/hosts", "/h/hosts"), mount("/dev/termination-log", "/h/log")];
+        container.status.mounts = vec![
+            mount("/", "/h/root"),
+            mount("/etc/hosts", "/h/hosts"),
+            mount("/dev/termination-log", "/h/log"),
+        ];
         let expected = LastWords { file: file.map(str::to_owned), log };
         assert_eq!(LastWords::of(&container.status), expected, "{exit_code} {path} {policy}");
     }
@@ -111,6 +114,7 @@ mod tests {
         check(0, "dev/termination-log", "File", Some("/h/log"), false);
         check(0, "/elsewhere", "File", None, false);
         check(0, "", "File", None, false);
+        check(0, "/", "File", None, false);
     }
 
     #[test]
@@ -118,6 +122,10 @@ mod tests {
         check(1, "/dev/termination-log", "File", Some("/h/log"), false);
         check(1, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), true);
         check(0, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), false);
+        let mut never_ran = container("c", 0).exited(128).annotation(POLICY, "FallbackToLogsOnError");
+        assert!(LastWords::of(&never_ran.status).log);
+        never_ran.status.reason = "ContainerCannotRun".into();
+        assert!(!LastWords::of(&never_ran.status).log);
     }
 
     #[test]

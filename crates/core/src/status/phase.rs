@@ -10,7 +10,6 @@ use crate::{qos, restart};
 
 /// What became of a container, as far as the phase goes.
 enum Life<'a> {
-    Unknown,
     Waiting,
     Running {
         started: bool,
@@ -30,7 +29,7 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
         return PodPhase::Failed;
     }
     let initializing = init.iter().any(|container| match life(status, container) {
-        Life::Unknown | Life::Waiting | Life::Running { .. } => true,
+        Life::Waiting | Life::Running { .. } => true,
         Life::Ended { .. } => false,
     });
 
@@ -40,8 +39,7 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
         match life {
             // One that ended does not count: it is started again, or the pod is over.
             Life::Ended { .. } => {}
-            Life::Unknown => counts.unknown += 1,
-            Life::Waiting => (counts.waiting, sidecar_pending) = (counts.waiting + 1, true),
+            Life::Waiting => counts.waiting += 1,
             Life::Running { started } => {
                 counts.running += 1;
                 sidecar_pending |= !started;
@@ -50,7 +48,6 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
     }
     for container in &input.pod.spec.containers {
         match life(status, container) {
-            Life::Unknown => counts.unknown += 1,
             Life::Waiting => counts.waiting += 1,
             Life::Running { .. } => counts.running += 1,
             Life::Ended { now, how } => {
@@ -64,7 +61,7 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
     // Sidecars that start again do not put a pod back that had come further.
     let sidecar_pending =
         sidecar_pending && !input.observed.has_regular_container_in_active_sandbox(&input.pod.spec);
-    if initializing || sidecar_pending || counts.waiting > 0 || counts.unknown > 0 {
+    if initializing || sidecar_pending || counts.waiting > 0 {
         PodPhase::Pending
     } else if counts.running > 0 {
         PodPhase::Running
@@ -77,7 +74,6 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
 
 #[derive(Default)]
 struct Counts {
-    unknown: u32,
     waiting: u32,
     running: u32,
     stopped: u32,
@@ -108,15 +104,14 @@ impl Counts {
 
 fn life<'s>(status: &'s PodStatus, container: &Container) -> Life<'s> {
     let mut statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
-    let Some(status) = statuses.find(|status| status.name == container.name) else { return Life::Unknown };
+    let Some(status) = statuses.find(|status| status.name == container.name) else { return Life::Waiting };
     match status.state.one() {
         Some(ContainerState::Running(_)) => Life::Running { started: status.started == Some(true) },
         Some(ContainerState::Terminated(how)) => Life::Ended { now: true, how },
-        Some(ContainerState::Waiting(_)) => match last_end(status) {
+        Some(ContainerState::Waiting(_)) | None => match last_end(status) {
             Some(how) => Life::Ended { now: false, how },
             None => Life::Waiting,
         },
-        None => Life::Unknown,
     }
 }
 
@@ -130,12 +125,8 @@ fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 /// Whether an init container failed for good.
 fn has_failed(input: &StatusInput, container: &Container, life: &Life) -> bool {
     match life {
-        Life::Unknown | Life::Waiting | Life::Running { .. } => false,
-        Life::Ended { how, .. } if how.exit_code == 0 => false,
-        Life::Ended { how, .. } if input.features.container_restart_rules => {
-            !is_restarted(input, container, how)
-        }
-        Life::Ended { .. } => input.pod.spec.restart_policy == Some(RestartPolicy::Never),
+        Life::Waiting | Life::Running { .. } => false,
+        Life::Ended { how, .. } => how.exit_code != 0 && !is_restarted(input, container, how),
     }
 }
 

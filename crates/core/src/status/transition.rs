@@ -16,21 +16,23 @@ pub fn illegal_transition(pod: &Pod, old: &PodStatus, new: &PodStatus, features:
     if any_may_restart {
         return None;
     }
-    let for_good = |containers: &[Container], status: &ContainerStatus| {
+    let for_good = |container: &Container, status: &ContainerStatus| {
         let Some(ContainerState::Terminated(end)) = status.state.one() else { return false };
-        let container = containers.iter().find(|container| container.name == status.name);
-        container
-            .is_some_and(|container| !restart::restarts_after_exit(container, spec, end.exit_code, features))
+        container.name == status.name
+            && !restart::restarts_after_exit(container, spec, end.exit_code, features)
     };
-    let revived = |containers: &[Container], old: &[ContainerStatus], new: &[ContainerStatus]| {
-        let ended = old.iter().filter(|old| for_good(containers, old));
-        let mut names = ended.map(|old| old.name.clone());
-        names.find(|name| new.iter().any(|new| new.name == *name && !is_ended(&new.state)))
+    let revived = |container: &Container, old: &[ContainerStatus], new: &[ContainerStatus]| {
+        old.iter().any(|old| for_good(container, old))
+            && new.iter().any(|new| new.name == container.name && !is_ended(&new.state))
     };
-    revived(&spec.containers, &old.container_statuses, &new.container_statuses).or_else(|| {
-        let (old, new) = (&old.init_container_statuses, &new.init_container_statuses);
-        revived(&spec.init_containers, old, new)
-    })
+    let (old_init, new_init) = (&old.init_container_statuses, &new.init_container_statuses);
+    // Sidecars always restart.
+    let mut init = spec.init_containers.iter().filter(|container| !restart::is_sidecar(container));
+    let mut regular = spec.containers.iter();
+    let found = regular
+        .find(|container| revived(container, &old.container_statuses, &new.container_statuses))
+        .or_else(|| init.find(|container| revived(container, old_init, new_init)));
+    found.map(|container| container.name.clone())
 }
 
 pub(super) fn is_running(status: &ContainerStatus) -> bool {

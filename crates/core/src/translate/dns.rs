@@ -342,6 +342,8 @@ mod tests {
              1.1.1.1 2.2.2.2 3.3.3.3"
         );
         assert_eq!(warnings[0].reason, "DNSConfigForming");
+        let three = "{dnsPolicy: None, dnsConfig: {nameservers: [1.1.1.1, 2.2.2.2, 3.3.3.3]}}";
+        assert_eq!(resolved(three, &settings()), ("1.1.1.1 2.2.2.2 3.3.3.3 |  | ".to_owned(), Vec::new()));
         let many: Vec<String> = (0..33).map(|number| format!("d{number}")).collect();
         let spec = |searches: &[String]| {
             format!("{{dnsPolicy: None, dnsConfig: {{searches: [{}]}}}}", searches.join(", "))

@@ -192,6 +192,7 @@ mod tests {
             ("metadata.labels", "app=\"web\"\nz=\"a\\\"b\""),
             ("metadata.labels['app']", "web"),
             ("metadata.labels['none']", ""),
+            ("metadata.annotations", "X/y=\"v\""),
             ("metadata.annotations['X/y']", "v"),
             ("spec.nodeName", "node"),
             ("spec.host", "node"),
@@ -264,6 +265,7 @@ mod tests {
             ("requests.hugepages-2Mi", "1", "0"),
             ("limits.pods", "1", "unsupported container resource : limits.pods"),
             ("cpu", "1", "unsupported container resource : cpu"),
+            ("claims.cpu", "1", "unsupported container resource : claims.cpu"),
         ] {
             assert_eq!(told(resource, divisor), expected, "{resource} / {divisor}");
         }
@@ -279,5 +281,7 @@ mod tests {
         assert_eq!(default_limits(&pod, &allocatable, true)["cpu"], "2".parse().unwrap());
         assert_eq!(default_limits(&pod, &allocatable, true)["memory"], "8Gi".parse().unwrap());
         assert_eq!(default_limits(&pod, &allocatable, false)["cpu"], "4".parse().unwrap());
+        let small = pod_yaml("metadata: {name: p}\nspec: {resources: {limits: {memory: 1Gi}}}");
+        assert_eq!(default_limits(&small, &allocatable, true)["memory"], "1Gi".parse().unwrap());
     }
 }

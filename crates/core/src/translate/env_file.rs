@@ -77,6 +77,9 @@ mod tests {
             ("K='$(X) \\n \"'", Ok("$(X) \\n \"")),
             ("K=''", Ok("")),
             ("K= 'v'", Ok("")),
+            ("K=\t'v'", Ok("")),
+            ("K='v'\t#", Ok("v")),
+            ("K\t=''", Err("refused")),
             ("OTHER= 'v'\nK='w'", Ok("w")),
             ("", Ok("")),
             ("OTHER='x'", Ok("")),
@@ -91,6 +94,8 @@ mod tests {
         ] {
             assert_eq!(value(text), expected.map(str::to_owned), "{text:?}");
         }
-        assert_eq!(value(&format!("K='{}'", "x".repeat(MAX_LINE))), Err("refused"));
+        let of_length = |length: usize| format!("K='{}'", "x".repeat(length - 4));
+        assert_eq!(value(&of_length(65_536)), Err("refused"));
+        assert_eq!(value(&of_length(65_535)).map(|value| value.len()), Ok(65_531));
     }
 }

@@ -69,7 +69,7 @@ pub fn repository(image: &str) -> Result<String, InvalidImageName> {
     parse(image).map_err(|problem| InvalidImageName { image: image.to_owned(), problem })?;
     let (domain, remainder) = split_domain(image);
     let name = remainder.split('@').next().unwrap_or_default();
-    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    let last = name.rfind('/').unwrap_or(0);
     let end = name[last..].find(':').map_or(name.len(), |colon| last + colon);
     Ok(format!("{domain}/{}", &name[..end]))
 }
@@ -130,7 +130,7 @@ impl Reference<'_> {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (whole, None),
         };
-        let last = rest.rfind('/').map_or(0, |slash| slash + 1);
+        let last = rest.rfind('/').unwrap_or(0);
         let (name, tag) = match rest[last..].find(':') {
             Some(colon) => (&rest[..last + colon], Some(&rest[last + colon + 1..])),
             None => (rest, None),
@@ -243,6 +243,9 @@ mod tests {
             ("busybox:1", "docker.io/library/busybox"),
             ("team/app", "docker.io/team/app"),
             ("index.docker.io/app:1", "docker.io/library/app"),
+            ("docker.io/app", "docker.io/library/app"),
+            ("docker.io/team/app", "docker.io/team/app"),
+            ("host.io/app", "host.io/app"),
             ("localhost/app", "localhost/app"),
             ("localhost:5000/team/app:1", "localhost:5000/team/app"),
             (&format!("gcr.io/team/app:1{digest}"), "gcr.io/team/app"),
@@ -271,6 +274,12 @@ mod tests {
             ("a_b.c/d", "a_b.c/d:latest"),
             ("registry:5000", "registry:5000"),
             ("Registry/a:V_1", "Registry/a:V_1"),
+            ("a-b.c-d/x", "a-b.c-d/x:latest"),
+            (&format!("a:{}", "t".repeat(128)), &format!("a:{}", "t".repeat(128))),
+            (&"a".repeat(247), &format!("{}:latest", "a".repeat(247))),
+            (&hex[1..], &format!("{}:latest", &hex[1..])),
+            (&"g".repeat(64), &format!("{}:latest", "g".repeat(64))),
+            (&format!("x@sha384:{hex}{}", &hex[32..]), &format!("x@sha384:{hex}{}", &hex[32..])),
             (&format!("x@sha256:{hex}"), &format!("x@sha256:{hex}")),
             (&format!("x:t@sha256:{hex}"), &format!("x:t@sha256:{hex}")),
             (&format!("x@sha512:{hex}{hex}"), &format!("x@sha512:{hex}{hex}")),
@@ -299,6 +308,29 @@ mod tests {
             ("http://host/a", format),
             ("a@sha256:abc", format),
             ("host:x5/a", format),
+            ("host:/a", format),
+            ("a.b-/c", format),
+            ("a..b/c", format),
+            ("a.b!/c", format),
+            ("[]/a", format),
+            ("[]:5/a", format),
+            ("[g::1]/a", format),
+            ("[fd00::1/a", format),
+            ("a_", format),
+            ("a-", format),
+            ("a._b", format),
+            ("a:t!", format),
+            ("a:.t", format),
+            (&format!("a@sha256:{}", &hex[33..]), format),
+            (&format!("a@sha256:{}g", &hex[1..]), format),
+            (&format!("a@9a:{hex}"), format),
+            (&format!("a@a+:{hex}"), format),
+            (&format!("a@a!:{hex}"), format),
+            (&format!("a:@sha256:{hex}"), format),
+            (&format!("a@a+b.c_d-e:{hex}"), "unsupported digest algorithm"),
+            (&format!("a@sha256:{}", &hex[32..]), "invalid checksum digest length"),
+            (&format!("a@sha512:{hex}"), "invalid checksum digest length"),
+            (&format!("a@sha384:{hex}"), "invalid checksum digest length"),
             ("Foo", "invalid reference format: repository name (library/Foo) must be lowercase"),
             ("host.io/Foo:T", "invalid reference format: repository name (Foo) must be lowercase"),
             ("A_b.c/d", "repository name must be lowercase"),

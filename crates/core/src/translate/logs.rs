@@ -38,13 +38,7 @@ pub fn pod_uid_of_log_directory(name: &str) -> &str {
 /// The link to a container's log, by which collectors find it. A long name loses its end.
 pub fn container_log_link(pod_name: &str, namespace: &str, container: &str, container_id: &str) -> String {
     let mut name = format!("{pod_name}_{namespace}_{container}-{container_id}");
-    let mut most = MAX_FILE_NAME - LOG_SUFFIX.len();
-    if name.len() > most {
-        while !name.is_char_boundary(most) {
-            most -= 1;
-        }
-        name.truncate(most);
-    }
+    name.truncate(name.floor_char_boundary(MAX_FILE_NAME - LOG_SUFFIX.len()));
     format!("{CONTAINER_LOGS_DIRECTORY}/{name}{LOG_SUFFIX}")
 }
 
@@ -88,12 +82,15 @@ mod tests {
             "/var/log/containers/web_ns_c-abcdef123.log"
         );
         assert_eq!(container_id_of_log_link("web_ns_c-abcdef123.log"), Some("abcdef123"));
+        assert_eq!(container_id_of_log_link("web_ns_c-abcdef.log"), Some("abcdef"));
         assert_eq!(container_id_of_log_link("web_ns_c-abcde.log"), None);
         assert_eq!(container_id_of_log_link("web_ns_c-abcdef.txt"), None);
         let long = container_log_link(&"p".repeat(200), "ns", "c", &"0".repeat(64));
         let name = long.strip_prefix("/var/log/containers/").unwrap();
         assert_eq!(name.len(), 255);
         assert_eq!(name, format!("{}_ns_c-{}.log", "p".repeat(200), "0".repeat(45)));
+        let wide = container_log_link(&"ä".repeat(200), "ns", "c", "abcdef");
+        assert_eq!(wide, format!("/var/log/containers/{}.log", "ä".repeat(125)));
     }
 
     #[test]
@@ -103,5 +100,6 @@ mod tests {
             next_restart_count(["0.log", "2.log", "1.log", "2.log.20260102-000000.gz", "x.log", "notes"]),
             3
         );
+        assert_eq!(next_restart_count([".log", "-1.log", "99999999999.log"]), 0);
     }
 }

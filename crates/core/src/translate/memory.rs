@@ -83,7 +83,7 @@ pub(super) fn add_memory_qos(
         let page = if node.facts.page_size > 0 { node.facts.page_size } else { 4096 };
         let high = request as f64 + (most as f64 - request as f64) * node.settings.memory_throttling_factor;
         let high = (high.floor() / page as f64) as i64 * page;
-        if high > request && high != 0 {
+        if high > request {
             set("memory.high", high);
         }
     }
@@ -146,9 +146,11 @@ mod tests {
             "{limits: {memory: 1Gi}, requests: {memory: 1Gi}}",
             "{limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}",
             "{requests: {memory: 8Gi}}",
+            "{requests: {memory: 4294967297}}",
         ] {
             assert_eq!(unified(resources, &node), "memory.swap.max=0", "{resources}");
         }
+        assert_eq!(unified("{requests: {memory: 4Gi}}", &node), "memory.swap.max=2147483648");
         let critical = made("annotations: {kubernetes.io/config.source: file}", burstable, &node);
         assert_eq!(critical.unified["memory.swap.max"], "0");
         node.gates.node_swap = false;
@@ -185,5 +187,28 @@ mod tests {
         assert_eq!(unified("{}", &node), "memory.low=0 memory.min=0");
         node.facts.cgroup_v2 = false;
         assert_eq!(unified("{requests: {memory: 1Gi}}", &node), "");
+    }
+
+    #[test]
+    fn the_throttle_is_at_a_whole_page_above_what_is_asked_for() {
+        let mut node = version_two();
+        node.facts.allocatable = ResourceList::default();
+        node.gates.memory_qos = true;
+        let near = "{limits: {memory: 1000}, requests: {memory: 0}}";
+        let far = "{limits: {memory: 100000}, requests: {memory: 0}}";
+        for (page_size, resources, expected) in [
+            (4096, near, None),
+            (100, near, Some("900")),
+            (100, "{limits: {memory: 1000}, requests: {memory: 890}}", Some("900")),
+            (100, "{limits: {memory: 1000}, requests: {memory: 900}}", None),
+            (0, far, Some("86016")),
+            (16384, far, Some("81920")),
+            (4096, "{requests: {memory: 1000}}", None),
+        ] {
+            node.facts.page_size = page_size;
+            let made = made("", resources, &node);
+            let high = made.unified.get("memory.high").map(String::as_str);
+            assert_eq!(high, expected, "{resources} in pages of {page_size}");
+        }
     }
 }

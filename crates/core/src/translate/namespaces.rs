@@ -188,6 +188,9 @@ mod tests {
         );
         let pod = pod_yaml("metadata: {name: p}\nspec: {hostUsers: false}");
         assert!(wants_user_namespace(&pod));
+        for spec in ["{}", "{hostUsers: true}"] {
+            assert!(!wants_user_namespace(&pod_yaml(&format!("metadata: {{name: p}}\nspec: {spec}"))));
+        }
         assert_eq!(
             of_pod(&pod, "kata", &UserNamespaces::Unsupported, true).unwrap_err().to_string(),
             "can't set `spec.hostUsers: false`, RuntimeClass handler \"kata\" does not support user namespaces"

@@ -1,8 +1,9 @@
 //! Who dies first when the node runs out of memory.
 
-use crablet_api::core::{Container, ContainerRestartPolicy, Pod};
+use crablet_api::core::{Container, Pod};
 
 use crate::qos::{self, PodLevel, QosClass, quantity};
+use crate::restart::is_sidecar;
 
 const GUARANTEED: i64 = -997;
 const BEST_EFFORT: i64 = 1000;
@@ -23,9 +24,9 @@ pub(super) fn oom_score_adj(
         QosClass::Guaranteed => GUARANTEED,
         QosClass::BestEffort => BEST_EFFORT,
         QosClass::Burstable => {
-            let share = match pod_level == PodLevel::Counted && qos::pod_level_requests_set(pod) {
-                true => unclaimed_share(pod),
-                false => 0,
+            let share = match pod_level {
+                PodLevel::Counted => unclaimed_share(pod),
+                PodLevel::Ignored => 0,
             };
             let capacity = memory_capacity.max(1);
             let score = |request: i64| {
@@ -33,8 +34,8 @@ pub(super) fn oom_score_adj(
                 1000 - (1000 * bytes / i128::from(capacity)).clamp(-1_000_000, 1_000_000) as i64
             };
             let mut adjust = score(memory_request(container));
-            // A sidecar must not die before what it serves.
-            if is_sidecar(pod, container)
+            // A sidecar must not die before what it serves. (For a regular container this changes nothing.)
+            if is_sidecar(container)
                 && let Some(least) = pod.spec.containers.iter().map(memory_request).min()
             {
                 adjust = adjust.min(score(least));
@@ -64,11 +65,6 @@ fn unclaimed_share(pod: &Pod) -> i64 {
 
 fn memory_request(container: &Container) -> i64 {
     container.resources.requests.get("memory").map_or(0, crablet_api::Quantity::value)
-}
-
-fn is_sidecar(pod: &Pod, container: &Container) -> bool {
-    container.restart_policy == Some(ContainerRestartPolicy::Always)
-        && pod.spec.init_containers.iter().any(|other| other.name == container.name)
 }
 
 #[cfg(test)]
@@ -134,6 +130,22 @@ mod tests {
             ),
             [500, 750]
         );
-        assert_eq!(scores("{resources: {requests: {cpu: 1}}, containers: [{name: a}]}"), [999]);
+        let no_memory = "{resources: {requests: {cpu: 1}},
+            containers: [{name: a, resources: {requests: {memory: 1Gi}}}, {name: b}]}";
+        assert_eq!(scores(no_memory), [750, 999]);
+        let with_init = "{resources: {requests: {memory: 3Gi}}, initContainers: [{name: i}],
+            containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}";
+        assert_eq!(scores(with_init), [750, 500]);
+        let pod = pod_yaml(&format!("metadata: {{name: p}}\nspec: {with_init}"));
+        let container = &pod.spec.containers[0];
+        let ignored = oom_score_adj(&pod, container, QosClass::Burstable, 4 * GIBIBYTE, PodLevel::Ignored);
+        assert_eq!(ignored, 750);
+    }
+
+    #[test]
+    fn a_regular_container_that_always_restarts_is_no_sidecar() {
+        let spec = "{containers: [{name: a, restartPolicy: Always, resources: {requests: {memory: 1Gi}}},
+            {name: b, resources: {requests: {memory: 2Gi}}}]}";
+        assert_eq!(scores(spec), [750, 500]);
     }
 }

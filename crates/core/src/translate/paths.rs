@@ -55,6 +55,7 @@ mod tests {
             assert_eq!(clean(path), expected, "{path}");
         }
         assert_eq!((join("/a", "b/../c").as_str(), join("", "x").as_str()), ("/a/c", "x"));
+        assert_eq!((join("", "").as_str(), join("a/", "").as_str()), ("", "a"));
         assert_eq!(absolute("dev/log"), "/dev/log");
     }
 }

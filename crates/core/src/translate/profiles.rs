@@ -177,4 +177,29 @@ mod tests {
         assert_eq!(app_armor_text("", "", &kind("Localhost")), "missing localhost apparmor profile name");
         assert_eq!(app_armor_text("", "", &kind("Odd")), "unknown apparmor profile type: \"Odd\"");
     }
+
+    #[test]
+    fn a_profile_other_than_none_needs_app_armor() {
+        let profile = |kind: &str| format!("appArmorProfile: {{type: {kind}}}");
+        let (some, none) = (&*profile("RuntimeDefault"), &*profile("Unconfined"));
+        let annotation = |value: &str| format!("{APP_ARMOR_ANNOTATION}c: {value}");
+        for (annotations, pod, container, expected) in [
+            ("", "", "", false),
+            ("", some, "", true),
+            ("", none, "", false),
+            ("", "", some, true),
+            ("", "", none, false),
+            ("", none, some, true),
+            (&annotation("localhost/x"), "", "", true),
+            (&annotation("unconfined"), "", "", false),
+            (&annotation("unconfined"), "", some, true),
+            ("other: localhost/x", "", "", false),
+        ] {
+            let pod = made(annotations, pod, container);
+            assert_eq!(needs_app_armor(&pod), expected, "{annotations} {pod:?}");
+        }
+        let one = |list: &str| format!("spec: {{{list}: [{{name: x, securityContext: {{{some}}}}}]}}");
+        assert!(needs_app_armor(&pod_yaml(&one("initContainers"))));
+        assert!(needs_app_armor(&pod_yaml(&one("ephemeralContainers"))));
+    }
 }

@@ -10,7 +10,7 @@ use super::cgroup::{QUOTA_PERIOD, cpu_quota, cpu_shares};
 use super::memory;
 use super::node::{Node, Settings};
 use super::oom::oom_score_adj;
-use crate::qos::{self, Overhead, PodLevel, QosClass, pod_level_resources_set, quantity};
+use crate::qos::{self, Overhead, PodLevel, QosClass, quantity};
 
 /// What a container may use. `exclusive_cpus`: it has CPUs of its own.
 pub fn container_resources(
@@ -107,9 +107,7 @@ fn quota_period(settings: &Settings, custom: bool) -> i64 {
 fn limit(pod: &Pod, own: &ResourceList, name: &str, pod_level: PodLevel) -> Quantity {
     let own = quantity(own, name);
     match &pod.spec.resources {
-        Some(whole) if own.is_zero() && pod_level == PodLevel::Counted && pod_level_resources_set(pod) => {
-            quantity(&whole.limits, name)
-        }
+        Some(whole) if own.is_zero() && pod_level == PodLevel::Counted => quantity(&whole.limits, name),
         Some(_) | None => own,
     }
 }
@@ -117,10 +115,8 @@ fn limit(pod: &Pod, own: &ResourceList, name: &str, pod_level: PodLevel) -> Quan
 /// No huge pages of any size, but for those that the container, or the pod as a whole, is given.
 fn huge_page_limits(pod: &Pod, own: &ResourceList, node: &Node) -> Vec<v1::HugepageLimit> {
     let whole = match node.gates.pod_level() {
-        PodLevel::Counted if pod_level_resources_set(pod) => {
-            pod.spec.resources.as_ref().map(|resources| &resources.limits)
-        }
-        PodLevel::Counted | PodLevel::Ignored => None,
+        PodLevel::Counted => pod.spec.resources.as_ref().map(|resources| &resources.limits),
+        PodLevel::Ignored => None,
     };
     let lists: Vec<&ResourceList> = whole.into_iter().chain([own]).collect();
     node.facts

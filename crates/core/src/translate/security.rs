@@ -288,6 +288,8 @@ mod tests {
         assert_eq!(check(non_root, "runAsNonRoot: false", None), "ok");
         assert_eq!(check(non_root, "runAsUser: 5", web()), "ok");
         assert_eq!(check(non_root, "", Some(ImageUser::Id(5))), "ok");
+        assert_eq!(check(non_root, "", Some(ImageUser::Id(2_147_483_647))), "ok");
+        assert_ne!(check(non_root, "", Some(ImageUser::Id(2_147_483_648))), "ok");
         assert_eq!(
             check(non_root, "runAsUser: 0", None),
             "container's runAsUser breaks non-root policy (pod: \"p_ns(u)\", container: c)"

@@ -1,7 +1,6 @@
 //! Kernel parameters of a pod: which it may set.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use crablet_api::core::Pod;
 
@@ -184,12 +183,6 @@ impl Namespace {
     }
 }
 
-impl fmt::Display for Namespace {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
 /// Parts of lower-case letters, digits, `-` and `_` with dots or slashes between them; the last may end in `*`.
 fn is_pattern(pattern: &str) -> bool {
     let is_edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -269,10 +262,25 @@ mod tests {
         let error = |pattern: &str| {
             SysctlAllowlist::new(None, &[pattern]).map_or_else(|error| error.to_string(), |_| "ok".to_owned())
         };
-        for pattern in ["kernel.shm*", "net.core.somaxconn", "net/core/*", "fs.mqueue.*", "net.ipv4.a-b_c*"] {
+        let longest = format!("net.{}", "a".repeat(249));
+        for pattern in ["kernel.shm*", "net.core.somaxconn", "net/core/*", "fs.mqueue.*", "net.ipv4.a-b_c*"]
+            .into_iter()
+            .chain(["net.a", "net.a.b", "net.4.a_b.c", "kernel.sem", &longest])
+        {
             assert_eq!(error(pattern), "ok", "{pattern}");
         }
-        for pattern in ["", "net.", "Net.x", "net.*.x", "net.-a", "net.a-", "net.**"] {
+        let too_long = format!("{longest}a");
+        for pattern in ["", "net.", "Net.x", "net.*.x", "net.-a", "net.a-", "net.**"].into_iter().chain([
+            "net.A",
+            "net.A.b",
+            "net.-.b",
+            "net._a.b",
+            "net.a_.b",
+            "net.a!b.c",
+            "net.a!b",
+            "net..a",
+            &too_long,
+        ]) {
             assert!(error(pattern).starts_with("sysctl \""), "{pattern}: {}", error(pattern));
         }
         for (pattern, name) in

@@ -203,7 +203,12 @@ impl World {
     /// Checks what is planned, in words; see [`in_words`].
     #[track_caller]
     pub fn plans(self, expected: &str) -> World {
-        assert_eq!(in_words(&self.plan()), expected);
+        let plan = self.plan();
+        assert_eq!(in_words(&plan), expected);
+        for start in &plan.start {
+            let container = start.container(&self.pod).expect("it is in the pod");
+            assert_eq!(container.name, start.name, "a start is of the container that it names");
+        }
         self
     }
 }

@@ -136,6 +136,8 @@ fn single_keys_become_variables() {
     );
     assert_eq!(secret("sec", "user", ""), "A=admin");
     assert_eq!(secret("sec", "none", ""), "couldn't find key none in Secret ns/sec");
+    assert_eq!(secret("sec", "none", ", optional: true"), "");
+    assert_eq!(secret("none", "user", ", optional: true"), "");
     assert_eq!(secret("none", "user", ""), "secret \"none\" not found");
     assert_eq!(secret("odd", "user", ", optional: true"), "the server is on fire");
 }
@@ -172,6 +174,8 @@ fn files_of_variables_are_read() {
     assert_eq!(made(&file("bad", ", optional: true")), "couldn't parse env file");
     assert_eq!(made(&file("gone", "")), "couldn't parse env file");
     assert_eq!(made(&file("unknown", "")), "cannot find the volume \"v\" referenced by FileKeyRef");
+    let elsewhere = file("env", "").replace("volumeName: v", "volumeName: w");
+    assert_eq!(made(&elsewhere), "cannot find the volume \"w\" referenced by FileKeyRef");
     let mut off = node();
     off.gates.env_files = false;
     assert_eq!(made_on(&off, &pod(&file("gone", ""))).unwrap().get("A"), Some(b"".as_slice()));

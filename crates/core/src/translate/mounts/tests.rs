@@ -187,6 +187,14 @@ fn read_only_all_the_way_down_must_be_possible() {
     );
 }
 
+#[test]
+fn an_image_is_mounted_only_where_the_feature_is_on() {
+    let mut off = node();
+    off.gates.image_volume = false;
+    let refused = made_on(&off, "{name: image, mountPath: /a}", |_| {}).unwrap_err();
+    assert_eq!(refused, "cannot find volume \"image\" to mount into container \"c\"");
+}
+
 fn paths(mounts: &[v1::Mount]) -> Vec<&str> {
     mounts.iter().map(|mount| mount.container_path.as_str()).collect()
 }
@@ -195,6 +203,7 @@ fn paths(mounts: &[v1::Mount]) -> Vec<&str> {
 fn hosts_and_last_words_come_after_volumes() {
     let mounts = made_on(&node(), "{name: v, mountPath: /a}", |_| {}).unwrap();
     assert_eq!(paths(&mounts), ["/a", "/etc/hosts", "/dev/termination-log"]);
+    assert_eq!(mounts[1].host_path, "/pods/u/etc-hosts");
     assert_eq!(mounts[2].host_path, "/pods/u/containers/c/1234");
     let own = made_on(&node(), "{name: v, mountPath: /etc/hosts}", |_| {}).unwrap();
     assert_eq!(paths(&own), ["/etc/hosts", "/dev/termination-log"]);
