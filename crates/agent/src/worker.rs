@@ -306,10 +306,11 @@ impl Worker {
         self.have_probed();
     }
 
-    /// Shows a status. What probes found of a container is written down before anybody sees it: nobody else remembers
-    /// it, and readiness does not change because the agent restarted.
-    async fn show_what_probes_found(&mut self, status: PodStatus) {
-        if self.probes_changed(&status) {
+    /// Shows a status. Readiness is written down before anybody sees it: what probes found nobody else remembers, the
+    /// rest nobody can tell while the runtime does not answer, and readiness does not change because the agent
+    /// restarted.
+    async fn show_for_sure(&mut self, status: PodStatus) {
+        if self.readiness_changed(&status) {
             let next = Arc::new(self.until_all_stopped(status.clone()));
             let shown = std::mem::replace(&mut self.status, next);
             self.write_down_for_sure().await;

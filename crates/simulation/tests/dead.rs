@@ -8,7 +8,7 @@ use common::{Node, seconds};
 use crablet_core::dead::Limits;
 use jiff::SignedDuration;
 
-/// With these limits, and so many pods that fail all the time, each an hour after the one before.
+/// With these limits, and so many pods that end all the time, each an hour after the one before.
 async fn node(limits: Limits, pods: usize) -> Node {
     let mut node = Node::start().await;
     node.world.dead_containers = limits;
@@ -16,7 +16,7 @@ async fn node(limits: Limits, pods: usize) -> Node {
     for number in 0..pods {
         node.want(
             &format!("p{number}"),
-            "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-1:1'}]}",
+            "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-0-3:1'}]}",
         )
         .await;
         seconds(3600).await;

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 
 use crablet_api::Text;
-use crablet_api::core::PodStatus;
+use crablet_api::core::{PodConditionType, PodStatus};
+use crablet_api::meta::ConditionStatus;
 use crablet_core::probes::ProbeKind;
 use crablet_cri_api::ContainerState;
 
@@ -51,7 +52,7 @@ impl Worker {
                 probes = mailbox.wait_for_probes() => {
                     self.probes = probes;
                     let status = self.make_status(false);
-                    self.show_what_probes_found(status).await;
+                    self.show_for_sure(status).await;
                     // Whatever else follows from it is for the next pass.
                     mailbox.tell(crate::mailbox::Input::Look);
                 }
@@ -67,13 +68,20 @@ impl Worker {
         self.told_prober = None;
     }
 
-    /// Whether this status says something else of the containers that are probed than the one before.
-    pub(super) fn probes_changed(&self, status: &PodStatus) -> bool {
+    /// Whether this status says something else of the pod's readiness, or of the containers that are probed, than the
+    /// one before.
+    pub(super) fn readiness_changed(&self, status: &PodStatus) -> bool {
         let seen = |status: &PodStatus| -> Vec<(Text, bool, Option<bool>)> {
             let all = status.init_container_statuses.iter().chain(&status.container_statuses);
             all.map(|status| (status.container_id.clone(), status.ready, status.started)).collect()
         };
-        self.has_probes() && seen(status) != seen(&self.status)
+        let is_ready = |status: &PodStatus| {
+            let mut conditions = status.conditions.iter();
+            let ready = conditions.find(|condition| condition.r#type == PodConditionType::Ready);
+            ready.is_some_and(|ready| ready.status == ConditionStatus::True)
+        };
+        is_ready(status) != is_ready(&self.status)
+            || (self.has_probes() && seen(status) != seen(&self.status))
     }
 
     fn has_probes(&self) -> bool {

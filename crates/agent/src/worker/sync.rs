@@ -31,7 +31,7 @@ impl Worker {
 
         let mut plan = self.plan(&status);
         let status = self.with_held_back(&mut plan, status);
-        Box::pin(self.show_what_probes_found(status)).await;
+        Box::pin(self.show_for_sure(status)).await;
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
             return self.stop_for(why).await;

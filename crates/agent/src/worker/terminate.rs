@@ -159,7 +159,7 @@ impl Worker {
                     Box::pin(self.hear(told)).await;
                     self.look().await?;
                     let status = self.make_status(false);
-                    self.show_what_probes_found(status).await;
+                    self.show_for_sure(status).await;
                 }
                 Some((id, result)) = stops.next() => {
                     if let Some((hook, stopped)) = sent.get_mut(&id) && *hook == Hook::Running && stopped.is_none() {
