@@ -47,7 +47,7 @@ pub use identity::{AdoptUid, Candidate, StaticPods};
 pub use problems::{Consequence, Problem, Problems};
 pub use push::{Applied, ApplyError, DeleteError, Outcome, Push};
 pub use start::{Settings, Sources, StartError, start};
-pub use url::{UrlError, UrlSource};
+pub use url::{TrustStore, UrlError, UrlSource};
 
 /// What kind of source a pod comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

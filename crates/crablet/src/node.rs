@@ -13,7 +13,7 @@ use crablet_agent::description::{Description, Found, kernel_of, node_addresses, 
 use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
-use crablet_agent::sources::{self, Changes, Sources, StaticPods};
+use crablet_agent::sources::{self, Changes, Sources, StaticPods, TrustStore};
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
@@ -75,6 +75,7 @@ pub(crate) async fn prepare(
         pushed: Some(keep_in(effective, "pushed")?),
         has_api: false,
         clock: clock.clone(),
+        trust: TrustStore::system(),
     };
     let Sources { changes, problems, owners, push, tasks: source_tasks, ready: _, api: _ } =
         sources::start(&effective.configuration, settings).await?;

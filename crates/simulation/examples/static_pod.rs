@@ -11,7 +11,7 @@ mod common;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use crablet_agent::sources::{self, StaticPods};
+use crablet_agent::sources::{self, StaticPods, TrustStore};
 use crablet_config::KubeletConfiguration;
 use crablet_host::clock::Clock;
 
@@ -29,6 +29,7 @@ async fn main() -> anyhow::Result<()> {
         pushed: None,
         has_api: false,
         clock: Clock::system(),
+        trust: TrustStore::system(),
     };
     let sources = sources::start(&configuration, settings).await?;
     let (_simulator, agent) = common::start_agent(sources.changes).await?;

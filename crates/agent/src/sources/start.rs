@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Changes, Feed, FileSource, Owners, PodConfig, Problems, Push, SourceKind, SourcesReady, StaticPods,
-    UrlError, UrlSource,
+    TrustStore, UrlError, UrlSource,
 };
 
 /// What the sources need beside the configuration.
@@ -22,6 +22,8 @@ pub struct Settings {
     pub has_api: bool,
     /// The time.
     pub clock: Clock,
+    /// Whose word is taken for who a web server is.
+    pub trust: TrustStore,
 }
 
 /// The sources at work. They stop when this is dropped.
@@ -55,7 +57,7 @@ pub enum StartError {
 
 /// Starts all sources that a configuration asks for.
 pub async fn start(config: &KubeletConfiguration, settings: Settings) -> Result<Sources, StartError> {
-    let Settings { pods, pushed, has_api, clock } = settings;
+    let Settings { pods, pushed, has_api, clock, trust } = settings;
     let problems = Problems::new();
     let (mut merge, changes) = PodConfig::new(clock.clone(), problems.clone());
     let owners = merge.owners();
@@ -64,7 +66,8 @@ pub async fn start(config: &KubeletConfiguration, settings: Settings) -> Result<
     if !config.static_pod_url.is_empty() {
         let (url, headers) = (&config.static_pod_url, &config.static_pod_url_header);
         let period = config.http_check_frequency.to_std();
-        let source = UrlSource::new(url, headers, period, pods.clone(), problems.clone(), clock.clone());
+        let source =
+            UrlSource::new(url, headers, period, pods.clone(), problems.clone(), clock.clone(), trust);
         tasks.spawn(source.map_err(StartError::Url)?.run(merge.feed(SourceKind::Url)));
     }
     if !config.static_pod_path.is_empty() {

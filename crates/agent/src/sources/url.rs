@@ -1,6 +1,7 @@
 //! [`UrlSource`]: pods from what a web server gives.
 
 mod fetch;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::problems::{Consequence, Found};
 use super::{Feed, Problems, SourceKind, StaticPods, Wanted};
 use fetch::Target;
 pub use fetch::UrlError;
+pub use trust::TrustStore;
 
 /// The shortest time between two requests.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
@@ -35,7 +37,7 @@ pub struct UrlSource {
 }
 
 impl UrlSource {
-    /// A source that asks `url` every `period`, with these headers.
+    /// A source that asks `url` every `period`, with these headers. By TLS it asks those whom `trust` vouches for.
     pub fn new(
         url: &str,
         headers: &Headers,
@@ -43,8 +45,9 @@ impl UrlSource {
         pods: StaticPods,
         problems: Problems,
         clock: Clock,
+        trust: TrustStore,
     ) -> Result<UrlSource, UrlError> {
-        let target = Target::new(url, headers)?;
+        let target = Target::new(url, headers, trust)?;
         Ok(UrlSource { target, period: period.max(SHORTEST_PERIOD), pods, problems, clock })
     }
 

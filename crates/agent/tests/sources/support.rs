@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_agent::sources::{Change, Settings, Sources, StaticPods, start};
+use crablet_agent::sources::{Change, Settings, Sources, StaticPods, TrustStore, start};
 use crablet_config::KubeletConfiguration;
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
@@ -89,8 +89,18 @@ pub async fn files_of(path: &Path, period: Duration) -> Sources {
 
 /// Sources as a configuration asks for them.
 pub async fn started(config: &KubeletConfiguration, pushed: Option<Arc<dyn Checkpoints>>) -> Sources {
-    let settings = Settings { pods: StaticPods::new("node"), pushed, has_api: false, clock: clock() };
-    start(config, settings).await.unwrap()
+    start(config, Settings { pushed, ..settings() }).await.unwrap()
+}
+
+/// For a node called `node`, which trusts the authority of `testdata` alone.
+pub fn settings() -> Settings {
+    let trust = TrustStore::from_variables(|name| match name {
+        "SSL_CERT_FILE" => {
+            Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sources/testdata/authority.pem").into())
+        }
+        _ => Some("/nonexistent".into()),
+    });
+    Settings { pods: StaticPods::new("node"), pushed: None, has_api: false, clock: clock(), trust }
 }
 
 /// The next change.

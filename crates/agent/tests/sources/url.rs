@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crablet_agent::sources::{CONFIG_SOURCE, Settings, Sources, StaticPods, start};
+use crablet_agent::sources::{CONFIG_SOURCE, Settings, Sources, TrustStore, start};
 use crablet_api::GoDuration;
 use crablet_config::{Headers, KubeletConfiguration};
 use http_body_util::Full;
@@ -12,13 +12,21 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::support::*;
 
+/// The certificate of a server that is as it should be.
+const GOOD: &str = include_str!("testdata/server.pem");
+
 /// A server that says what it is told to, and remembers what it was asked.
 struct Server {
+    scheme: &'static str,
     port: u16,
     answers: Arc<Mutex<BTreeMap<String, Answer>>>,
     requests: watch::Receiver<Vec<String>>,
@@ -34,6 +42,22 @@ enum Answer {
 
 impl Server {
     async fn start() -> Server {
+        Server::serving(None).await
+    }
+
+    /// One that shows this certificate. Those of `testdata` are for 127.0.0.1 and signed by its authority.
+    async fn secure(certificate: &str) -> Server {
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("testdata/server.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate], key).unwrap();
+        Server::serving(Some(TlsAcceptor::from(Arc::new(config)))).await
+    }
+
+    async fn serving(tls: Option<TlsAcceptor>) -> Server {
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let answers = Arc::new(Mutex::new(BTreeMap::<String, Answer>::new()));
@@ -66,10 +90,21 @@ impl Server {
                     }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();
-                tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    // Somebody who does not trust us, or goes away, ends the connection alone.
+                    match tls {
+                        None => drop(connection.serve_connection(TokioIo::new(stream), service).await),
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+                            }
+                        }
+                    }
+                });
             }
         });
-        Server { port, answers, requests }
+        Server { scheme, port, answers, requests }
     }
 
     fn say(&self, path: &str, answer: Answer) {
@@ -77,7 +112,7 @@ impl Server {
     }
 
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/pods", self.port)
+        format!("{}://127.0.0.1:{}/pods", self.scheme, self.port)
     }
 
     /// Waits until it was asked so many times more.
@@ -148,6 +183,69 @@ async fn headers_are_sent_and_not_told_to_others() {
 }
 
 #[tokio::test]
+async fn pods_come_by_tls_from_a_server_that_can_be_trusted() {
+    let mut server = Server::secure(GOOD).await;
+    server.say("/pods", list(&["a"]));
+    let mut sources = reading(&server).await;
+    let change = next_change(&mut sources).await;
+    assert_eq!(shown(&change), "ADD default/a-node");
+    assert_eq!(change.pod().metadata.annotations[CONFIG_SOURCE], "http");
+    server.asked(3).await;
+    server.say("/pods", list(&[]));
+    assert_eq!(next(&mut sources).await, "REMOVE default/a-node");
+    assert_eq!(server.requests.borrow()[0], "/pods s3cret -");
+    assert_eq!(problems(&sources, 0).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_trusted_is_told_nothing() {
+    let good = Server::secure(GOOD).await;
+    let expired = Server::secure(include_str!("testdata/expired.pem")).await;
+    let plain = Server::start().await;
+    let strange = TrustStore::from_variables(|_| {
+        Some(concat!(env!("CARGO_MANIFEST_DIR"), "/src/prober/testdata/cert.pem").into())
+    });
+    let nobody = TrustStore::from_variables(|_| Some("/nonexistent".into()));
+    let url = |host: &str, server: &Server| format!("https://{host}:{}/pods", server.port);
+    for (url, trust, expected) in [
+        (good.url(), strange, "the certificate of 127.0.0.1 is signed by an unknown authority"),
+        (
+            good.url(),
+            nobody,
+            "cannot be asked by TLS: there is no certificate of an authority in /nonexistent, /nonexistent; \
+             SSL_CERT_FILE and SSL_CERT_DIR may name other places",
+        ),
+        (url("localhost", &good), settings().trust, "the certificate of localhost is for other names"),
+        (expired.url(), settings().trust, "the certificate of 127.0.0.1 has expired"),
+        (
+            url("127.0.0.1", &plain),
+            settings().trust,
+            "127.0.0.1 does not speak TLS; if that is meant, its URL begins with http://",
+        ),
+    ] {
+        let sources = start(&config(&url), Settings { trust, ..settings() }).await.unwrap();
+        assert_eq!(problems(&sources, 1).await, [format!("{url}: {expected} [Ignored]")]);
+    }
+    for server in [good, expired, plain] {
+        assert_eq!(*server.requests.borrow(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_may_send_us_on_to_tls_and_from_it() {
+    let (first, secure, last) = (Server::start().await, Server::secure(GOOD).await, Server::start().await);
+    first.say("/pods", Answer::Elsewhere(secure.url()));
+    secure.say("/pods", Answer::Elsewhere(last.url()));
+    last.say("/pods", list(&["a"]));
+    let mut sources = reading(&first).await;
+    assert_eq!(next(&mut sources).await, "ADD default/a-node");
+    // That it is the same host was proven by the second alone.
+    assert_eq!(first.requests.borrow()[0], "/pods s3cret -");
+    assert_eq!(secure.requests.borrow()[0], "/pods s3cret -");
+    assert_eq!(last.requests.borrow()[0], "/pods - -");
+}
+
+#[tokio::test]
 async fn what_goes_wrong_is_said_once_and_the_last_good_answer_stays_in_force() {
     let mut server = Server::start().await;
     server.say("/pods", list(&["a"]));
@@ -165,7 +263,7 @@ async fn what_goes_wrong_is_said_once_and_the_last_good_answer_stays_in_force() 
         (Answer::Body(b"<html>".to_vec()), "expected a mapping, found text"),
         (Answer::Body(manifest("a", "''").into()), "spec.containers[0].image: Required value"),
         (list(&["b", "B", ""]), "items[1].metadata.name: Invalid value: \"B-node\""),
-        (elsewhere("https://example.com"), "sent us on to an address that is an https URL"),
+        (elsewhere("ftp://example.com"), "sent us on to an address that has the scheme \"ftp\""),
         (elsewhere("/pods"), "sent us on to somewhere else more than 10 times"),
     ] {
         server.say("/pods", answer);
@@ -226,13 +324,10 @@ async fn problems_within(sources: &Sources, time: Duration) -> Vec<String> {
 #[tokio::test]
 async fn a_url_that_cannot_be_asked_is_refused_at_the_start() {
     for (url, expected) in [
-        ("https://a/b", "staticPodURL is an https URL, which this version cannot ask yet; accepted is http"),
-        ("ftp://a/b", "staticPodURL has the scheme \"ftp\"; accepted is http"),
+        ("ftp://a/b", "staticPodURL has the scheme \"ftp\"; accepted are http and https"),
         ("nonsense", "staticPodURL is not a URL such as http://host:port/path"),
     ] {
-        let settings =
-            Settings { pods: StaticPods::new("node"), pushed: None, has_api: false, clock: clock() };
-        let error = start(&config(url), settings).await.err().unwrap();
+        let error = start(&config(url), settings()).await.err().unwrap();
         assert_eq!(error.to_string(), expected);
     }
 }

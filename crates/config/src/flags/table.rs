@@ -47,7 +47,7 @@ pub const FLAGS: &[Flag] = &[
     flag("The node and its cluster", "event-burst", Int, field(&["eventBurst"]), DEPRECATED, "Events at once to create"),
     // Pods.
     flag("Pods", "pod-manifest-path", Path, field(&["staticPodPath"]), DEPRECATED, "Run the pods of the manifests in this directory, or of this file"),
-    flag("Pods", "manifest-url", Text, field(&["staticPodURL"]), DEPRECATED, "Run the pods of the manifest at this URL"),
+    flag("Pods", "manifest-url", Text, field(&["staticPodURL"]), DEPRECATED, "Run the pods of the manifest at this http or https URL"),
     flag("Pods", "manifest-url-header", Headers, field(&["staticPodURLHeader"]), DEPRECATED, "Headers to send with --manifest-url"),
     flag("Pods", "sync-frequency", Duration, field(&["syncFrequency"]), DEPRECATED, "How often to check a running pod against its specification"),
     flag("Pods", "file-check-frequency", Duration, field(&["fileCheckFrequency"]), DEPRECATED, "How often to read --pod-manifest-path again"),

@@ -1,4 +1,4 @@
-//! One request for manifests over plain HTTP.
+//! One request for manifests, in the clear or by TLS.
 
 use std::fmt;
 use std::io;
@@ -13,9 +13,15 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::trust::{TrustError, TrustStore, why_not};
 
 /// How long an answer may take, all of it.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -31,11 +37,8 @@ pub enum UrlError {
     #[error("is not a URL such as http://host:port/path")]
     Malformed,
     /// Its scheme is none that is known.
-    #[error("has the scheme {0:?}; accepted is http")]
+    #[error("has the scheme {0:?}; accepted are http and https")]
     Scheme(String),
-    /// It needs TLS.
-    #[error("is an https URL, which this version cannot ask yet; accepted is http")]
-    Https,
     /// A header cannot be sent. Its value is not shown: it may be a secret.
     #[error(
         "has a header {0:?} that cannot be sent: its name or its value has characters that no header may have"
@@ -48,6 +51,10 @@ pub enum UrlError {
 pub(super) enum FetchError {
     #[error("cannot be reached: {0}")]
     Connect(io::Error),
+    #[error("cannot be asked by TLS: {0}")]
+    Trust(TrustError),
+    #[error("{0}")]
+    Tls(String),
     #[error("broke off: {0}")]
     BrokenOff(Box<dyn std::error::Error + Send + Sync>),
     #[error("answered {0}")]
@@ -66,11 +73,17 @@ pub(super) enum FetchError {
 pub(super) struct Target {
     address: Address,
     headers: HeaderMap,
+    trust: TrustStore,
+    /// Who makes TLS connections. Nobody is needed before the first, and then they stay: some hundred certificates are
+    /// less to keep than to read for every answer.
+    connector: OnceCell<TlsConnector>,
 }
 
 /// An address without what could be a secret.
 #[derive(Clone, PartialEq, Eq)]
 struct Address {
+    /// Whose certificate it must show, if it is to be asked by TLS.
+    secure: Option<ServerName<'static>>,
     host: String,
     port: u16,
     path: String,
@@ -79,7 +92,7 @@ struct Address {
 }
 
 impl Target {
-    pub(super) fn new(url: &str, headers: &Headers) -> Result<Target, UrlError> {
+    pub(super) fn new(url: &str, headers: &Headers, trust: TrustStore) -> Result<Target, UrlError> {
         let address = Address::parse(url)?;
         let mut map = HeaderMap::new();
         for (name, values) in &headers.0 {
@@ -93,7 +106,7 @@ impl Target {
         }
         // This one says whom we ask, and that is in the address.
         map.remove(HOST);
-        Ok(Target { address, headers: map })
+        Ok(Target { address, headers: map, trust, connector: OnceCell::new() })
     }
 
     /// The address as it may be logged: without a password and without what follows the question mark.
@@ -109,10 +122,8 @@ impl Target {
     async fn follow(&self) -> Result<Bytes, FetchError> {
         let mut address = self.address.clone();
         for _ in 0..=MOST_REDIRECTS {
-            // What is meant for one server is not told to another.
-            let is_own = (&address.host, address.port) == (&self.address.host, self.address.port);
-            let headers = if is_own { self.headers.clone() } else { HeaderMap::new() };
-            match ask(&address, headers).await? {
+            let headers = if self.may_tell(&address) { self.headers.clone() } else { HeaderMap::new() };
+            match self.ask(&address, headers).await? {
                 Answer::Content(content) => return Ok(content),
                 Answer::Elsewhere(location) => {
                     address = address.join(&location).map_err(FetchError::Redirect)?;
@@ -121,6 +132,33 @@ impl Target {
         }
         Err(FetchError::Redirects)
     }
+
+    /// What is meant for one server is not told to another, nor in the clear if it is meant for TLS. Behind another port
+    /// is the same server if its certificate says so.
+    fn may_tell(&self, other: &Address) -> bool {
+        let own = &self.address;
+        let is_as_safe = other.secure.is_some() || (own.secure.is_none() && own.port == other.port);
+        own.host == other.host && is_as_safe
+    }
+
+    async fn ask(&self, address: &Address, headers: HeaderMap) -> Result<Answer, FetchError> {
+        let request = request(address, headers)?;
+        let host = address.bare_host();
+        let stream = TcpStream::connect((host, address.port)).await.map_err(FetchError::Connect)?;
+        let Some(name) = address.secure.clone() else { return exchange(stream, request).await };
+        let connector = self.connector.get_or_try_init(|| self.read_trust()).await?;
+        match connector.connect(name, stream).await {
+            Ok(stream) => exchange(stream, request).await,
+            Err(error) => Err(FetchError::Tls(why_not(host, &error))),
+        }
+    }
+
+    /// Lets a disk take its time without holding up anybody else.
+    async fn read_trust(&self) -> Result<TlsConnector, FetchError> {
+        let trust = self.trust.clone();
+        let read = tokio::task::spawn_blocking(move || trust.connector()).await;
+        read.map_err(|error| FetchError::BrokenOff(error.into()))?.map_err(FetchError::Trust)
+    }
 }
 
 enum Answer {
@@ -128,8 +166,7 @@ enum Answer {
     Elsewhere(String),
 }
 
-async fn ask(address: &Address, mut headers: HeaderMap) -> Result<Answer, FetchError> {
-    let broken_off = |error: hyper::Error| FetchError::BrokenOff(error.into());
+fn request(address: &Address, mut headers: HeaderMap) -> Result<Request<Empty<Bytes>>, FetchError> {
     if let Some(login) = &address.login {
         headers.entry(AUTHORIZATION).or_insert_with(|| login.clone());
     }
@@ -139,9 +176,14 @@ async fn ask(address: &Address, mut headers: HeaderMap) -> Result<Answer, FetchE
         .body(Empty::<Bytes>::new())
         .map_err(|error| FetchError::BrokenOff(error.into()))?;
     request.headers_mut().extend(headers);
+    Ok(request)
+}
 
-    let host = address.host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, address.port)).await.map_err(FetchError::Connect)?;
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Empty<Bytes>>,
+) -> Result<Answer, FetchError> {
+    let broken_off = |error: hyper::Error| FetchError::BrokenOff(error.into());
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken_off)?;
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let answer = sender.send_request(request).await.map_err(broken_off)?;
@@ -174,28 +216,37 @@ impl Address {
     fn parse(url: &str) -> Result<Address, UrlError> {
         let uri: Uri = url.parse().map_err(|_| UrlError::Malformed)?;
         let authority = uri.authority().ok_or(UrlError::Malformed)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(UrlError::Https),
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             Some(other) => return Err(UrlError::Scheme(other.to_owned())),
             None => return Err(UrlError::Malformed),
-        }
+        };
         if authority.host().is_empty() {
             return Err(UrlError::Malformed);
         }
         let login = authority.as_str().rsplit_once('@').and_then(|(user, _)| login(user));
-        Ok(Address {
+        let mut address = Address {
+            secure: None,
             host: authority.host().to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
             login,
-        })
+        };
+        if is_secure {
+            let name = ServerName::try_from(address.bare_host().to_owned());
+            address.secure = Some(name.map_err(|_| UrlError::Malformed)?);
+        }
+        Ok(address)
     }
 
     /// The address that a server means when it sends us on from here.
     fn join(&self, location: &str) -> Result<Address, UrlError> {
         if location.contains("://") {
             return Address::parse(location);
+        }
+        if location.starts_with("//") {
+            return Address::parse(&format!("{}:{location}", self.scheme()));
         }
         let path = match (location.starts_with('/'), self.path.split('?').next()) {
             (true, _) | (_, None) => location.to_owned(),
@@ -208,10 +259,19 @@ impl Address {
     }
 
     fn authority(&self) -> String {
-        match self.port {
-            80 => self.host.clone(),
-            port => format!("{}:{port}", self.host),
+        match (self.port, &self.secure) {
+            (80, None) | (443, Some(_)) => self.host.clone(),
+            (port, _) => format!("{}:{port}", self.host),
         }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.secure.is_some() { "https" } else { "http" }
+    }
+
+    /// The host without the brackets of an IPv6 address.
+    fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
     }
 }
 
@@ -229,7 +289,7 @@ impl fmt::Display for Address {
             Some((path, _)) => (path, "?<masked>"),
             None => (self.path.as_str(), ""),
         };
-        write!(formatter, "http://{}{path}{query}", self.authority())
+        write!(formatter, "{}://{}{path}{query}", self.scheme(), self.authority())
     }
 }
 
@@ -238,7 +298,7 @@ mod tests {
     use super::*;
 
     fn target(url: &str) -> Result<Target, UrlError> {
-        Target::new(url, &Headers::default())
+        Target::new(url, &Headers::default(), TrustStore::system())
     }
 
     #[test]
@@ -248,6 +308,8 @@ mod tests {
             ("http://a:8080/b/c", "http://a:8080/b/c"),
             ("http://user:s3cret@a/b?token=s3cret", "http://a/b?<masked>"),
             ("http://[::1]:81/", "http://[::1]:81/"),
+            ("https://user@a:443/b", "https://a/b"),
+            ("https://[::1]:80/", "https://[::1]:80/"),
         ] {
             assert_eq!(target(url).ok().unwrap().shown(), shown);
         }
@@ -256,18 +318,18 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_asked_says_why() {
         for (url, error) in [
-            ("https://a/b", UrlError::Https),
             ("ftp://a/b", UrlError::Scheme("ftp".into())),
             ("/a/b", UrlError::Malformed),
             ("a", UrlError::Malformed),
             ("", UrlError::Malformed),
             ("http://", UrlError::Malformed),
             ("http://a b/", UrlError::Malformed),
+            ("https://a..b/", UrlError::Malformed),
         ] {
             assert_eq!(target(url).err().unwrap(), error, "{url}");
         }
         let headers = Headers([("X-A".into(), vec!["a\nb: s3cret".into()])].into());
-        let error = Target::new("http://a", &headers).err().unwrap().to_string();
+        let error = Target::new("http://a", &headers, TrustStore::system()).err().unwrap().to_string();
         assert!(error.contains("X-A") && !error.contains("s3cret"), "{error}");
     }
 
@@ -279,11 +341,31 @@ mod tests {
             ("/c", "http://a:81/c"),
             ("c", "http://a:81/x/c"),
             ("c?d", "http://a:81/x/c?<masked>"),
+            ("https://b/c", "https://b/c"),
+            ("//b/c", "http://b/c"),
         ] {
             assert_eq!(from.join(location).ok().unwrap().to_string(), to);
         }
-        assert_eq!(from.join("https://b/c").err(), Some(UrlError::Https));
+        let secure = Address::parse("https://a:82/x").ok().unwrap();
+        assert_eq!(secure.join("//b:82/c").ok().unwrap().to_string(), "https://b:82/c");
         assert!(from.join("http://b/").ok().unwrap().login.is_none());
+    }
+
+    #[test]
+    fn headers_are_told_to_the_same_host_alone_and_never_less_safely() {
+        for (from, to, may) in [
+            ("http://a/", "http://a/b", true),
+            ("http://a/", "http://a:81/", false),
+            ("http://a/", "http://b/", false),
+            ("http://a/", "https://a/", true),
+            ("http://a/", "https://b/", false),
+            ("https://a/", "https://a:444/", true),
+            ("https://a/", "http://a/", false),
+            ("https://a:80/", "http://a/", false),
+        ] {
+            let other = Address::parse(to).ok().unwrap();
+            assert_eq!(target(from).ok().unwrap().may_tell(&other), may, "{from} {to}");
+        }
     }
 
     #[test]
