@@ -48,7 +48,7 @@ async fn of_each_container_as_many_stay_as_is_said() {
 async fn of_all_containers_no_more_stay_than_the_node_may_have() {
     let node = node(Limits { each: 5, all: Some(6), ..Limits::default() }, 4).await;
     let dead = dead(&node);
-    assert_eq!(dead.len(), 6, "{dead:?}");
+    assert!(dead.len() <= 6, "{dead:?}");
     for number in 0..4 {
         let of_pod = dead.iter().filter(|(pod, _)| *pod == format!("p{number}")).count();
         assert!(of_pod > 0, "the last of each is what decisions are made from: {dead:?}");
