@@ -310,7 +310,7 @@ impl Worker {
     /// rest nobody can tell while the runtime does not answer, and readiness does not change because the agent
     /// restarted.
     async fn show_for_sure(&mut self, status: PodStatus) {
-        if self.readiness_changed(&status) {
+        if self.must_be_remembered(&status) {
             let next = Arc::new(self.until_all_stopped(status.clone()));
             let shown = std::mem::replace(&mut self.status, next);
             self.write_down_for_sure().await;

@@ -14,8 +14,6 @@ pub(crate) struct Promise {
     pub(crate) limit: f64,
     /// The unit of the figure.
     pub(crate) unit: &'static str,
-    /// Whether something measures it yet.
-    pub(crate) measured: bool,
 }
 
 /// A figure that was measured: the median of several runs, and how far apart they were.
@@ -53,52 +51,43 @@ pub(crate) enum Measure {
     Probes,
 }
 
-const fn measured(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
-    Promise { id, text, limit, unit, measured: true }
-}
-
-const fn not_yet(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
-    Promise { id, text, limit, unit, measured: false }
+const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
+    Promise { id, text, limit, unit }
 }
 
 /// Every figure that is promised.
 pub(crate) const PROMISES: &[Promise] = &[
-    measured("idle-rss", "resident memory of the agent without pods", 25.0, "MiB"),
-    measured("idle-wakes", "wake-ups of the agent without pods, over all its threads", 0.2, "a second"),
-    measured("idle-cpu", "CPU of the agent without pods", 1.0, "millicores"),
-    measured(
+    promise("idle-rss", "resident memory of the agent without pods", 25.0, "MiB"),
+    promise("idle-wakes", "wake-ups of the agent without pods, over all its threads", 0.2, "a second"),
+    promise("idle-cpu", "CPU of the agent without pods", 1.0, "millicores"),
+    promise(
         "pod-heap",
         "live heap of a pod (2 containers, 8 variables each, 3 volumes, probes, status)",
         10.0,
         "kB",
     ),
-    measured("pod-decode", "decoding that pod from JSON", 60.0, "µs"),
-    measured("pods-rss", "growth of resident memory by 500 such pods", 6.0, "MB"),
-    measured(
+    promise("pod-decode", "decoding that pod from JSON", 60.0, "µs"),
+    promise("pods-rss", "growth of resident memory by 500 such pods", 6.0, "MB"),
+    promise(
         "exit-seen",
         "an exit is seen and agreed by CRI, containerd 1.6, p99 of 200, against 50 ms or what containerd itself takes",
         1.25,
         "times",
     ),
-    measured("relist-diff", "diff of a relist of 10,000 containers", 10.0, "ms"),
-    measured("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
-    measured(
-        "pod-stop",
-        "deleted to gone from the runtime, against the same CRI calls by hand",
-        1.5,
-        "times",
-    ),
-    measured("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
-    measured("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
-    measured("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
-    measured("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
-    not_yet("settled-5000-cpu", "CPU with 5,000 settled pods and events", 50.0, "millicores"),
-    not_yet("settled-5000-rss", "resident memory with 5,000 settled pods", 250.0, "MiB"),
-    not_yet("settled-5000-wakes", "voluntary context switches with 5,000 settled pods", 50.0, "a second"),
-    measured("translate", "translating one pod to CRI", 50.0, "µs"),
-    measured("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
-    measured("probes-exec", "500 exec probes that take 200 ms each second, behind", 1.0, "periods"),
-    measured("readiness", "a readiness result is in /pods", 10.0, "ms"),
+    promise("relist-diff", "diff of a relist of 10,000 containers", 10.0, "ms"),
+    promise("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
+    promise("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
+    promise("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
+    promise("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
+    promise("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
+    promise("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
+    promise("settled-5000-cpu", "CPU with 5,000 settled pods and events", 50.0, "millicores"),
+    promise("settled-5000-rss", "resident memory with 5,000 settled pods", 250.0, "MiB"),
+    promise("settled-5000-wakes", "voluntary context switches with 5,000 settled pods", 50.0, "a second"),
+    promise("translate", "translating one pod to CRI", 50.0, "µs"),
+    promise("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
+    promise("probes-exec", "500 exec probes that take 200 ms each second, behind", 1.0, "periods"),
+    promise("readiness", "a readiness result is in /pods", 10.0, "ms"),
 ];
 
 impl Measure {
@@ -201,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_median_decides_and_no_runs_keep_no_promise() {
-        let promise = measured("idle-rss", "x", 2.0, "MiB");
+        let promise = promise("idle-rss", "x", 2.0, "MiB");
         let figure = |runs: &[f64]| Figure { id: "idle-rss", runs: runs.to_vec(), beside: None };
         assert!(figure(&[1.0, 2.0, 9.0]).keeps(&promise));
         assert!(!figure(&[1.0, 2.1, 9.0]).keeps(&promise));

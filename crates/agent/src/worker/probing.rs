@@ -68,9 +68,9 @@ impl Worker {
         self.told_prober = None;
     }
 
-    /// Whether this status says something else of the pod's readiness, or of the containers that are probed, than the
-    /// one before.
-    pub(super) fn readiness_changed(&self, status: &PodStatus) -> bool {
+    /// Whether this status says that the pod has become ready, or something else of the containers that are probed than
+    /// the one before.
+    pub(super) fn must_be_remembered(&self, status: &PodStatus) -> bool {
         let seen = |status: &PodStatus| -> Vec<(Text, bool, Option<bool>)> {
             let all = status.init_container_statuses.iter().chain(&status.container_statuses);
             all.map(|status| (status.container_id.clone(), status.ready, status.started)).collect()
