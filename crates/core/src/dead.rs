@@ -225,8 +225,10 @@ mod tests {
         );
     }
 
-    /// Dead containers: pod, name, when they were made, and whether they are needed.
-    fn node(dead: &[(&str, &str, i64, bool)]) -> BTreeMap<String, Vec<Dead>> {
+    /// A dead container: its pod, its name, when it was made, and whether it is needed.
+    type Grave<'a> = (&'a str, &'a str, i64, bool);
+
+    fn node(dead: &[Grave<'_>]) -> BTreeMap<String, Vec<Dead>> {
         let mut pods: BTreeMap<String, Vec<Dead>> = BTreeMap::new();
         for (pod, name, made, is_needed) in dead {
             pods.entry((*pod).to_owned()).or_default().push(Dead {
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn on_a_node_each_name_has_its_share_and_then_the_oldest_go() {
-        let cases: [(&str, &[(&str, &str, i64, bool)], usize, &[&str]); 6] = [
+        let cases: [(&str, &[Grave<'_>], usize, &[&str]); 6] = [
             ("within the limit", &[("p", "a", 1, false), ("q", "a", 2, false)], 2, &[]),
             ("nothing at all", &[], 0, &[]),
             (
