@@ -11,6 +11,9 @@ use crate::pod_files::{Owner, Places, PodFiles};
 
 /// What says which users are a pod's is not read beyond this.
 const LONGEST_USERS: usize = 64 << 10;
+/// So much of a pod's name is in the name of a log's link, however long that would be: an ID and 255 bytes are what cuts
+/// it.
+const SHORTEST_IN_LINK: usize = 100;
 
 /// Files on the node's own disk.
 #[derive(Debug, Clone)]
@@ -98,8 +101,14 @@ impl PodFiles for OnDisk {
     fn unlink_logs(&self, owner: &Owner) -> io::Result<()> {
         let Some(entries) = entries(&self.places.links)? else { return Ok(()) };
         let own = self.places.pod_logs(owner);
+        // Those of all containers on the node are there; a link's name begins with its pod's, which may be cut.
+        let beginning: String = owner.name.chars().take(SHORTEST_IN_LINK).collect();
         for entry in entries {
             let link = entry?.path();
+            let name = link.file_name().and_then(|name| name.to_str());
+            if !name.is_some_and(|name| name.starts_with(&beginning)) {
+                continue;
+            }
             let Ok(target) = fs::read_link(&link) else { continue };
             if target.starts_with(&own) && !target.exists() {
                 absent_is_fine(fs::remove_file(&link))?;
@@ -239,16 +248,16 @@ mod tests {
         assert_eq!(fs::metadata(&termination_log).unwrap().permissions().mode() & 0o777, 0o666);
         let log = places.logs.join("ns_pod_uid/c/0.log");
         fs::write(&log, "x").unwrap();
-        files.link_log("link.log", &log).unwrap();
-        files.link_log("link.log", &log).unwrap();
-        assert_eq!(fs::read(places.links.join("link.log")).unwrap(), b"x");
+        files.link_log("pod_ns_c-1.log", &log).unwrap();
+        files.link_log("pod_ns_c-1.log", &log).unwrap();
+        assert_eq!(fs::read(places.links.join("pod_ns_c-1.log")).unwrap(), b"x");
         assert_eq!(files.pods().unwrap(), ["uid"]);
 
         for _again in 0..2 {
             files.remove_pod(&owner).unwrap();
         }
         assert_eq!(files.pods().unwrap(), Vec::<String>::new());
-        assert!(!log.exists() && fs::symlink_metadata(places.links.join("link.log")).is_err());
+        assert!(!log.exists() && fs::symlink_metadata(places.links.join("pod_ns_c-1.log")).is_err());
     }
 
     #[test]
