@@ -16,24 +16,24 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::admission::Admission;
-use crate::description::Description;
-use crate::graveyard::Graveyard;
+use crate::checkpoints::CheckpointWriter;
+use crate::container_gc::ContainerGc;
 use crate::images::{self, Images};
-use crate::node::Node;
-use crate::notebook::Notebook;
+use crate::node_config::NodeConfig;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::Pods;
 use crate::prober::{self, Prober};
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
+use crate::shared::Shared;
 use crate::sources::Changes;
+use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::tasks::Tasks;
 use crate::turns::Turns;
 use crate::users::{Users, UsersError};
-use crate::views::Views;
-use crate::worker::Recollection;
+use crate::worker::Checkpoint;
 
 /// How many workers look at what the runtime knows at the same time: enough to keep it busy.
 const LOOKS_AT_ONCE: usize = 16;
@@ -50,7 +50,7 @@ pub struct Parts {
     pub files: Arc<dyn PodFiles>,
     /// The volumes of pods.
     pub volumes: Arc<dyn Volumes>,
-    /// Where the state of pods is written down.
+    /// Where the checkpoints of pods are.
     pub checkpoints: Arc<dyn Checkpoints>,
     /// The cluster's objects that pods refer to.
     pub objects: Arc<dyn Objects>,
@@ -62,7 +62,7 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Agent {
     /// Every pod with its latest status.
-    pub views: Views,
+    pub statuses: Statuses,
     /// What happened to each pod.
     pub stories: Stories,
     /// Who gets images.
@@ -81,8 +81,8 @@ pub enum StartError {
     /// The cgroups that all pods are below could not be made.
     #[error("cannot make the cgroups of pods")]
     Cgroups(#[from] crablet_host::cgroup::CgroupError),
-    /// What was written down could not be read.
-    #[error("cannot read what was written down of pods")]
+    /// The checkpoints could not be read.
+    #[error("cannot read the checkpoints of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
     /// Whose which users of the node are could not be told.
     #[error("cannot tell which users of the node belong to which pod")]
@@ -96,7 +96,7 @@ impl Agent {
     /// Starts an agent: it works until `stop`. Stopping it touches no pod.
     pub async fn start(
         parts: Parts,
-        description: Description,
+        description: NodeConfig,
         changes: Changes,
         stop: &CancellationToken,
         tasks: &TaskTracker,
@@ -108,7 +108,7 @@ impl Agent {
     pub async fn start_on(
         tasks: &Tasks,
         parts: Parts,
-        description: Description,
+        description: NodeConfig,
         changes: Changes,
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
@@ -116,7 +116,7 @@ impl Agent {
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
-        let recollections = recollect(&*checkpoints).await?;
+        let restored = read_checkpoints(&*checkpoints).await?;
 
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
@@ -125,8 +125,8 @@ impl Agent {
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images);
         let (readiness, keep_readiness) = Readiness::watch(runtime.clone());
         let (observer, events, observer_status) = Observer::new(runtime.clone());
-        let notebook = Notebook::new(checkpoints);
-        let views = Views::new();
+        let checkpoint_writer = CheckpointWriter::new(checkpoints);
+        let statuses = Statuses::new();
         let (prober, probe_metrics) = (Prober::new(), Registry::new());
         let probing = prober.clone().run(prober::Parts {
             runtime: runtime.clone(),
@@ -135,14 +135,14 @@ impl Agent {
             metrics: prober::Metrics::new(&probe_metrics)?,
         });
         let agent = Agent {
-            views: views.clone(),
+            statuses: statuses.clone(),
             stories: stories.clone(),
             images: images.clone(),
             recorder: recorder.clone(),
             probe_metrics,
             observer: observer_status,
         };
-        let node = Arc::new(Node {
+        let node = Arc::new(Shared {
             runtime,
             clock,
             cgroups,
@@ -155,8 +155,8 @@ impl Agent {
             looks: Turns::new(LOOKS_AT_ONCE),
             recorder,
             stories,
-            views,
-            notebook: notebook.clone(),
+            statuses,
+            checkpoints: checkpoint_writer.clone(),
             admission: Admission::new(
                 description.node,
                 description.features,
@@ -170,8 +170,8 @@ impl Agent {
             features: description.features,
             restart_limits: description.restart_limits,
             pod_pids_limit: description.pod_pids_limit,
-            graveyard: Graveyard::new(description.dead_containers),
-            recollections: Mutex::new(recollections),
+            container_gc: ContainerGc::new(description.container_gc),
+            restored: Mutex::new(restored),
             planted: description.planted,
         });
 
@@ -181,33 +181,33 @@ impl Agent {
         }
         tasks.spawn(keep_readiness);
         tasks.spawn(observer.run());
-        tasks.spawn(notebook.run());
+        tasks.spawn(checkpoint_writer.run());
         tasks.spawn(probing);
         tasks.spawn(pods.run(ends, changes, events));
         Ok(agent)
     }
 }
 
-async fn recollect(
+async fn read_checkpoints(
     checkpoints: &dyn Checkpoints,
-) -> Result<BTreeMap<String, Recollection>, crablet_host::checkpoint::CheckpointError> {
+) -> Result<BTreeMap<String, Checkpoint>, crablet_host::checkpoint::CheckpointError> {
     let loaded = checkpoints.load_all().await?;
     for error in &loaded.unreadable {
-        warn!(%error, "Cannot read what was written down of a pod; its state is made anew");
+        warn!(%error, "Cannot read the checkpoint of a pod; its state is made anew");
     }
-    let mut recollections = BTreeMap::new();
+    let mut restored = BTreeMap::new();
     for (uid, bytes) in loaded.checkpoints {
-        match Recollection::read(&bytes) {
-            Ok(recollection) => {
-                recollections.insert(uid, recollection);
+        match Checkpoint::read(&bytes) {
+            Ok(checkpoint) => {
+                restored.insert(uid, checkpoint);
             }
             Err(error) => {
-                warn!(uid, error, "Cannot understand what was written down of a pod; its state is made anew");
+                warn!(uid, error, "Cannot understand the checkpoint of a pod; its state is made anew");
             }
         }
     }
-    if !recollections.is_empty() {
-        info!(pods = recollections.len(), "Going on from what was written down");
+    if !restored.is_empty() {
+        info!(pods = restored.len(), "Going on from checkpoints");
     }
-    Ok(recollections)
+    Ok(restored)
 }

@@ -4,7 +4,7 @@
 //!   sources ──Change──► Pods ──Input──► Mailbox ──► Worker, one task per pod
 //!                        ▲                            │ looks, decides by core, acts
 //!   runtime ──► Observer ┘ Event                      ├──► runtime, cgroups, files, volumes, images
-//!                                                     ├──► Views, Notebook (checkpoints)
+//!                                                     ├──► Statuses, CheckpointWriter (checkpoints)
 //!                                                     └──► Recorder, Stories
 //! ```
 //!
@@ -15,23 +15,22 @@
 //! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
-//! - [`notebook`] writes what workers want to survive the agent;
+//! - [`checkpoints`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
 //! What belongs to several pods has one owner each: [`admission`], [`images`], [`turns`],
 //! [`users`]. What others may read of it:
-//! [`views`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
+//! [`statuses`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
 pub mod admission;
 pub mod adoption;
 pub mod agent;
-pub mod description;
-mod graveyard;
+pub mod checkpoints;
+mod container_gc;
 pub mod images;
 mod log_tail;
 pub mod mailbox;
-pub mod node;
-pub mod notebook;
+pub mod node_config;
 pub mod objects;
 pub mod observe;
 mod orphan;
@@ -42,12 +41,13 @@ pub mod pods;
 pub mod prober;
 pub mod readiness;
 pub mod recorder;
+pub mod shared;
 pub mod sources;
+pub mod statuses;
 pub mod story;
 pub mod tasks;
 pub mod turns;
 pub mod users;
-pub mod views;
 mod worker;
 
-pub use worker::Recollection;
+pub use worker::Checkpoint;

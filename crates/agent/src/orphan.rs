@@ -1,17 +1,17 @@
-//! A pod made from what the runtime remembers of it and what was written down, good enough to end it as it would have wanted.
+//! A pod made from what the runtime remembers of it and its checkpoint, good enough to end it as it would have wanted.
 
 use crablet_api::core::{Container as PodContainer, ContainerRestartPolicy, Lifecycle, Pod};
 use crablet_core::labels::{self, ContainerRecord, Owner};
 use crablet_cri_api::{Container, Sandbox};
 
-use crate::worker::Recollection;
+use crate::worker::Checkpoint;
 
 /// What is known of a pod that nobody wants.
 pub(crate) fn pod(
     uid: &str,
     sandboxes: &[Sandbox],
     containers: &[Container],
-    recollection: Option<&Recollection>,
+    checkpoint: Option<&Checkpoint>,
 ) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.uid = uid.into();
@@ -20,9 +20,9 @@ pub(crate) fn pod(
     };
     let sandbox = sandboxes.iter().find(|sandbox| has_uid(&sandbox.labels));
     let of_pod: Vec<&Container> = containers.iter().filter(|container| has_uid(&container.labels)).collect();
-    if let Some(recollection) = recollection {
-        pod.metadata.namespace = recollection.namespace.as_str().into();
-        pod.metadata.name = recollection.name.as_str().into();
+    if let Some(checkpoint) = checkpoint {
+        pod.metadata.namespace = checkpoint.namespace.as_str().into();
+        pod.metadata.name = checkpoint.name.as_str().into();
     }
     let labels = sandbox.map(|sandbox| &sandbox.labels).or(of_pod.first().map(|container| &container.labels));
     if let Some(labels) = labels {
@@ -48,7 +48,7 @@ pub(crate) fn pod(
             });
         }
     }
-    let sidecars = recollection.map(|recollection| recollection.sidecars.as_slice()).unwrap_or_default();
+    let sidecars = checkpoint.map(|checkpoint| checkpoint.sidecars.as_slice()).unwrap_or_default();
     let place = |container: &PodContainer| sidecars.iter().position(|name| *name == *container.name);
     let (mut beside, spec): (Vec<_>, Vec<_>) =
         spec.into_iter().partition(|container| place(container).is_some());

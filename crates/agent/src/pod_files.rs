@@ -58,7 +58,7 @@ impl Places {
         self.pod(uid).join("userns")
     }
 
-    /// The file that one attempt of a container may leave its last words in.
+    /// The file that one attempt of a container may leave its termination message in.
     pub fn termination_log(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
         self.pod(uid).join("containers").join(container).join(format!("{attempt:08x}"))
     }

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
-use crate::node::Node;
 use crate::orphan;
 use crate::planted::Bug;
+use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
 use crate::tasks::Tasks;
 use crate::worker::{Beginning, Worker};
@@ -37,7 +37,7 @@ const ENDS: usize = 256;
 
 /// The pods of the node.
 pub struct Pods {
-    node: Arc<Node>,
+    node: Arc<Shared>,
     workers: BTreeMap<String, Handle>,
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
     names: BTreeMap<(String, String), String>,
@@ -58,7 +58,7 @@ struct Handle {
 
 impl Pods {
     /// No pods yet; [`Pods::run`] brings them.
-    pub fn new(node: Arc<Node>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>) {
+    pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>) {
         let (ended, ends) = mpsc::channel(ENDS);
         let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, tasks };
         (pods, ends)
@@ -182,8 +182,8 @@ impl Pods {
         if self.names.get(&worker.full_name).is_some_and(|current| current == uid) {
             self.names.remove(&worker.full_name);
         }
-        self.node.views.remove(uid);
-        self.node.graveyard.forget(uid);
+        self.node.statuses.remove(uid);
+        self.node.container_gc.forget(uid);
         self.node.stories.close(uid);
         if let Some(pod) = worker.wanted {
             self.employ(pod, None);
@@ -224,8 +224,8 @@ impl Search {
     }
 }
 
-/// Every pod that the runtime, the disk, the cgroups or the notebook know. Tries until all could be asked.
-async fn find(node: Arc<Node>) -> Vec<Pod> {
+/// Every pod that the runtime, the disk, the cgroups or the checkpoints know. Tries until all could be asked.
+async fn find(node: Arc<Shared>) -> Vec<Pod> {
     loop {
         match try_to_find(&node).await {
             Ok(found) => return found,
@@ -237,7 +237,7 @@ async fn find(node: Arc<Node>) -> Vec<Pod> {
     }
 }
 
-async fn try_to_find(node: &Node) -> Result<Vec<Pod>, String> {
+async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
     let words = |error: crablet_cri::Error| error.to_string();
     let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
     let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
@@ -251,10 +251,10 @@ async fn try_to_find(node: &Node) -> Result<Vec<Pod>, String> {
         .chain(of_containers)
         .chain(of_cgroups)
         .chain(directories)
-        .chain(node.recollected())
+        .chain(node.restored_uids())
         .collect();
-    let recollections = node.recollections();
-    let orphan = |uid: &String| orphan::pod(uid, &sandboxes, &containers, recollections.get(uid));
+    let restored = node.restored();
+    let orphan = |uid: &String| orphan::pod(uid, &sandboxes, &containers, restored.get(uid));
     Ok(uids.iter().map(orphan).collect())
 }
 
@@ -287,7 +287,7 @@ async fn supervise(beginning: Beginning, gone: CancellationToken, ended: mpsc::S
                 );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_AFTER_PANIC);
-                if let Some(view) = node.views.get(&uid) {
+                if let Some(view) = node.statuses.get(&uid) {
                     pod = view.pod;
                 }
                 mailbox.tell(Input::Look);

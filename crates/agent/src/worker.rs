@@ -13,25 +13,25 @@
 //! - [`sync`]: a pass over a pod that should run.
 //! - [`carry_out`]: what a plan asks for, done.
 //! - [`volumes`]: what must be there before either, and goes after both.
-//! - [`recipe`]: what sandboxes and containers are made from.
+//! - [`runtime_config`]: what sandboxes and containers are made from.
 //! - [`terminate`]: stopping, step by step, each of which can be done again.
 //! - [`remove`]: taking away what a pod that is over left behind.
-//! - [`memory`]: what is written down, so that the next agent goes on from there.
+//! - [`checkpoint`]: what survives the agent, so that the next one goes on from there.
 //! - [`probing`]: what the prober is told.
-//! - [`words`]: events, and the headline of the pod's story.
+//! - [`events`]: events, and the headline of the pod's story.
 
 mod begin;
 mod carry_out;
+mod checkpoint;
+mod events;
 mod hooks;
-mod memory;
 mod probing;
-mod recipe;
 mod remove;
 mod retry;
+mod runtime_config;
 mod sync;
 mod terminate;
 mod volumes;
-mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,21 +49,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::mailbox::{Cause, Mailbox, Told};
-use crate::node::Node;
 use crate::observe::observe;
 use crate::planted::Bug;
 use crate::pod_files::Owner;
+use crate::shared::Shared;
+use crate::statuses::Reported;
 use crate::story::{State, Teller};
-use crate::views::View;
 use retry::Retries;
 use terminate::Terminating;
 use volumes::PodVolumes;
 
-pub use memory::Recollection;
+pub use checkpoint::Checkpoint;
 
 /// The task of one pod.
 pub(crate) struct Worker {
-    node: Arc<Node>,
+    node: Arc<Shared>,
     mailbox: Mailbox,
     story: Teller,
     owner: Owner,
@@ -120,7 +120,7 @@ enum Next {
 /// What a worker begins with.
 pub(crate) struct Beginning {
     /// What all workers share.
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<Shared>,
     /// Where it hears things.
     pub(crate) mailbox: Mailbox,
     /// The pod.
@@ -164,7 +164,7 @@ impl Worker {
     pub(crate) async fn begin(mut beginning: Beginning) {
         let after = beginning.after.take();
         let mut worker = Worker::new(beginning);
-        worker.recall();
+        worker.restore();
         // One that panicked had heard what this one has not.
         worker.have_nothing_probed();
         if worker.node.planted.has(Bug::ForgetsReadiness) {
@@ -241,12 +241,12 @@ impl Worker {
         }
     }
 
-    /// Looks at what the runtime knows. What ended gets its last words here.
+    /// Looks at what the runtime knows. What ended gets its termination message here.
     async fn look(&mut self) -> Result<(), Error> {
         let node = &self.node;
         let observed = node.looks.take(|| observe(&*node.runtime, &self.owner.uid, &self.observed)).await;
         let observed = self.node.planted.misread(observed, &self.pod, self.recovered)?;
-        self.observed = self.with_last_words(observed);
+        self.observed = self.with_termination_messages(observed);
         self.recover_restarts();
         Ok(())
     }
@@ -270,10 +270,10 @@ impl Worker {
         })
     }
 
-    /// Shows what was written down of a pod that cannot be looked at. One that can is looked at first: what was written
-    /// down may be older than what was shown before the agent's start.
+    /// Shows the status in the checkpoint of a pod that cannot be looked at. One that can is looked at first: the
+    /// checkpoint may be older than what was shown before the agent's start.
     fn show_as_it_was(&mut self) {
-        if self.node.views.get(&self.owner.uid).is_none() {
+        if self.node.statuses.get(&self.owner.uid).is_none() {
             let status = (*self.status).clone();
             self.show(status);
         }
@@ -289,10 +289,10 @@ impl Worker {
         PodStatus { phase: Some(phase.unwrap_or(PodPhase::Pending)), reason, message, ..status }
     }
 
-    /// Shows a status to whoever looks, and has it written down.
+    /// Shows a status to whoever looks, and has its checkpoint written.
     fn show(&mut self, status: PodStatus) {
         let status = self.until_all_stopped(status);
-        if *self.status == status && self.node.views.get(&self.owner.uid).is_some() {
+        if *self.status == status && self.node.statuses.get(&self.owner.uid).is_some() {
             self.have_probed();
             return;
         }
@@ -301,19 +301,19 @@ impl Worker {
             info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
         }
         self.status = Arc::new(status);
-        self.node.views.show(View::new(Arc::clone(&self.pod), Arc::clone(&self.status)));
-        self.write_down();
+        self.node.statuses.show(Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status)));
+        self.checkpoint_soon();
         self.have_probed();
     }
 
-    /// Shows a status. Readiness is written down before anybody sees it: what probes found nobody else remembers, the
+    /// Shows a status. Readiness is in the checkpoint before anybody sees it: what probes found nobody else remembers, the
     /// rest nobody can tell while the runtime does not answer, and readiness does not change because the agent
     /// restarted.
     async fn show_for_sure(&mut self, status: PodStatus) {
         if self.must_be_remembered(&status) {
             let next = Arc::new(self.until_all_stopped(status.clone()));
             let shown = std::mem::replace(&mut self.status, next);
-            self.write_down_for_sure().await;
+            self.checkpoint_now().await;
             self.status = shown;
         }
         self.show(status);

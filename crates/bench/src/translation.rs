@@ -8,7 +8,8 @@ use crablet_api::document::Limits;
 use crablet_api::from_json;
 use crablet_core::translate::{
     ContainerInput, Environment, EnvironmentInput, Gates, Granted, HostResolver, MountInput, MountedVolume,
-    Node, NodeFacts, Objects, SandboxInput, Settings, UserNamespaces, container, parse_resolv_conf, sandbox,
+    NodeContext, NodeFacts, Objects, SandboxInput, Settings, UserNamespaces, container, parse_resolv_conf,
+    sandbox,
 };
 use crablet_cri_api::v1;
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
     let pod: Pod = from_json(POD.as_bytes(), Limits::API)?;
     let password = br#"{"data": {"password": "c2VjcmV0"}}"#;
     let password: Secret = from_json(password, Limits::API)?;
-    let node = Node {
+    let node = NodeContext {
         facts: NodeFacts::default(),
         settings: Settings {
             pod_logs_directory: "/var/log/pods".to_owned(),
@@ -47,7 +48,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
 }
 
 /// As a worker does it: the sandbox, and for each container its variables, its mounts and the rest.
-fn translate(pod: &Pod, node: &Node, password: &Secret) -> anyhow::Result<Vec<v1::ContainerConfig>> {
+fn translate(pod: &Pod, node: &NodeContext, password: &Secret) -> anyhow::Result<Vec<v1::ContainerConfig>> {
     let users = UserNamespaces::Unsupported;
     black_box(sandbox(&SandboxInput {
         pod,

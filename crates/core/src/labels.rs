@@ -26,9 +26,9 @@ pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 /// How often the container had been restarted when this one was made.
 pub const CONTAINER_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// The file in the container that holds its last words.
+/// The file in the container that holds its termination message.
 pub const CONTAINER_TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Where else the last words may come from.
+/// Where else the termination message may come from.
 pub const CONTAINER_TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// What runs before the container is stopped, as JSON.
 pub const CONTAINER_PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
@@ -136,9 +136,9 @@ pub struct ContainerRecord {
     pub deletion_grace_period: Option<i64>,
     /// The grace period of the pod's spec.
     pub termination_grace_period: Option<i64>,
-    /// The file in the container that holds its last words.
+    /// The file in the container that holds its termination message.
     pub termination_message_path: String,
-    /// Where else the last words may come from.
+    /// Where else the termination message may come from.
     pub termination_message_policy: Option<TerminationMessagePolicy>,
     /// What runs before the container is stopped.
     pub pre_stop: Option<OneOf<LifecycleHandler>>,

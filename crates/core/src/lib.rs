@@ -2,7 +2,7 @@
 
 pub mod admission;
 pub mod backoff;
-pub mod dead;
+pub mod container_gc;
 pub mod features;
 /// The hash by which a running container is recognised.
 pub mod hash;

@@ -7,11 +7,11 @@
 mod addresses;
 mod conditions;
 mod containers;
-mod last_words;
 mod lifecycle;
 mod phase;
 mod readiness;
 mod resources;
+mod termination_message;
 mod transition;
 
 use std::collections::BTreeMap;
@@ -28,9 +28,11 @@ use crate::probes::Probes;
 use crate::{observed, qos};
 
 pub use addresses::pod_ips;
-pub use last_words::{LastWords, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, termination_message};
 pub use lifecycle::{rejected, terminated, to_publish};
 pub use resources::PodCgroup;
+pub use termination_message::{
+    MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, termination_message,
+};
 pub use transition::illegal_transition;
 
 /// What a status is made from.
@@ -146,7 +148,7 @@ pub fn pod_status(input: &StatusInput) -> PodStatus {
 
     status.start_time = previous.start_time.or(Some(Time::from(input.now)));
     status.observed_generation = previous.observed_generation.max(pod.metadata.generation);
-    last_words::shorten(pod, &mut status);
+    termination_message::shorten(pod, &mut status);
     status
 }
 

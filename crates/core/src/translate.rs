@@ -8,7 +8,7 @@
 //! - [`SysctlAllowlist`], [`with_default_tag`]: what is checked before either.
 //! - [`pod_hosts`], [`pod_log_directory`] and their like: the text and the names of files that a kubelet makes.
 //!
-//! What a translation must know of the node is a [`Node`]. What cannot be translated is refused, in upstream's words:
+//! What a translation must know of the node is a [`NodeContext`]. What cannot be translated is refused, in upstream's words:
 //! [`SandboxRefusal`], [`ContainerRefusal`], [`ForbiddenSysctl`], [`InvalidImageName`].
 
 mod cgroup;
@@ -60,7 +60,9 @@ pub use logs::{
 pub use memory::may_swap;
 pub use mounts::{ETC_HOSTS, MountInput, MountedVolume, sub_path};
 pub use namespaces::{UserNamespaceError, UserNamespaces, network_namespace, wants_user_namespace};
-pub use node::{CgroupDriver, Cgroups, Gates, MemoryReservation, Node, NodeFacts, Settings, SwapBehavior};
+pub use node::{
+    CgroupDriver, Cgroups, Gates, MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior,
+};
 pub use profiles::needs_app_armor;
 pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,

@@ -19,8 +19,8 @@ use compare::{Comparison, read, with_variables_as_a_map};
 use crablet_api::core::{Container, Pod, Service};
 use crablet_core::labels::{CONFIG_SEEN, CONFIG_SOURCE};
 use crablet_core::translate::{
-    ContainerInput, ContainerRefusal, Environment, EnvironmentInput, Granted, MountInput, Node, Objects,
-    SandboxInput, UserNamespaces, container, sandbox, sub_path,
+    ContainerInput, ContainerRefusal, Environment, EnvironmentInput, Granted, MountInput, NodeContext,
+    Objects, SandboxInput, UserNamespaces, container, sandbox, sub_path,
 };
 use crablet_cri_api::{ImageUser, v1};
 use node::Cluster;
@@ -49,7 +49,7 @@ fn every_recorded_pod_is_asked_for_as_it_was() {
 struct Recording<'a> {
     name: &'a str,
     json: Json,
-    node: &'a Node,
+    node: &'a NodeContext,
     cluster: &'a Cluster,
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 use crablet_agent::adoption::adoption;
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::{Description, Found, kernel_of, node_addresses, node_name};
 use crablet_agent::images::Access;
+use crablet_agent::node_config::{Found, NodeConfig, kernel_of, node_addresses, node_name};
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods, TrustStore};
@@ -24,7 +24,7 @@ use crablet_host::cgroup;
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, Storage, app_armor_is_on};
-use crablet_server::{Node, Stage};
+use crablet_server::{NodeHandles, Stage};
 use crablet_volumes::HostVolumes;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// A node whose sources are at work, and that runs nothing yet.
 pub(crate) struct Prepared {
     /// What the servers read of it.
-    pub(crate) node: Node,
+    pub(crate) node: NodeHandles,
     changes: Changes,
     stage: watch::Sender<Stage>,
 }
@@ -81,7 +81,7 @@ pub(crate) async fn prepare(
         sources::start(&effective.configuration, settings).await?;
     tasks.spawn(keep(source_tasks, stop.clone()));
     let (stage, seen) = watch::channel(Stage::WaitingFor("its servers".to_owned()));
-    let node = Node { name, clock, problems, owners, push, stage: seen, stop: stop.clone() };
+    let node = NodeHandles { name, clock, problems, owners, push, stage: seen, stop: stop.clone() };
     Ok(Prepared { node, changes, stage })
 }
 
@@ -131,7 +131,7 @@ async fn describe(
     user_ids: UserIds,
     runtime: &Version,
     name: &str,
-) -> anyhow::Result<Description> {
+) -> anyhow::Result<NodeConfig> {
     let configuration = &effective.configuration;
     let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
     let host_name = host_name();
@@ -155,7 +155,7 @@ async fn describe(
         app_armor: app_armor_is_on(Path::new("/")),
         user_ids,
     };
-    Ok(Description::new(effective, &found))
+    Ok(NodeConfig::new(effective, &found))
 }
 
 fn parts(effective: &Effective, client: Client, access: Access, clock: Clock) -> anyhow::Result<Parts> {

@@ -15,7 +15,7 @@ use crablet_host::{cgroup, sub_ids, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::{BuildInfo, Registry};
 use crablet_server::{
-    Health, Node, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
+    Health, NodeHandles, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -263,7 +263,7 @@ async fn start_servers(
     effective: &Effective,
     logging: &Handle,
     health: &Health,
-    node: &Node,
+    node: &NodeHandles,
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> anyhow::Result<()> {

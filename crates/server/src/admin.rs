@@ -13,7 +13,7 @@ use tracing::info;
 use crate::explain::explain;
 use crate::health::{Health, health_routes};
 use crate::manifests;
-use crate::node::Node;
+use crate::node::NodeHandles;
 use crate::pods::list_after;
 use crate::respond::{json, not_found, text};
 
@@ -34,7 +34,7 @@ pub fn admin_router(
     health: Health,
     logging: Handle,
     kubelet_config: &serde_json::Value,
-    node: Node,
+    node: NodeHandles,
 ) -> Router {
     let configz: Arc<str> = serde_json::json!({ "kubeletconfig": kubelet_config }).to_string().into();
     let apply = post(manifests::apply).layer(DefaultBodyLimit::max(manifests::LARGEST_BODY));

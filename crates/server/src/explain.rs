@@ -11,7 +11,7 @@ use crablet_agent::sources::Problem;
 use crablet_agent::story::{Story, Summary};
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use crate::node::NodeHandles;
 use crate::query;
 use crate::respond::{json, text};
 
@@ -20,7 +20,7 @@ const GONE_SHOWN: usize = 5;
 
 /// `GET /explain`: a sentence on each pod. `GET /explain?pod=<pod>`: the whole story of one, by its UID, its name, or
 /// its namespace and name; also of one that is gone not long ago. Both as text, or with `output=json` as JSON.
-pub(crate) async fn explain(State(node): State<Node>, RawQuery(query): RawQuery) -> Response {
+pub(crate) async fn explain(State(node): State<NodeHandles>, RawQuery(query): RawQuery) -> Response {
     let as_json = query::value(query.as_deref(), "output").as_deref() == Some("json");
     let pod = query::value(query.as_deref(), "pod").filter(|pod| !pod.is_empty());
     match pod {
@@ -48,7 +48,7 @@ struct Overview {
 }
 
 impl Overview {
-    fn of(node: &Node) -> Overview {
+    fn of(node: &NodeHandles) -> Overview {
         let problems = node.problems.list();
         match node.agent() {
             Err(awaited) => Overview { waits_for: Some(awaited), problems, pods: Vec::new() },
@@ -70,7 +70,7 @@ impl Overview {
         }
     }
 
-    fn to_json(&self, node: &Node) -> Value {
+    fn to_json(&self, node: &NodeHandles) -> Value {
         let now = node.clock.now();
         let pods = self.pods.iter().map(|(summary, pulls)| {
             let mut pod = json!(summary);
@@ -104,7 +104,7 @@ struct Unknown {
 }
 
 impl Told {
-    fn of(node: &Node, text: &str) -> Result<Told, Unknown> {
+    fn of(node: &NodeHandles, text: &str) -> Result<Told, Unknown> {
         let (agent, waits_for) = match node.agent() {
             Ok(agent) => (Some(agent), None),
             Err(awaited) => (None, Some(awaited)),
@@ -150,7 +150,7 @@ impl Told {
 }
 
 /// What is wrong with manifests that seem to be those of a pod.
-fn problems_about(node: &Node, text: &str, origins: &[String]) -> Vec<Problem> {
+fn problems_about(node: &NodeHandles, text: &str, origins: &[String]) -> Vec<Problem> {
     let name = text.rsplit('/').next().unwrap_or(text);
     let name = name.strip_suffix(&format!("-{}", node.name.to_lowercase())).unwrap_or(name);
     let mut problems = node.problems.list();
@@ -164,7 +164,7 @@ fn problems_about(node: &Node, text: &str, origins: &[String]) -> Vec<Problem> {
 
 /// The pulls that a pod waits for.
 fn pulls(agent: &Agent, summary: &Summary) -> Vec<Pull> {
-    let Some(view) = agent.views.get(&summary.pod.uid) else { return Vec::new() };
+    let Some(view) = agent.statuses.get(&summary.pod.uid) else { return Vec::new() };
     let spec = &view.pod.spec;
     let running: Vec<&str> = view
         .status
@@ -238,7 +238,7 @@ mod tests {
     use crablet_agent::story::State as PodState;
     use expect_test::{Expect, expect};
 
-    async fn check(node: &Node, target: &str, expected: Expect) {
+    async fn check(node: &NodeHandles, target: &str, expected: Expect) {
         let query = target.split_once('?').map(|(_, query)| query.to_owned());
         let answer = explain(State(node.clone()), RawQuery(query)).await;
         let status = answer.status().as_u16();
@@ -246,10 +246,10 @@ mod tests {
         expected.assert_eq(&format!("{status}\n{}", String::from_utf8_lossy(&body)));
     }
 
-    fn node() -> (Node, Agent) {
+    fn node() -> (NodeHandles, Agent) {
         let (node, agent) = running_node();
         for (name, uid) in [("web-node", "u1"), ("db-node", "u2")] {
-            agent.views.show(view("default", name, uid));
+            agent.statuses.show(view("default", name, uid));
             agent.stories.open("default", name, uid).headline(PodState::Running, format_args!(""));
         }
         (node, agent)

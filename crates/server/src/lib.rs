@@ -5,7 +5,7 @@
 //! - [`admin_router`] is for an administrator: the log and the configuration of a running agent, taking pods in and
 //!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
-//! - [`Node`] is what they read of the node.
+//! - [`NodeHandles`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
 
@@ -30,6 +30,6 @@ pub use admin_socket::{BindError, bind_admin_socket};
 pub use axum::Router;
 pub use axum::http::{Method, StatusCode};
 pub use health::{Health, healthz_router};
-pub use node::{Node, Stage};
+pub use node::{NodeHandles, Stage};
 pub use read_only::read_only_router;
 pub use serve::serve;

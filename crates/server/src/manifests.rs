@@ -6,7 +6,7 @@ use axum::response::Response;
 use crablet_agent::sources::{ApplyError, DeleteError, Outcome};
 use serde_json::json;
 
-use crate::node::Node;
+use crate::node::NodeHandles;
 use crate::query;
 use crate::respond::{json, text};
 
@@ -14,7 +14,11 @@ use crate::respond::{json, text};
 pub(crate) const LARGEST_BODY: usize = 4 << 20;
 
 /// `POST /pods?source=<file>`: takes in the pod of a manifest, which is the body.
-pub(crate) async fn apply(State(node): State<Node>, RawQuery(query): RawQuery, body: String) -> Response {
+pub(crate) async fn apply(
+    State(node): State<NodeHandles>,
+    RawQuery(query): RawQuery,
+    body: String,
+) -> Response {
     let Some(push) = &node.push else { return nobody_keeps_pods() };
     let source = query::value(query.as_deref(), "source").unwrap_or_else(|| "manifest".to_owned());
     match push.apply(&source, &body).await {
@@ -47,7 +51,7 @@ pub(crate) async fn apply(State(node): State<Node>, RawQuery(query): RawQuery, b
 
 /// `DELETE /pods/<namespace>/<name>`: lets a pod go that was taken in.
 pub(crate) async fn delete(
-    State(node): State<Node>,
+    State(node): State<NodeHandles>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
     let Some(push) = &node.push else { return nobody_keeps_pods() };

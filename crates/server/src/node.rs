@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What the endpoints read of the node. Clones are the same node.
 #[derive(Clone)]
-pub struct Node {
+pub struct NodeHandles {
     /// Its name, which the names of its static pods end with.
     pub name: String,
     /// The time.
@@ -34,7 +34,7 @@ pub enum Stage {
     Running(Box<Agent>),
 }
 
-impl Node {
+impl NodeHandles {
     /// The agent, or what it waits for.
     pub(crate) fn agent(&self) -> Result<Agent, String> {
         match &*self.stage.borrow() {

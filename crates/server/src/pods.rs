@@ -7,11 +7,11 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use crablet_agent::views::Views;
+use crablet_agent::statuses::Statuses;
 use crablet_api::core::Pod;
 use crablet_api::meta::List;
 
-use crate::node::Node;
+use crate::node::NodeHandles;
 use crate::query;
 use crate::respond::{json, text};
 
@@ -21,13 +21,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(25);
 const GATHER: Duration = Duration::from_millis(50);
 
 /// `GET /pods`, as the Go kubelet has it.
-pub(crate) fn list_routes(node: Node) -> Router {
+pub(crate) fn list_routes(node: NodeHandles) -> Router {
     Router::new().route("/pods", get(list)).with_state(node)
 }
 
-async fn list(State(node): State<Node>) -> Response {
+async fn list(State(node): State<NodeHandles>) -> Response {
     match node.agent() {
-        Ok(agent) => json(pod_list(&agent.views, None)),
+        Ok(agent) => json(pod_list(&agent.statuses, None)),
         // What exactly is awaited is not for everybody.
         Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the container runtime is awaited\n"),
     }
@@ -35,17 +35,17 @@ async fn list(State(node): State<Node>) -> Response {
 
 /// `GET /pods`, with a version; `GET /pods?after=<version>` waits for another one, and says that there is nothing new
 /// after a while.
-pub(crate) async fn list_after(State(node): State<Node>, RawQuery(query): RawQuery) -> Response {
+pub(crate) async fn list_after(State(node): State<NodeHandles>, RawQuery(query): RawQuery) -> Response {
     let agent = match node.agent() {
         Ok(agent) => agent,
         Err(awaited) => {
             return text(StatusCode::SERVICE_UNAVAILABLE, format!("the agent waits for {awaited}\n"));
         }
     };
-    let mut version = agent.views.version();
+    let mut version = agent.statuses.version();
     if let Some(after) = query::value(query.as_deref(), "after") {
         let change = async {
-            // Its sender lives as long as the views do.
+            // Its sender lives as long as the statuses do.
             let _ = version.wait_for(|version| version.to_string() != after).await;
             tokio::time::sleep(GATHER).await;
         };
@@ -61,12 +61,12 @@ pub(crate) async fn list_after(State(node): State<Node>, RawQuery(query): RawQue
     }
     // Read before the pods: a change in between is told the next time.
     let version = *version.borrow_and_update();
-    json(pod_list(&agent.views, Some(version)))
+    json(pod_list(&agent.statuses, Some(version)))
 }
 
-fn pod_list(views: &Views, version: Option<u64>) -> Vec<u8> {
+fn pod_list(statuses: &Statuses, version: Option<u64>) -> Vec<u8> {
     let mut list = List::<Pod>::default();
-    list.items = views.list().iter().map(|view| view.whole()).collect();
+    list.items = statuses.list().iter().map(|view| view.whole()).collect();
     if let Some(version) = version {
         list.metadata.resource_version = version.to_string().into();
     }
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
     use crate::testing::{Server, running_node, view, waiting_node};
 
-    fn admin(node: Node) -> Router {
+    fn admin(node: NodeHandles) -> Router {
         Router::new().route("/pods", get(list_after)).with_state(node)
     }
 
     #[tokio::test]
     async fn pods_are_listed_with_their_status_as_upstream_lists_them() {
         let (node, agent) = running_node();
-        agent.views.show(view("default", "web", "u1"));
+        agent.statuses.show(view("default", "web", "u1"));
         let server = Server::start(list_routes(node)).await;
         let answer = server.get("/pods").await;
         assert_eq!(answer.status, 200);
@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_a_change_gets_it_and_no_sooner() {
         let (node, agent) = running_node();
-        agent.views.show(view("default", "web", "u1"));
+        agent.statuses.show(view("default", "web", "u1"));
         let stop = node.stop.clone();
         let server = Server::start(admin(node)).await;
         let version = |body: &str| {
@@ -124,7 +124,7 @@ mod tests {
         let target = format!("/pods?after={first}");
         let (answer, ()) = tokio::join!(server.get(&target), async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            agent.views.remove("u1");
+            agent.statuses.remove("u1");
         });
         assert_ne!(version(&answer.body), first);
         assert!(answer.body.contains("\"items\":[]"), "{}", answer.body);

@@ -8,12 +8,12 @@ use axum::routing::any;
 use crablet_metrics::Registry;
 
 use crate::health::{Health, health_routes};
-use crate::node::Node;
+use crate::node::NodeHandles;
 use crate::pods::list_routes;
 use crate::respond::not_found;
 
 /// `/healthz`, `/healthz/<check>`, `/metrics`, `/metrics/probes` and `/pods`.
-pub fn read_only_router(health: Health, registry: Registry, node: Node) -> Router {
+pub fn read_only_router(health: Health, registry: Registry, node: NodeHandles) -> Router {
     Router::new()
         .route("/metrics", any(metrics))
         .with_state(registry)
@@ -28,7 +28,7 @@ async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
 }
 
 /// Nothing is counted before there is an agent.
-async fn probes(State(node): State<Node>) -> impl IntoResponse {
+async fn probes(State(node): State<NodeHandles>) -> impl IntoResponse {
     let text = node.agent().map(|agent| agent.probe_metrics.render()).unwrap_or_default();
     ([(CONTENT_TYPE, crablet_metrics::CONTENT_TYPE)], text)
 }

@@ -8,14 +8,14 @@ use crablet_agent::agent::Agent;
 use crablet_agent::images::Images;
 use crablet_agent::recorder::Recorder;
 use crablet_agent::sources::{PodConfig, Problems};
+use crablet_agent::statuses::{Reported, Statuses};
 use crablet_agent::story::Stories;
-use crablet_agent::views::{View, Views};
 use crablet_api::core::{Pod, PodPhase, PodStatus};
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Node, Stage};
+use crate::node::{NodeHandles, Stage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -48,11 +48,11 @@ impl Server {
 }
 
 /// A node called `node` that has no runtime yet.
-pub(crate) fn waiting_node(awaited: &str) -> Node {
+pub(crate) fn waiting_node(awaited: &str) -> NodeHandles {
     let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().expect("a time"));
     let problems = Problems::new();
     let (config, _) = PodConfig::new(clock.clone(), problems.clone());
-    Node {
+    NodeHandles {
         name: "node".to_owned(),
         clock,
         problems,
@@ -64,14 +64,14 @@ pub(crate) fn waiting_node(awaited: &str) -> Node {
 }
 
 /// A node that runs, and its agent, which does nothing by itself.
-pub(crate) fn running_node() -> (Node, Agent) {
+pub(crate) fn running_node() -> (NodeHandles, Agent) {
     let mut node = waiting_node("");
     let stories = Stories::new(node.clock.clone());
     let recorder = Recorder::new(node.clock.clone(), stories.clone());
     let client = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default());
     let runtime = Arc::new(client.expect("an endpoint"));
     let agent = Agent {
-        views: Views::new(),
+        statuses: Statuses::new(),
         images: Images::new(
             runtime,
             Default::default(),
@@ -89,11 +89,11 @@ pub(crate) fn running_node() -> (Node, Agent) {
 }
 
 /// A pod that runs.
-pub(crate) fn view(namespace: &str, name: &str, uid: &str) -> View {
+pub(crate) fn view(namespace: &str, name: &str, uid: &str) -> Reported {
     let mut pod = Pod::default();
     pod.metadata.namespace = namespace.into();
     pod.metadata.name = name.into();
     pod.metadata.uid = uid.into();
     let status = PodStatus { phase: Some(PodPhase::Running), ..PodStatus::default() };
-    View::new(Arc::new(pod), Arc::new(status))
+    Reported::new(Arc::new(pod), Arc::new(status))
 }

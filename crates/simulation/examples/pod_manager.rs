@@ -17,7 +17,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
-use crablet_agent::views::Views;
+use crablet_agent::statuses::Statuses;
 use crablet_host::clock::Clock;
 use crablet_simulation::manifest::from_text;
 use tokio::net::TcpListener;
@@ -35,13 +35,13 @@ async fn main() -> anyhow::Result<()> {
     let (_simulator, agent) = common::start_agent(changes).await?;
     println!("pods come and go; they are listed at http://localhost:{PORT}/pods");
 
-    let views = agent.views.clone();
-    let pages =
-        Router::new().route("/pods", get(async move || ([(CONTENT_TYPE, "application/json")], list(&views))));
+    let statuses = agent.statuses.clone();
+    let pages = Router::new()
+        .route("/pods", get(async move || ([(CONTENT_TYPE, "application/json")], list(&statuses))));
     tokio::select! {
         served = axum::serve(listener, pages).into_future() => served?,
         () = feed_pods(&feed) => {}
-        () = common::print_pods(agent.views) => {}
+        () = common::print_pods(agent.statuses) => {}
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
     Ok(())
@@ -64,8 +64,8 @@ async fn feed_pods(feed: &Feed) {
     }
 }
 
-fn list(views: &Views) -> Vec<u8> {
-    let items: Vec<_> = views.list().iter().map(crablet_agent::views::View::whole).collect();
+fn list(statuses: &Statuses) -> Vec<u8> {
+    let items: Vec<_> = statuses.list().iter().map(crablet_agent::statuses::Reported::whole).collect();
     crablet_api::to_json(
         &serde_json::json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }),
     )

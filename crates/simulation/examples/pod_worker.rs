@@ -49,7 +49,7 @@ async fn end_containers(simulator: &Simulator) {
 
 /// Prints what is new in the story, and the sentence on top of it.
 async fn tell(agent: &Agent, simulator: &Simulator) {
-    let mut version = agent.views.version();
+    let mut version = agent.statuses.version();
     let mut last = None;
     while version.changed().await.is_ok() {
         let Some(story) = agent.stories.story("worked") else { continue };

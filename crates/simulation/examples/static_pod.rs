@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
         "images that are there: sim/forever:1, sim/exits-0-3:1 (ends with 0 after 3 s), sim/exits-1-3:1"
     );
     tokio::select! {
-        () = common::print_pods(agent.views.clone()) => {}
+        () = common::print_pods(agent.statuses.clone()) => {}
         () = common::print_events(&agent) => {}
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_agent::sources::SourceKind;
-use crablet_agent::views::Views;
+use crablet_agent::statuses::Statuses;
 use crablet_api::core::{ContainerRestartPolicy, Pod};
 use crablet_cri::sim::{ContainerView, Simulator};
 use tokio::sync::watch;
@@ -105,7 +105,7 @@ pub struct State {
     /// The first broken promise.
     pub violation: Option<Violation>,
     /// What the agent shows, while there is one.
-    pub views: Option<(Views, watch::Receiver<u64>)>,
+    pub statuses: Option<(Statuses, watch::Receiver<u64>)>,
     /// Whether the runtime answers.
     pub runtime_answers: bool,
     /// Whether the disk ever failed: what could not be written down need not be remembered.
@@ -130,7 +130,7 @@ impl Ledger {
         let state = State {
             lives: BTreeMap::new(),
             violation: None,
-            views: None,
+            statuses: None,
             runtime_answers: true,
             disk_failed: false,
             agent_began: Instant::now(),
@@ -168,7 +168,7 @@ impl Ledger {
     /// Looks, where anything may have changed since the last time.
     pub fn look(&self) {
         let mut state = self.state();
-        let has_news = match &mut state.views {
+        let has_news = match &mut state.statuses {
             Some((_, version)) => {
                 let has_news = version.has_changed().unwrap_or(false);
                 version.mark_unchanged();

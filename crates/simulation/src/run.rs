@@ -258,7 +258,7 @@ impl Run {
     /// The API forgets a deleted pod when the agent is done with it.
     fn forget_deleted(&mut self) {
         let Some(agent) = &self.world.agent else { return };
-        let shown = |uid: &str| agent.agent.views.get(uid).is_some();
+        let shown = |uid: &str| agent.agent.statuses.get(uid).is_some();
         let Some(pods) = self.world.wanted.get(&SourceKind::Api) else { return };
         let began = self.world.ledger.state().agent_began;
         if began.elapsed() < Duration::from_secs(60) {

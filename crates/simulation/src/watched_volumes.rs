@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::core::Pod;
-use crablet_core::translate::{MountedVolume, Node};
+use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_volumes::{
     SimulatedVolumes, SubPath, SubPathError, TearDownError, VolumeError, VolumeFile, Volumes,
 };
@@ -31,7 +31,7 @@ impl Volumes for WatchedVolumes {
     async fn set_up(
         &self,
         pod: &Pod,
-        node: &Node,
+        node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
         let done = self.inner.set_up(pod, node).await;
         let how = if done.is_ok() { "ok" } else { "failed" };
@@ -39,7 +39,7 @@ impl Volumes for WatchedVolumes {
         done
     }
 
-    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>> {
+    async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         self.inner.refresh(pod, node).await
     }
 

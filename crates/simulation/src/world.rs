@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::Description;
 use crablet_agent::images::{self, Access};
+use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Node, Pod, ResourceList};
-use crablet_core::dead::Limits;
+use crablet_core::container_gc::Policy;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, features::Features, status};
@@ -59,7 +59,7 @@ pub struct World {
     /// The agent, if there is one.
     pub agent: Option<Incarnation>,
     /// How many containers that ended the next agent keeps.
-    pub dead_containers: Limits,
+    pub container_gc: Policy,
     clock: Clock,
     planted: Planted,
 }
@@ -96,7 +96,7 @@ impl World {
             objects: Arc::new(NoObjects),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
-            dead_containers: Limits::default(),
+            container_gc: Policy::default(),
             clock,
             planted,
         }
@@ -138,15 +138,15 @@ impl World {
         match Agent::start_on(
             &tasks,
             parts,
-            Description { dead_containers: self.dead_containers, ..description(self.planted) },
+            NodeConfig { container_gc: self.container_gc, ..description(self.planted) },
             changes,
         )
         .await
         {
             Ok(agent) => {
                 tasks.spawn(config.run());
-                let version = agent.views.version();
-                self.ledger.state().views = Some((agent.views.clone(), version));
+                let version = agent.statuses.version();
+                self.ledger.state().statuses = Some((agent.statuses.clone(), version));
                 self.agent = Some(Incarnation { agent, crash, tasks, stop, feeds });
             }
             // Whoever manages services starts it again.
@@ -175,7 +175,7 @@ impl World {
     }
 
     fn leave(&self) {
-        self.ledger.state().views = None;
+        self.ledger.state().statuses = None;
     }
 
     /// Says to the agent what a source wants.
@@ -279,7 +279,7 @@ pub fn settings(seed: u64) -> Settings {
 }
 
 /// The node that agents run on.
-pub fn description(planted: Planted) -> Description {
+pub fn description(planted: Planted) -> NodeConfig {
     let address = std::net::IpAddr::from([10, 0, 0, 1]);
     let mut node = Node::default();
     node.metadata.name = "node".into();
@@ -289,10 +289,10 @@ pub fn description(planted: Planted) -> Description {
     }
     node.status.capacity = capacity.clone();
     node.status.allocatable = capacity.clone();
-    Description {
+    NodeConfig {
         name: "node".to_owned(),
         node,
-        translation: translate::Node {
+        translation: translate::NodeContext {
             facts: translate::NodeFacts {
                 host_ips: vec![address],
                 node_ips: vec![address],
@@ -315,7 +315,7 @@ pub fn description(planted: Planted) -> Description {
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
         starts_at_once: 4,
-        dead_containers: Limits::default(),
+        container_gc: Policy::default(),
         images: images::Settings::default(),
         planted,
     }

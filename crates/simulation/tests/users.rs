@@ -41,7 +41,7 @@ async fn sandbox_containers_and_their_mounts_have_the_users_of_the_pod() {
             Asked::Container(config) => {
                 assert!(
                     config.mounts.len() >= 3,
-                    "a volume, its hosts and its last words: {:?}",
+                    "a volume, its hosts and its termination message: {:?}",
                     config.mounts
                 );
                 for mount in config.mounts {

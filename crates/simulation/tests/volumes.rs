@@ -52,7 +52,7 @@ async fn seconds(seconds: u64) {
 
 /// The phase, and what the container waits for.
 fn shown(world: &World) -> (Option<PodPhase>, String) {
-    let status = agent(world).views.get("uid").unwrap().status;
+    let status = agent(world).statuses.get("uid").unwrap().status;
     let waits = match status.container_statuses[0].state.one() {
         Some(ContainerState::Waiting(waiting)) => format!("{}: {}", waiting.reason, waiting.message),
         state => state.map(|_| String::new()).unwrap_or_default(),
@@ -132,7 +132,7 @@ async fn a_pod_ends_while_its_volumes_hang_and_leaves_none() {
     world.volumes.plan(Some(Operation::TearDown), 1, Fault::Fails(ErrorKind::ResourceBusy));
     world.tell_all();
     seconds(5).await;
-    assert!(agent(&world).views.get("uid").is_none());
+    assert!(agent(&world).statuses.get("uid").is_none());
     assert!(world.leftovers().of("uid").is_empty(), "{:?}", world.leftovers());
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, Volume, VolumeSource};
-use crablet_core::translate::{MountedVolume, Node};
+use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_cri_api::v1;
 use crablet_host::simulation::Fault;
 use tokio::sync::Notify;
@@ -263,7 +263,11 @@ fn never<T>() -> impl Future<Output = T> {
 
 #[async_trait]
 impl Volumes for SimulatedVolumes {
-    async fn set_up(&self, pod: &Pod, _: &Node) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+    async fn set_up(
+        &self,
+        pod: &Pod,
+        _: &NodeContext,
+    ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
         self.trouble(pod).await?;
         let effect = |state: &mut State| {
             let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
@@ -283,7 +287,7 @@ impl Volumes for SimulatedVolumes {
         self.call(Operation::SetUp, |error| self.failed(pod, error), effect).await
     }
 
-    async fn refresh(&self, pod: &Pod, _: &Node) -> Result<(), Vec<VolumeError>> {
+    async fn refresh(&self, pod: &Pod, _: &NodeContext) -> Result<(), Vec<VolumeError>> {
         self.call(Operation::Refresh, |error| self.failed(pod, error), |_| Ok(())).await
     }
 
@@ -332,8 +336,8 @@ mod tests {
 
     use super::*;
 
-    fn node() -> Node {
-        Node { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
+    fn node() -> NodeContext {
+        NodeContext { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, VolumeSource};
-use crablet_core::translate::{MountedVolume, Node};
+use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,12 +38,12 @@ pub trait Volumes: Send + Sync {
     async fn set_up(
         &self,
         pod: &Pod,
-        node: &Node,
+        node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>>;
 
     /// Brings the files up to date that tell a pod about itself. What cannot be brought up to date stays as it was.
     /// Volumes of kinds that nobody knows, of a pod that another agent began, are left alone.
-    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>>;
+    async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>>;
 
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
@@ -115,7 +115,7 @@ impl HostVolumes {
     async fn each(
         &self,
         pod: &Pod,
-        node: &Node,
+        node: &NodeContext,
         wanted: impl Fn(&dyn Plugin) -> bool + Send,
     ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
         let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
@@ -199,7 +199,7 @@ impl Volumes for HostVolumes {
     async fn set_up(
         &self,
         pod: &Pod,
-        node: &Node,
+        node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
         match self.each(pod, node, |_| true).await {
             (done, errors) if errors.is_empty() => Ok(done),
@@ -207,7 +207,7 @@ impl Volumes for HostVolumes {
         }
     }
 
-    async fn refresh(&self, pod: &Pod, node: &Node) -> Result<(), Vec<VolumeError>> {
+    async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         let (_, mut errors) = self.each(pod, node, |plugin| plugin.refreshes()).await;
         errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
         if errors.is_empty() { Ok(()) } else { Err(errors) }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crablet_api::core::Pod;
 use crablet_api::testing::pod_yaml;
-use crablet_core::translate::{Gates, MountedVolume, Node, NodeFacts, Settings};
+use crablet_core::translate::{Gates, MountedVolume, NodeContext, NodeFacts, Settings};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
 use crablet_volumes::{HostVolumes, SubPath, Volumes};
@@ -16,8 +16,8 @@ use crablet_volumes::{HostVolumes, SubPath, Volumes};
 /// Tells the child where to work. It is this program again.
 const CHILD: &str = "CRABLET_VOLUMES_TEST_ROOT";
 
-fn node() -> Node {
-    Node { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
+fn node() -> NodeContext {
+    NodeContext { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
 }
 
 fn pod(label: usize) -> Pod {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crablet_core::qos::is_static;
 use crablet_core::status::{
-    LastWords, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, rejected, termination_message,
+    MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, rejected, termination_message,
 };
 use crablet_core::{labels, observed};
 use crablet_cri::Error;
@@ -38,7 +38,7 @@ impl Worker {
         let status = rejected(&self.pod, &rejection, self.node.clock.now());
         self.phase = Phase::Terminated;
         self.show(status);
-        self.write_down_for_sure().await;
+        self.checkpoint_now().await;
         self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));
         warn!(
             pod = %self.pod_name(), uid = self.owner.uid, reason = %rejection.reason, message = %rejection.message,
@@ -94,8 +94,8 @@ impl Worker {
         Next::Again
     }
 
-    /// Containers that ended since the last look get their last words, from their file or their log.
-    pub(super) fn with_last_words(&self, mut observed: observed::Pod) -> observed::Pod {
+    /// Containers that ended since the last look get their termination message, from its file or their log.
+    pub(super) fn with_termination_messages(&self, mut observed: observed::Pod) -> observed::Pod {
         let is_known = |id: &str| {
             let known = self.observed.containers().iter().find(|container| container.id == id);
             known.is_some_and(|known| known.state == ContainerState::Exited)
@@ -111,7 +111,7 @@ impl Worker {
 
     fn last_words(&self, container: &observed::Container) -> Vec<u8> {
         let files = &self.node.files;
-        let wanted = LastWords::of(container);
+        let wanted = MessageSource::of(container);
         let from_file = wanted.file.and_then(|file| {
             files.tail(file.as_ref(), MAX_MESSAGE_BYTES).unwrap_or_else(|error| {
                 Some(format!("Error on reading termination log {file}: {error}").into_bytes())

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::images;
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::recipe::{NotMade, SandboxRecipe};
+use crate::worker::runtime_config::{NotMade, SandboxConfig};
 use crate::worker::{Next, Worker, volumes};
 
 /// Every container has at least so long to stop.
@@ -199,14 +199,14 @@ impl Worker {
         }
         let began = Instant::now();
         let made = match Box::pin(self.prepare_sandbox(attempt)).await {
-            Ok(recipe) => {
+            Ok(config) => {
                 if let Err(next) = Box::pin(self.set_up_volumes()).await {
                     return next;
                 }
-                let run = || self.node.runtime.run_sandbox(&recipe.config, &recipe.handler);
+                let run = || self.node.runtime.run_sandbox(&config.config, &config.handler);
                 let made = self.node.starts.take(run).await;
                 match made {
-                    Ok(_) => Ok(recipe.remarks()),
+                    Ok(_) => Ok(config.remarks()),
                     Err(error) => Err(NotMade::sandbox(&error.in_go_words())),
                 }
             }
@@ -309,16 +309,16 @@ impl Worker {
             image = Box::pin(self.ensure_image(&container, &made_from)) => image?,
         };
         let Some(image) = image else { return Ok(Started::No) };
-        let recipe = tokio::select! {
+        let config = tokio::select! {
             biased;
             () = mailbox.wait_for_end() => return Ok(Started::No),
-            recipe = Box::pin(self.prepare_container(start, &container, &image, made_from)) => recipe?,
+            config = Box::pin(self.prepare_container(start, &container, &image, made_from)) => config?,
         };
         let runtime = &self.node.runtime;
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
-                let create = || runtime.create_container(sandbox, &recipe.config, &recipe.sandbox);
+                let create = || runtime.create_container(sandbox, &config.config, &config.sandbox);
                 let created = self.node.starts.take(create).await;
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
@@ -332,7 +332,7 @@ impl Worker {
         let started = self.node.starts.take(|| runtime.start_container(&id)).await;
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
-        self.link_log(&recipe, &id);
+        self.link_log(&config, &id);
         Box::pin(self.run_post_start(&container, &id)).await?;
         Ok(Started::Yes)
     }
@@ -361,7 +361,7 @@ impl Worker {
     async fn ensure_image(
         &mut self,
         container: &Container,
-        sandbox: &SandboxRecipe,
+        sandbox: &SandboxConfig,
     ) -> Result<Option<images::Ensured>, NotStarted> {
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);

@@ -1,6 +1,6 @@
 //! Taking away what is left of containers that ended, and of a pod that is over.
 
-use crablet_core::dead;
+use crablet_core::container_gc;
 use crablet_cri::Error;
 use crablet_cri_api::SandboxState;
 use jiff::Timestamp;
@@ -31,11 +31,11 @@ impl Worker {
     /// Removes dead containers beyond those that are kept, and old sandboxes that have none. Says when something more
     /// will be old enough.
     pub(super) async fn prune(&mut self) -> Option<Timestamp> {
-        let (graveyard, now) = (&self.node.graveyard, self.node.clock.now());
+        let (gc, now) = (&self.node.container_gc, self.node.clock.now());
         let is_over = matches!(self.phase, Phase::Terminated);
-        let dead = || dead::dead(&self.observed, is_over, &graveyard.limits, now);
-        let over_limit = graveyard.tell(&self.owner.uid, &self.mailbox, dead);
-        let surplus = dead::surplus(&self.observed, &graveyard.limits, &over_limit, now);
+        let dead = || container_gc::dead(&self.observed, is_over, &gc.policy, now);
+        let over_limit = gc.tell(&self.owner.uid, &self.mailbox, dead);
+        let surplus = container_gc::surplus(&self.observed, &gc.policy, &over_limit, now);
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
             return surplus.look_again;
         }
@@ -94,6 +94,6 @@ impl Worker {
         if self.node.planted.has(Bug::LeaksCheckpoints) {
             return Ok(());
         }
-        self.node.notebook.remove(&self.owner.uid).await.map_err(|error| error.to_string())
+        self.node.checkpoints.remove(&self.owner.uid).await.map_err(|error| error.to_string())
     }
 }

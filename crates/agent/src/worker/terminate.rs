@@ -56,13 +56,13 @@ impl Worker {
                 self.story.note("stop", format_args!("{} (within {grace} s)", end.cause.in_words()));
                 info!(pod = %self.pod_name(), uid = self.owner.uid, cause = end.cause.in_words(), grace, "Stopping a pod");
                 self.phase = Phase::Terminating(Terminating::new(now, grace));
-                self.write_down_for_sure().await;
+                self.checkpoint_now().await;
             }
             Phase::Terminating(terminating) => {
                 let grace = pod_grace(&self.pod, Some(terminating.termination.grace), wanted);
                 if terminating.termination.shorten(now, grace) {
                     self.story.note("stop", format_args!("it must be over within {grace} s from now on"));
-                    self.write_down_for_sure().await;
+                    self.checkpoint_now().await;
                 }
             }
             Phase::Terminated => {}
@@ -77,7 +77,7 @@ impl Worker {
         let status = self.make_status(false);
         self.show(status);
         if let (false, Phase::Terminating(terminating)) = (self.wanted, &self.phase) {
-            self.node.views.show_end(&self.owner.uid, terminating.termination.deadline);
+            self.node.statuses.show_end(&self.owner.uid, terminating.termination.deadline);
         }
         let done = match self.remains() {
             Remains::Containers => {
@@ -260,7 +260,7 @@ impl Worker {
         self.node.admission.release(&self.owner.uid);
         self.show(status);
         self.have_nothing_probed();
-        self.write_down_for_sure().await;
+        self.checkpoint_now().await;
         self.story.note("stop", format_args!("all containers have stopped"));
         info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod has stopped");
         self.tell_last_headline();

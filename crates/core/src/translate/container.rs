@@ -8,7 +8,7 @@ use super::hostname::HostName;
 use super::logs::container_log_path;
 use super::mounts::{self, MountInput};
 use super::namespaces::{self, UserNamespaces};
-use super::node::Node;
+use super::node::NodeContext;
 use super::refusal::ContainerRefusal;
 use super::resources::container_resources;
 use super::{security, signal};
@@ -22,7 +22,7 @@ pub struct ContainerInput<'a> {
     /// One of its containers, of whatever kind.
     pub container: &'a Container,
     /// The node.
-    pub node: &'a Node,
+    pub node: &'a NodeContext,
     /// How often it was restarted.
     pub restart_count: u32,
     /// The image as the runtime knows it.
@@ -144,7 +144,7 @@ fn add_user_mappings(mounts: &mut [v1::Mount], linux: &v1::LinuxContainerConfig)
     }
 }
 
-fn stop_signal(container: &Container, node: &Node) -> v1::Signal {
+fn stop_signal(container: &Container, node: &NodeContext) -> v1::Signal {
     match container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_ref()) {
         Some(wanted) if node.gates.container_stop_signals => signal::to_runtime(wanted),
         Some(_) | None => v1::Signal::RuntimeDefault,

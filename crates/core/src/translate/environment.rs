@@ -13,7 +13,7 @@ use crablet_cri_api::v1;
 use super::downward::{self, Addresses, DownwardError};
 use super::env_file::env_file_value;
 use super::expand::expand;
-use super::node::Node;
+use super::node::NodeContext;
 use super::refusal::{ContainerRefusal, ObjectKind};
 use super::services;
 use crate::qos::is_static;
@@ -26,7 +26,7 @@ pub struct EnvironmentInput<'a> {
     /// One of its containers.
     pub container: &'a Container,
     /// The node.
-    pub node: &'a Node,
+    pub node: &'a NodeContext,
     /// The addresses of the pod, as the runtime lists them.
     pub pod_ips: &'a [IpAddr],
     /// The services of the pod's namespace, and the API server's. Others do no harm.

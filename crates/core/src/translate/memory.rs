@@ -3,7 +3,7 @@
 use crablet_api::core::{Container, Pod};
 use crablet_cri_api::v1;
 
-use super::node::{MemoryReservation, Node, SwapBehavior};
+use super::node::{MemoryReservation, NodeContext, SwapBehavior};
 use crate::qos::{QosClass, is_critical, quantity};
 
 /// Lets a container swap no more than it may.
@@ -12,7 +12,7 @@ pub(super) fn limit_swap(
     pod: &Pod,
     container: &Container,
     class: QosClass,
-    node: &Node,
+    node: &NodeContext,
 ) {
     if !node.facts.swap_controller {
         return;
@@ -27,7 +27,7 @@ pub(super) fn limit_swap(
 }
 
 /// Whether a container may swap at all: only where it may use more memory than it asks for.
-pub fn may_swap(pod: &Pod, container: &Container, class: QosClass, node: &Node) -> bool {
+pub fn may_swap(pod: &Pod, container: &Container, class: QosClass, node: &NodeContext) -> bool {
     let request = quantity(&container.resources.requests, "memory");
     let limit = quantity(&container.resources.limits, "memory");
     let configured = match node.settings.swap {
@@ -40,7 +40,7 @@ pub fn may_swap(pod: &Pod, container: &Container, class: QosClass, node: &Node) 
 }
 
 /// The share of the node's swap that a container has of the node's memory.
-fn swap_share(container: &Container, node: &Node) -> i64 {
+fn swap_share(container: &Container, node: &NodeContext) -> i64 {
     let request = quantity(&container.resources.requests, "memory").value();
     let capacity = node.facts.memory_capacity;
     if capacity <= 0 || request > capacity {
@@ -54,7 +54,7 @@ pub(super) fn add_memory_qos(
     resources: &mut v1::LinuxContainerResources,
     container: &Container,
     class: QosClass,
-    node: &Node,
+    node: &NodeContext,
 ) {
     if !(node.gates.memory_qos && node.facts.cgroup_v2) {
         return;
@@ -100,19 +100,19 @@ mod tests {
 
     const GIBIBYTE: i64 = 1 << 30;
 
-    fn made(metadata: &str, resources: &str, node: &Node) -> v1::LinuxContainerResources {
+    fn made(metadata: &str, resources: &str, node: &NodeContext) -> v1::LinuxContainerResources {
         let pod = pod_yaml(&format!(
             "metadata: {{name: p, {metadata}}}\nspec: {{containers: [{{name: c, resources: {resources}}}]}}"
         ));
         container_resources(&pod, &pod.spec.containers[0], node, false)
     }
 
-    fn unified(resources: &str, node: &Node) -> String {
+    fn unified(resources: &str, node: &NodeContext) -> String {
         let made = made("", resources, node);
         made.unified.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     }
 
-    fn version_two() -> Node {
+    fn version_two() -> NodeContext {
         let mut node = node();
         node.facts.cgroup_v2 = true;
         node.facts.memory_capacity = 4 * GIBIBYTE;

@@ -7,7 +7,7 @@ use crablet_cri_api::v1;
 
 use super::environment::Environment;
 use super::expand::expand;
-use super::node::Node;
+use super::node::NodeContext;
 use super::paths::absolute;
 use super::refusal::{ContainerRefusal, RecursiveReadOnlyError};
 
@@ -48,7 +48,7 @@ pub struct MountInput<'a> {
     pub etc_hosts: &'a str,
     /// Whether the pod has an address.
     pub has_address: bool,
-    /// The file on the node that will hold the container's last words, if it could be made.
+    /// The file on the node that will hold the container's termination message, if it could be made.
     pub termination_log: Option<&'a str>,
     /// Whether the runtime can mount read-only all the way down.
     pub recursive_read_only: bool,
@@ -93,13 +93,13 @@ fn expanded(expression: &str, environment: &Environment) -> Result<String, Conta
     Err(ContainerRefusal::SubPathVariables(missing))
 }
 
-/// What is mounted into a container: its volumes, its `/etc/hosts` and the file for its last words.
+/// What is mounted into a container: its volumes, its `/etc/hosts` and the file for its termination message.
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
     environment: &Environment,
     input: &MountInput<'_>,
-    node: &Node,
+    node: &NodeContext,
 ) -> Result<Vec<v1::Mount>, ContainerRefusal> {
     let selinux = node.facts.selinux;
     let mut mounts = Vec::with_capacity(container.volume_mounts.len() + 2);
@@ -133,7 +133,7 @@ fn volume(
     container: &Container,
     environment: &Environment,
     input: &MountInput<'_>,
-    node: &Node,
+    node: &NodeContext,
 ) -> Result<v1::Mount, ContainerRefusal> {
     let no_volume = || ContainerRefusal::NoVolume {
         volume: mount.name.to_string(),

@@ -9,7 +9,7 @@ use crate::qos::PodLevel;
 
 /// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct NodeContext {
     /// What the node is.
     pub facts: NodeFacts,
     /// How its kubelet is set up.

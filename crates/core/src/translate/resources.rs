@@ -8,7 +8,7 @@ use crablet_cri_api::v1;
 
 use super::cgroup::{QUOTA_PERIOD, cpu_quota, cpu_shares};
 use super::memory;
-use super::node::{Node, Settings};
+use super::node::{NodeContext, Settings};
 use super::oom::oom_score_adj;
 use crate::qos::{self, Overhead, PodLevel, QosClass, quantity};
 
@@ -16,7 +16,7 @@ use crate::qos::{self, Overhead, PodLevel, QosClass, quantity};
 pub fn container_resources(
     pod: &Pod,
     container: &Container,
-    node: &Node,
+    node: &NodeContext,
     exclusive_cpus: bool,
 ) -> v1::LinuxContainerResources {
     let pod_level = node.gates.pod_level();
@@ -39,7 +39,11 @@ pub fn container_resources(
 }
 
 /// What all containers of a pod may use together. `exclusive_cpus`: some of them have CPUs of their own.
-pub(super) fn sandbox_resources(pod: &Pod, node: &Node, exclusive_cpus: bool) -> v1::LinuxContainerResources {
+pub(super) fn sandbox_resources(
+    pod: &Pod,
+    node: &NodeContext,
+    exclusive_cpus: bool,
+) -> v1::LinuxContainerResources {
     let pod_level = node.gates.pod_level();
     let requests = qos::pod_requests(pod, pod_level, Overhead::Excluded);
     let limits = qos::pod_limits(pod, pod_level, Overhead::Excluded);
@@ -53,7 +57,7 @@ pub(super) fn sandbox_resources(pod: &Pod, node: &Node, exclusive_cpus: bool) ->
 }
 
 /// What running the pod itself takes: as much as it is asked for, and no more.
-pub(super) fn overhead_resources(pod: &Pod, node: &Node) -> v1::LinuxContainerResources {
+pub(super) fn overhead_resources(pod: &Pod, node: &NodeContext) -> v1::LinuxContainerResources {
     let overhead = &pod.spec.overhead;
     if overhead.is_empty() {
         return v1::LinuxContainerResources::default();
@@ -76,7 +80,7 @@ fn linux_resources(
     cpu_limit: &Quantity,
     memory_limit: &Quantity,
     unlimited_cpu: bool,
-    node: &Node,
+    node: &NodeContext,
 ) -> v1::LinuxContainerResources {
     let (cpu_period, cpu_quota) = match node.settings.cpu_cfs_quota {
         false => (0, 0),
@@ -113,7 +117,7 @@ fn limit(pod: &Pod, own: &ResourceList, name: &str, pod_level: PodLevel) -> Quan
 }
 
 /// No huge pages of any size, but for those that the container, or the pod as a whole, is given.
-fn huge_page_limits(pod: &Pod, own: &ResourceList, node: &Node) -> Vec<v1::HugepageLimit> {
+fn huge_page_limits(pod: &Pod, own: &ResourceList, node: &NodeContext) -> Vec<v1::HugepageLimit> {
     let whole = match node.gates.pod_level() {
         PodLevel::Counted => pod.spec.resources.as_ref().map(|resources| &resources.limits),
         PodLevel::Ignored => None,
@@ -158,7 +162,7 @@ mod tests {
         pod_yaml(&format!("metadata: {{name: p}}\nspec: {spec}"))
     }
 
-    fn resources(spec: &str, node: &Node) -> v1::LinuxContainerResources {
+    fn resources(spec: &str, node: &NodeContext) -> v1::LinuxContainerResources {
         let pod = pod(spec);
         container_resources(&pod, &pod.spec.containers[0], node, false)
     }

@@ -10,7 +10,7 @@ use super::event::Warning;
 use super::hostname::HostName;
 use super::logs::pod_log_directory;
 use super::namespaces::{self, UserNamespaces};
-use super::node::Node;
+use super::node::NodeContext;
 use super::refusal::SandboxRefusal;
 use super::resources::{class_of, overhead_resources, sandbox_resources};
 use super::{cgroup, dns, security, sysctl};
@@ -22,7 +22,7 @@ pub struct SandboxInput<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The node.
-    pub node: &'a Node,
+    pub node: &'a NodeContext,
     /// How many sandboxes this pod had before.
     pub attempt: u32,
     /// The handler that its runtime class names; empty for the default.

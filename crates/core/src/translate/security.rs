@@ -6,7 +6,7 @@ use crablet_api::core::{
 };
 use crablet_cri_api::{ImageUser, v1};
 
-use super::node::Node;
+use super::node::NodeContext;
 use super::profiles;
 use super::refusal::ContainerRefusal;
 use super::{UnsupportedGroupsPolicy, pod_description};
@@ -105,7 +105,7 @@ pub(super) fn check_non_root(
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
-    node: &Node,
+    node: &NodeContext,
     image_user: Option<&ImageUser>,
     namespaces: v1::NamespaceOption,
     extra_groups: &[i64],

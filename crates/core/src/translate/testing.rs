@@ -1,11 +1,11 @@
 //! A node for tests.
 
-use super::node::{Gates, Node, NodeFacts, Settings};
+use super::node::{Gates, NodeContext, NodeFacts, Settings};
 
 /// A node with 2 CPUs, 8 GiB of memory, control groups of version 1 and a cluster's name server.
-pub(crate) fn node() -> Node {
+pub(crate) fn node() -> NodeContext {
     let ip = "10.0.0.1".parse().unwrap();
-    Node {
+    NodeContext {
         facts: NodeFacts {
             host_ips: vec![ip],
             node_ips: vec![ip],

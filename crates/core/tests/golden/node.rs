@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crablet_api::core::{ConfigMap, Pod, Secret, Service, Volume, VolumeSource};
 use crablet_core::translate::{
-    Gates, HostResolver, MountedVolume, Node, NodeFacts, Settings, parse_resolv_conf,
+    Gates, HostResolver, MountedVolume, NodeContext, NodeFacts, Settings, parse_resolv_conf,
 };
 use serde_json::Value as Json;
 
@@ -18,10 +18,10 @@ pub const HOST_IP: &str = "192.0.2.1";
 /// The recordings tell the node's memory only roughly, by the scores of burstable containers.
 const MEMORY_KIB: i64 = 24_682_416;
 
-pub fn node() -> Node {
+pub fn node() -> NodeContext {
     let host: IpAddr = HOST_IP.parse().unwrap();
     let memory = format!("{}Ki", MEMORY_KIB - 100 * 1024);
-    Node {
+    NodeContext {
         facts: NodeFacts {
             host_ips: vec![host],
             node_ips: vec![host],

@@ -46,7 +46,7 @@ async fn every_case_of_the_recordings_has_its_effect_inside_the_container_on_con
 
     node.want(Vec::new());
     eventually("all pods are gone", PATIENCE, || async {
-        let left = node.agent.views.list();
+        let left = node.agent.statuses.list();
         let names: Vec<&str> = left.iter().map(|view| view.pod.metadata.name.as_str()).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
     })
@@ -60,7 +60,7 @@ async fn every_case_of_the_recordings_has_its_effect_inside_the_container_on_con
 /// Waits until a pod is as far as the table says, and looks.
 async fn look(node: &Node, name: &str, shows: &Shows) -> Result<(), String> {
     let looked = eventually(name, PATIENCE, || async {
-        let view = node.agent.views.list().into_iter().find(|view| *view.pod.metadata.name == *name);
+        let view = node.agent.statuses.list().into_iter().find(|view| *view.pod.metadata.name == *name);
         let view = view.ok_or("the agent does not show it")?;
         if let Shows::Stuck { event, .. } = shows
             && !node.has_event(&view.pod, event)

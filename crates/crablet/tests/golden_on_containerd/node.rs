@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::{Description, Found};
 use crablet_agent::images::Access;
+use crablet_agent::node_config::{Found, NodeConfig};
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Owner, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
@@ -201,7 +201,7 @@ async fn describe(
     root: &Path,
     client: &Client,
     address: IpAddr,
-) -> Description {
+) -> NodeConfig {
     let config = ground.path("kubelet.yaml");
     let given = [
         (Flag::find("config").unwrap(), config.to_str().unwrap()),
@@ -209,7 +209,7 @@ async fn describe(
         (Flag::find("hostname-override").unwrap(), NAME),
     ];
     let effective = crablet_config::load(&given).unwrap();
-    Description::new(
+    NodeConfig::new(
         &effective,
         &Found {
             machine: &Machine::read(Path::new("/")).unwrap(),

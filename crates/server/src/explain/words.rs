@@ -8,12 +8,12 @@ use crablet_agent::story::since;
 use jiff::Timestamp;
 
 use super::{Overview, Told, Unknown};
-use crate::node::Node;
+use crate::node::NodeHandles;
 
 /// How many names are listed at most.
 const MOST_NAMES: usize = 50;
 
-pub(super) fn overview(overview: &Overview, node: &Node) -> String {
+pub(super) fn overview(overview: &Overview, node: &NodeHandles) -> String {
     let now = node.clock.now();
     let mut text = problems(&overview.problems);
     if let Some(awaited) = &overview.waits_for {

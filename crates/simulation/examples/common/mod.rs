@@ -9,7 +9,7 @@ use crablet_agent::objects::NoObjects;
 use crablet_agent::planted::Planted;
 use crablet_agent::pod_files;
 use crablet_agent::sources::Changes;
-use crablet_agent::views::Views;
+use crablet_agent::statuses::Statuses;
 use crablet_cri::sim::{Settings, Simulator};
 use crablet_cri::{Client, client};
 use crablet_host::cgroup::SimulatedCgroups;
@@ -48,10 +48,10 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
 
 /// Prints every pod whenever one of them changes.
 #[allow(dead_code, reason = "not every example prints this")]
-pub async fn print_pods(views: Views) {
-    let mut version = views.version();
+pub async fn print_pods(statuses: Statuses) {
+    let mut version = statuses.version();
     while version.changed().await.is_ok() {
-        for view in views.list() {
+        for view in statuses.list() {
             let (metadata, status) = (&view.pod.metadata, &view.status);
             let phase = status.phase.as_ref().map_or("?", |phase| phase.as_str());
             let restarts: i32 =

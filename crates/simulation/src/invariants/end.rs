@@ -1,6 +1,6 @@
 //! What must be there when all is quiet.
 
-use crablet_agent::views::View;
+use crablet_agent::statuses::Reported;
 use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, RestartPolicy};
 use crablet_cri::sim::ContainerView;
 
@@ -23,18 +23,18 @@ enum Fate {
 pub fn check_settled(ledger: &Ledger, leftovers: &Leftovers) {
     let containers = ledger.simulator.containers();
     let mut state = ledger.state();
-    let Some((views, _)) = state.views.clone() else { return };
+    let Some((statuses, _)) = state.statuses.clone() else { return };
     let mut broken = Vec::new();
     for (uid, life) in &state.lives {
         if !life.wanted {
             continue;
         }
-        match views.get(uid) {
+        match statuses.get(uid) {
             None => broken.push(format!("{uid} is wanted, and there is nothing of it")),
             Some(view) => broken.extend(wrong(life, &view, &containers).map(|what| format!("{uid}: {what}"))),
         }
     }
-    for view in views.list() {
+    for view in statuses.list() {
         let uid = view.pod.metadata.uid.as_str();
         if !state.lives.get(uid).is_some_and(|life| life.wanted) {
             broken.push(format!("{uid} is still shown, and nobody wants it"));
@@ -64,7 +64,7 @@ fn report_left(ledger: &Ledger, state: &mut State, leftovers: &Leftovers, left: 
 }
 
 /// What is wrong with a pod that is wanted.
-fn wrong(life: &Life, view: &View, containers: &[ContainerView]) -> Option<String> {
+fn wrong(life: &Life, view: &Reported, containers: &[ContainerView]) -> Option<String> {
     let pod = &life.pod;
     let uid = pod.metadata.uid.as_str();
     let alive = |name: &str| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crablet_agent::views::View;
+use crablet_agent::statuses::Reported;
 use crablet_api::core::{ContainerState as Shown, PodConditionType, PodPhase};
 use crablet_api::meta::ConditionStatus;
 use crablet_cri::sim::ContainerView;
@@ -14,8 +14,8 @@ use crate::ledger::{Ledger, State};
 pub fn check_state(ledger: &Ledger, state: &mut State, containers: &[ContainerView]) {
     one_of_a_name(ledger, state, containers);
     remember_what_is_done(state, containers);
-    let views = state.views.as_ref().map(|(views, _)| views.list()).unwrap_or_default();
-    for view in &views {
+    let statuses = state.statuses.as_ref().map(|(statuses, _)| statuses.list()).unwrap_or_default();
+    for view in &statuses {
         check_view(ledger, state, containers, view);
     }
     for container in containers.iter().filter(|container| container.alive) {
@@ -48,7 +48,7 @@ fn remember_what_is_done(state: &mut State, containers: &[ContainerView]) {
     }
 }
 
-fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], view: &View) {
+fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], view: &Reported) {
     let uid = view.pod.metadata.uid.as_str();
     let status = &view.status;
     let alive: BTreeSet<String> = containers

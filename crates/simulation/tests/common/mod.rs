@@ -74,14 +74,14 @@ impl Node {
 
     /// The status of a container, if it has one.
     pub fn find_container(&self, pod: &str, name: &str) -> Option<ContainerStatus> {
-        let view = self.world.agent.as_ref()?.agent.views.get(pod)?;
+        let view = self.world.agent.as_ref()?.agent.statuses.get(pod)?;
         let mut all = view.status.init_container_statuses.iter().chain(&view.status.container_statuses);
         all.find(|status| *status.name == *name).cloned()
     }
 
     /// Whether a pod is ready.
     pub fn is_ready(&self, pod: &str) -> bool {
-        let view = self.world.agent.as_ref().unwrap().agent.views.get(pod).unwrap();
+        let view = self.world.agent.as_ref().unwrap().agent.statuses.get(pod).unwrap();
         view.status.conditions.iter().any(|condition| {
             condition.r#type == PodConditionType::Ready && condition.status == ConditionStatus::True
         })

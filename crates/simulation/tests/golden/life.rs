@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::description::Description;
 use crablet_agent::images::Access;
+use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::Objects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
@@ -134,7 +134,7 @@ impl Life {
 
     /// What is written to the API server, as it shows it from then on: quantities, for one, in their usual form.
     fn published(&self, pod: &Pod, clock: &Clock) -> PodStatus {
-        let Some(view) = self.agent.views.get(UID) else { return pod.status.clone() };
+        let Some(view) = self.agent.statuses.get(UID) else { return pod.status.clone() };
         let lives = self.simulator.containers().iter().any(|container| container.alive);
         let status = to_publish(pod, &view.status, lives, &features(), clock.now());
         serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
@@ -221,7 +221,7 @@ fn features() -> Features {
 }
 
 /// The node that the recordings were made on.
-fn recorded_node(directories: &Directories) -> Description {
+fn recorded_node(directories: &Directories) -> NodeConfig {
     let mut translation = node::node();
     translation.settings.pod_logs_directory.clone_from(&directories.logs);
     translation.settings.seccomp_profile_root = format!("{}/seccomp", directories.root);
@@ -235,7 +235,7 @@ fn recorded_node(directories: &Directories) -> Description {
     }
     node.status.capacity = capacity.clone();
     node.status.allocatable = capacity;
-    Description {
+    NodeConfig {
         name: NODE.to_owned(),
         node,
         sysctls: SysctlAllowlist::new(Some((6, 1)), &[] as &[&str]).unwrap(),

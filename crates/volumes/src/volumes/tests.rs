@@ -11,13 +11,13 @@ use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use super::*;
 use crate::testing::Place;
 
-fn node() -> Node {
+fn node() -> NodeContext {
     let allocatable: ResourceList = [("cpu", "4"), ("memory", "64Mi")]
         .map(|(name, amount)| (name, amount.parse().unwrap()))
         .into_iter()
         .collect();
     let facts = NodeFacts { allocatable, ..NodeFacts::default() };
-    Node { facts, settings: Settings::default(), gates: Gates::default() }
+    NodeContext { facts, settings: Settings::default(), gates: Gates::default() }
 }
 
 fn volumes(place: &Place) -> HostVolumes {

@@ -23,7 +23,7 @@ spec:
 }
 
 fn made_on(
-    node: &Node,
+    node: &NodeContext,
     pod: &Pod,
     change: impl FnOnce(&mut ContainerInput<'_>),
 ) -> Result<v1::ContainerConfig, ContainerRefusal> {

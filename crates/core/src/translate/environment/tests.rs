@@ -26,7 +26,7 @@ fn pod(env: &str) -> Pod {
     pod
 }
 
-fn made_on(node: &Node, pod: &Pod) -> Result<Environment, ContainerRefusal> {
+fn made_on(node: &NodeContext, pod: &Pod) -> Result<Environment, ContainerRefusal> {
     let map = config(r#"{"data":{"one":"1","dotted.key":"d"},"binaryData":{"bin":"AAEC"}}"#);
     let map2 = config(r#"{"data":{"one":"eins"}}"#);
     let secret: Secret = serde_json::from_str(r#"{"data":{"user":"YWRtaW4=","raw":"/w=="}}"#).unwrap();

@@ -50,7 +50,11 @@ fn volumes() -> BTreeMap<&'static str, MountedVolume> {
     ])
 }
 
-fn made_on(node: &Node, mounts: &str, change: impl FnOnce(&mut Pod)) -> Result<Vec<v1::Mount>, String> {
+fn made_on(
+    node: &NodeContext,
+    mounts: &str,
+    change: impl FnOnce(&mut Pod),
+) -> Result<Vec<v1::Mount>, String> {
     let mut pod = pod(&format!("volumeMounts: [{mounts}]"));
     change(&mut pod);
     let volumes = volumes();
@@ -240,7 +244,7 @@ fn a_pod_without_an_address_has_hosts_only_on_the_nodes_network() {
 fn labels_are_given_only_where_selinux_is_enabled() {
     let mut node = node();
     let mounts = "{name: v, mountPath: /a}, {name: ro, mountPath: /b}, {name: image, mountPath: /c}";
-    let relabelled = |node: &Node| {
+    let relabelled = |node: &NodeContext| {
         made_on(node, mounts, |_| {}).unwrap().iter().map(|mount| mount.selinux_relabel).collect::<Vec<_>>()
     };
     assert_eq!(relabelled(&node), [false; 5]);

@@ -19,9 +19,9 @@ pub const MAX_LOG_LINES: usize = 80;
 /// How much all the messages of a pod may take, in bytes.
 const MAX_POD_BYTES: usize = 12 * 1024;
 
-/// Where a container that ended has its last words.
+/// Where a container that ended has its termination message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastWords {
+pub struct MessageSource {
     /// The file on the host, where there is one: its last [`MAX_MESSAGE_BYTES`].
     pub file: Option<String>,
     /// Whether the end of its log counts where the file is missing or empty: at most [`MAX_LOG_LINES`] and
@@ -29,9 +29,9 @@ pub struct LastWords {
     pub log: bool,
 }
 
-impl LastWords {
+impl MessageSource {
     /// What to read for a container that ended.
-    pub fn of(container: &ContainerStatus) -> LastWords {
+    pub fn of(container: &ContainerStatus) -> MessageSource {
         let record = ContainerRecord::from_annotations(&container.annotations);
         // One that could not even be started has no log.
         let log = record.termination_message_policy == Some(TerminationMessagePolicy::FallbackToLogsOnError)
@@ -41,7 +41,7 @@ impl LastWords {
         let absolute = if path.starts_with('/') { path } else { format!("/{path}") };
         let mount = container.mounts.iter().find(|mount| mount.container_path == absolute);
         let mount = mount.filter(|_| absolute.len() > 1);
-        LastWords { file: mount.map(|mount| mount.host_path.clone()), log }
+        MessageSource { file: mount.map(|mount| mount.host_path.clone()), log }
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
             mount("/etc/hosts", "/h/hosts"),
             mount("/dev/termination-log", "/h/log"),
         ];
-        let expected = LastWords { file: file.map(str::to_owned), log };
-        assert_eq!(LastWords::of(&container.status), expected, "{exit_code} {path} {policy}");
+        let expected = MessageSource { file: file.map(str::to_owned), log };
+        assert_eq!(MessageSource::of(&container.status), expected, "{exit_code} {path} {policy}");
     }
 
     #[test]
@@ -123,9 +123,9 @@ mod tests {
         check(1, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), true);
         check(0, "/dev/termination-log", "FallbackToLogsOnError", Some("/h/log"), false);
         let mut never_ran = container("c", 0).exited(128).annotation(POLICY, "FallbackToLogsOnError");
-        assert!(LastWords::of(&never_ran.status).log);
+        assert!(MessageSource::of(&never_ran.status).log);
         never_ran.status.reason = "ContainerCannotRun".into();
-        assert!(!LastWords::of(&never_ran.status).log);
+        assert!(!MessageSource::of(&never_ran.status).log);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// A pod and its latest status.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct Reported {
     /// What is wanted.
     pub pod: Arc<Pod>,
     /// What is.
@@ -19,10 +19,10 @@ pub struct View {
     pub ends: Option<Time>,
 }
 
-impl View {
+impl Reported {
     /// A pod and its latest status.
-    pub fn new(pod: Arc<Pod>, status: Arc<PodStatus>) -> View {
-        View { pod, status, ends: None }
+    pub fn new(pod: Arc<Pod>, status: Arc<PodStatus>) -> Reported {
+        Reported { pod, status, ends: None }
     }
 
     /// All in one, as the API shows a pod.
@@ -33,27 +33,27 @@ impl View {
     }
 }
 
-/// The views of all pods, by UID. Clones show the same. Each pod's worker writes its own.
+/// The statuses of all pods, by UID. Clones show the same. Each pod's worker writes its own.
 #[derive(Debug, Clone)]
-pub struct Views {
-    pods: Arc<Mutex<BTreeMap<String, View>>>,
+pub struct Statuses {
+    pods: Arc<Mutex<BTreeMap<String, Reported>>>,
     version: watch::Sender<u64>,
 }
 
-impl Default for Views {
-    fn default() -> Views {
-        Views { pods: Arc::default(), version: watch::Sender::new(0) }
+impl Default for Statuses {
+    fn default() -> Statuses {
+        Statuses { pods: Arc::default(), version: watch::Sender::new(0) }
     }
 }
 
-impl Views {
+impl Statuses {
     /// No pods yet.
-    pub fn new() -> Views {
-        Views::default()
+    pub fn new() -> Statuses {
+        Statuses::default()
     }
 
     /// Shows a pod, in place of what was shown of it before.
-    pub fn show(&self, mut view: View) {
+    pub fn show(&self, mut view: Reported) {
         self.change(|pods| {
             let uid = view.pod.metadata.uid.to_string();
             view.ends = view.ends.or_else(|| pods.get(&uid).and_then(|known| known.ends));
@@ -81,17 +81,17 @@ impl Views {
     }
 
     /// All pods, in the order of their namespaces and names.
-    pub fn list(&self) -> Vec<View> {
-        let mut views: Vec<View> = self.lock().values().cloned().collect();
-        views.sort_by(|a, b| {
-            let key = |view: &View| (view.pod.metadata.namespace.clone(), view.pod.metadata.name.clone());
+    pub fn list(&self) -> Vec<Reported> {
+        let mut statuses: Vec<Reported> = self.lock().values().cloned().collect();
+        statuses.sort_by(|a, b| {
+            let key = |view: &Reported| (view.pod.metadata.namespace.clone(), view.pod.metadata.name.clone());
             key(a).cmp(&key(b))
         });
-        views
+        statuses
     }
 
     /// One pod.
-    pub fn get(&self, uid: &str) -> Option<View> {
+    pub fn get(&self, uid: &str) -> Option<Reported> {
         self.lock().get(uid).cloned()
     }
 
@@ -100,12 +100,12 @@ impl Views {
         self.version.subscribe()
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, View>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Reported>)) {
         change(&mut self.lock());
         self.version.send_modify(|version| *version += 1);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, View>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Reported>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,41 +114,41 @@ impl Views {
 mod tests {
     use super::*;
 
-    fn view(uid: &str, name: &str) -> View {
+    fn view(uid: &str, name: &str) -> Reported {
         let mut pod = Pod::default();
         pod.metadata.uid = uid.into();
         pod.metadata.name = name.into();
-        View::new(Arc::new(pod), Arc::default())
+        Reported::new(Arc::new(pod), Arc::default())
     }
 
     #[test]
     fn the_latest_view_of_each_pod_is_shown_in_the_order_of_names() {
-        let views = Views::new();
-        let mut version = views.version();
-        views.show(view("1", "b"));
-        views.show(view("2", "a"));
-        views.show(view("1", "c"));
-        let names: Vec<_> = views.list().iter().map(|view| view.pod.metadata.name.to_string()).collect();
+        let statuses = Statuses::new();
+        let mut version = statuses.version();
+        statuses.show(view("1", "b"));
+        statuses.show(view("2", "a"));
+        statuses.show(view("1", "c"));
+        let names: Vec<_> = statuses.list().iter().map(|view| view.pod.metadata.name.to_string()).collect();
         assert_eq!(names, ["a", "c"]);
         assert!(version.has_changed().unwrap());
         version.mark_unchanged();
-        views.remove("2");
-        assert!(version.has_changed().unwrap() && views.get("2").is_none() && views.get("1").is_some());
+        statuses.remove("2");
+        assert!(version.has_changed().unwrap() && statuses.get("2").is_none() && statuses.get("1").is_some());
     }
 
     #[test]
     fn a_pod_that_is_being_stopped_shows_when_it_is_to_be_over() {
-        let views = Views::new();
-        views.show(view("1", "a"));
-        let mut version = views.version();
-        views.show_end("1", Timestamp::constant(1_790_000_000, 0));
+        let statuses = Statuses::new();
+        statuses.show(view("1", "a"));
+        let mut version = statuses.version();
+        statuses.show_end("1", Timestamp::constant(1_790_000_000, 0));
         assert!(version.has_changed().unwrap());
         version.mark_unchanged();
-        views.show_end("1", Timestamp::constant(1_790_000_000, 5));
-        views.show_end("2", Timestamp::constant(1_790_000_000, 0));
+        statuses.show_end("1", Timestamp::constant(1_790_000_000, 5));
+        statuses.show_end("2", Timestamp::constant(1_790_000_000, 0));
         assert!(!version.has_changed().unwrap());
-        views.show(view("1", "a"));
-        let deleted = views.get("1").unwrap().whole().metadata.deletion_timestamp;
+        statuses.show(view("1", "a"));
+        let deleted = statuses.get("1").unwrap().whole().metadata.deletion_timestamp;
         assert_eq!(deleted, Some(Time::from_unix_seconds(1_790_000_000)));
     }
 }

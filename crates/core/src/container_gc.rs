@@ -1,6 +1,6 @@
-//! Which containers that ended are removed, and which sandboxes: upstream's limits, for one pod and for all.
+//! Which containers that ended are removed, and which sandboxes: upstream's policy, for one pod and for all.
 //!
-//! The newest container of a name stays in a pod that goes on, whatever the limits: decisions are made from it.
+//! The newest container of a name stays in a pod that goes on, whatever the policy: decisions are made from it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,25 +12,25 @@ use crate::observed;
 
 /// How many containers that ended are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct Policy {
     /// Of each name in a pod.
-    pub each: usize,
+    pub max_per_container: usize,
     /// On the whole node, if there is such a limit.
-    pub all: Option<usize>,
+    pub max_containers: Option<usize>,
     /// One that was made less than this ago stays in any case.
-    pub youngest: SignedDuration,
+    pub min_age: SignedDuration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { each: 1, all: None, youngest: SignedDuration::ZERO }
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { max_per_container: 1, max_containers: None, min_age: SignedDuration::ZERO }
     }
 }
 
-impl Limits {
+impl Policy {
     /// Since when a container may be removed.
     fn of_age(&self, container: &observed::Container) -> Option<Timestamp> {
-        container.created_at?.checked_add(self.youngest).ok()
+        container.created_at?.checked_add(self.min_age).ok()
     }
 }
 
@@ -48,14 +48,14 @@ pub struct Dead {
 }
 
 /// The containers of a pod that ended long enough ago. A pod that is over needs none of them.
-pub fn dead(observed: &observed::Pod, is_over: bool, limits: &Limits, now: Timestamp) -> Vec<Dead> {
+pub fn dead(observed: &observed::Pod, is_over: bool, policy: &Policy, now: Timestamp) -> Vec<Dead> {
     observed
         .containers()
         .iter()
         .enumerate()
         .filter(|(_, container)| {
             container.state == ContainerState::Exited
-                && limits.of_age(container).is_none_or(|of_age| of_age <= now)
+                && policy.of_age(container).is_none_or(|of_age| of_age <= now)
         })
         .map(|(place, container)| Dead {
             id: container.id.clone(),
@@ -116,7 +116,7 @@ pub struct Surplus {
 /// that have containers.
 pub fn surplus(
     observed: &observed::Pod,
-    limits: &Limits,
+    policy: &Policy,
     over_limit: &BTreeSet<String>,
     now: Timestamp,
 ) -> Surplus {
@@ -124,11 +124,11 @@ pub fn surplus(
     let containers = observed.containers();
     for (place, container) in containers.iter().enumerate() {
         let newer = newer(observed, place);
-        let is_over = newer > 0 && newer >= limits.each;
+        let is_over = newer > 0 && newer >= policy.max_per_container;
         if container.state != ContainerState::Exited || !(is_over || over_limit.contains(&container.id)) {
             continue;
         }
-        match limits.of_age(container).filter(|of_age| *of_age > now) {
+        match policy.of_age(container).filter(|of_age| *of_age > now) {
             None => surplus.containers.push(container.id.clone()),
             Some(of_age) => {
                 surplus.look_again = Some(surplus.look_again.map_or(of_age, |other| other.min(of_age)));
@@ -157,19 +157,19 @@ mod tests {
     use super::*;
     use crate::testing::{Described as _, at, container, sandbox};
 
-    fn removed(pod: &observed::Pod, limits: Limits) -> Vec<String> {
-        surplus(pod, &limits, &BTreeSet::new(), at(10_000)).containers
+    fn removed(pod: &observed::Pod, policy: Policy) -> Vec<String> {
+        surplus(pod, &policy, &BTreeSet::new(), at(10_000)).containers
     }
 
     #[test]
     fn of_each_name_the_newest_stay() {
         let attempts = |name: &'static str| (0..4).map(move |attempt| container(name, attempt).exited(1));
         let pod = observed::Pod::new(vec![sandbox(0, true)], attempts("a").chain(attempts("b")).collect());
-        assert_eq!(removed(&pod, Limits::default()), ["a-2", "b-2", "a-1", "b-1", "a-0", "b-0"]);
-        assert_eq!(removed(&pod, Limits { each: 3, ..Limits::default() }), ["a-0", "b-0"]);
-        assert_eq!(removed(&pod, Limits { each: 9, ..Limits::default() }), [""; 0]);
+        assert_eq!(removed(&pod, Policy::default()), ["a-2", "b-2", "a-1", "b-1", "a-0", "b-0"]);
+        assert_eq!(removed(&pod, Policy { max_per_container: 3, ..Policy::default() }), ["a-0", "b-0"]);
+        assert_eq!(removed(&pod, Policy { max_per_container: 9, ..Policy::default() }), [""; 0]);
         assert_eq!(
-            removed(&pod, Limits { each: 0, ..Limits::default() }).len(),
+            removed(&pod, Policy { max_per_container: 0, ..Policy::default() }).len(),
             6,
             "decisions are made from the newest"
         );
@@ -181,23 +181,23 @@ mod tests {
             vec![],
             vec![container("a", 0).exited(1), container("a", 1).exited(1), container("a", 2).running()],
         );
-        assert_eq!(removed(&pod, Limits { each: 2, ..Limits::default() }), ["a-0"]);
-        assert_eq!(removed(&pod, Limits::default()), ["a-1", "a-0"]);
+        assert_eq!(removed(&pod, Policy { max_per_container: 2, ..Policy::default() }), ["a-0"]);
+        assert_eq!(removed(&pod, Policy::default()), ["a-1", "a-0"]);
     }
 
     #[test]
     fn what_is_young_stays_until_it_is_older() {
-        let limits = Limits { youngest: SignedDuration::from_secs(60), ..Limits::default() };
+        let policy = Policy { min_age: SignedDuration::from_secs(60), ..Policy::default() };
         let pod = observed::Pod::new(
             vec![],
             vec![container("a", 0).exited(1), container("a", 1).exited(1), container("a", 2).running()],
         );
-        let at_time = |seconds| surplus(&pod, &limits, &BTreeSet::new(), at(seconds));
+        let at_time = |seconds| surplus(&pod, &policy, &BTreeSet::new(), at(seconds));
         let early = at_time(105);
         assert_eq!((early.containers, early.look_again), (vec!["a-0".to_owned()], Some(at(161))));
         let late = at_time(161);
         assert_eq!((late.containers.len(), late.look_again), (2, None));
-        assert_eq!(dead(&pod, false, &limits, at(105)).len(), 1);
+        assert_eq!(dead(&pod, false, &policy, at(105)).len(), 1);
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
                 container("b", 0).exited(0).in_sandbox(1),
             ],
         );
-        let surplus = surplus(&pod, &Limits::default(), &BTreeSet::new(), at(10_000));
+        let surplus = surplus(&pod, &Policy::default(), &BTreeSet::new(), at(10_000));
         assert_eq!(surplus.containers, ["a-0"]);
         assert_eq!(
             surplus.sandboxes,
@@ -279,7 +279,7 @@ mod tests {
             vec![container("a", 0).exited(1), container("a", 1).exited(1), container("b", 0).running()],
         );
         let needed = |is_over| -> Vec<(String, bool)> {
-            let dead = dead(&pod, is_over, &Limits::default(), at(10_000));
+            let dead = dead(&pod, is_over, &Policy::default(), at(10_000));
             dead.into_iter().map(|dead| (dead.id, dead.is_needed)).collect()
         };
         assert_eq!(needed(false), [("a-1".to_owned(), true), ("a-0".to_owned(), false)]);
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn what_is_over_the_nodes_limit_goes_whatever_the_pods_own() {
         let pod = observed::Pod::new(vec![], vec![container("a", 0).exited(0)]);
-        let surplus = surplus(&pod, &Limits::default(), &BTreeSet::from(["a-0".to_owned()]), at(10_000));
+        let surplus = surplus(&pod, &Policy::default(), &BTreeSet::from(["a-0".to_owned()]), at(10_000));
         assert_eq!(surplus.containers, ["a-0"]);
     }
 }

@@ -25,13 +25,13 @@ use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
 
 /// A sandbox to make, or what the one that is there was made from.
-pub(super) struct SandboxRecipe {
+pub(super) struct SandboxConfig {
     pub(super) config: v1::PodSandboxConfig,
     /// The handler that runs it; empty for the runtime's default.
     pub(super) handler: String,
 }
 
-impl SandboxRecipe {
+impl SandboxConfig {
     /// What is not as with most pods, in the words of the pod's story.
     pub(super) fn remarks(&self) -> String {
         let mut remarks = String::new();
@@ -69,7 +69,7 @@ impl NotMade {
 }
 
 /// A container to make.
-pub(super) struct ContainerRecipe {
+pub(super) struct ContainerConfig {
     pub(super) config: v1::ContainerConfig,
     pub(super) sandbox: v1::PodSandboxConfig,
     log: PathBuf,
@@ -77,7 +77,7 @@ pub(super) struct ContainerRecipe {
 
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
-    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxRecipe, NotMade> {
+    pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxConfig, NotMade> {
         self.make_cgroup().await.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
@@ -91,7 +91,7 @@ impl Worker {
         for warning in &sandbox.warnings {
             self.warn_pod(warning.reason, &warning.message);
         }
-        Ok(SandboxRecipe { config: sandbox.config, handler })
+        Ok(SandboxConfig { config: sandbox.config, handler })
     }
 
     /// What a sandbox of the pod is made from, and which handler runs it.
@@ -174,8 +174,8 @@ impl Worker {
         start: &Start,
         container: &Container,
         image: &images::Ensured,
-        sandbox: SandboxRecipe,
-    ) -> Result<ContainerRecipe, NotStarted> {
+        sandbox: SandboxConfig,
+    ) -> Result<ContainerConfig, NotStarted> {
         let attempt = self.attempt(start);
         let refused = |message: String| {
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
@@ -194,17 +194,17 @@ impl Worker {
             NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         })?;
         let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
-        Ok(ContainerRecipe { config, sandbox: sandbox.config, log })
+        Ok(ContainerConfig { config, sandbox: sandbox.config, log })
     }
 
     /// What the sandbox that is there was made from.
-    pub(super) async fn active_sandbox(&self) -> Result<SandboxRecipe, NotStarted> {
+    pub(super) async fn active_sandbox(&self) -> Result<SandboxConfig, NotStarted> {
         let attempt = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
         let (sandbox, handler) = self.sandbox(attempt).await.map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
         })?;
-        Ok(SandboxRecipe { config: sandbox.config, handler })
+        Ok(SandboxConfig { config: sandbox.config, handler })
     }
 
     /// Where the runtime has forgotten all earlier runs, the logs may know of more.
@@ -342,11 +342,11 @@ impl Worker {
     }
 
     /// Puts a link to the log where log collectors look. A pod runs well without.
-    pub(super) fn link_log(&self, recipe: &ContainerRecipe, id: &str) {
-        let Some(metadata) = &recipe.config.metadata else { return };
+    pub(super) fn link_log(&self, config: &ContainerConfig, id: &str) {
+        let Some(metadata) = &config.config.metadata else { return };
         let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
-        if let Err(error) = self.node.files.link_log(name, &recipe.log) {
+        if let Err(error) = self.node.files.link_log(name, &config.log) {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
     }

@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where checkpoints are written. Clones write to the same place.
 #[derive(Clone)]
-pub struct Notebook(Arc<Inner>);
+pub struct CheckpointWriter(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Checkpoints>,
@@ -26,12 +26,12 @@ struct Inner {
     writing: AsyncMutex<()>,
 }
 
-impl Notebook {
-    /// A notebook over a store. [`Notebook::run`] does the writing.
-    pub fn new(store: Arc<dyn Checkpoints>) -> Notebook {
+impl CheckpointWriter {
+    /// A writer over a store. [`CheckpointWriter::run`] does the writing.
+    pub fn new(store: Arc<dyn Checkpoints>) -> CheckpointWriter {
         let inner =
             Inner { store, waiting: Mutex::default(), news: Notify::new(), writing: AsyncMutex::new(()) };
-        Notebook(Arc::new(inner))
+        CheckpointWriter(Arc::new(inner))
     }
 
     /// Has something written soon.

@@ -5,13 +5,13 @@
 mod common;
 
 use common::{Node, seconds};
-use crablet_core::dead::Limits;
+use crablet_core::container_gc::Policy;
 use jiff::SignedDuration;
 
 /// With these limits, and so many pods that end all the time, each an hour after the one before.
-async fn node(limits: Limits, pods: usize) -> Node {
+async fn node(limits: Policy, pods: usize) -> Node {
     let mut node = Node::start().await;
-    node.world.dead_containers = limits;
+    node.world.container_gc = limits;
     node.restart().await;
     for number in 0..pods {
         node.want(
@@ -39,14 +39,14 @@ fn dead(node: &Node) -> Vec<(String, u32)> {
 #[tokio::test(start_paused = true)]
 async fn of_each_container_as_many_stay_as_is_said() {
     for each in [1, 3] {
-        let node = node(Limits { each, ..Limits::default() }, 1).await;
+        let node = node(Policy { max_per_container: each, ..Policy::default() }, 1).await;
         assert_eq!(dead(&node).len(), each, "{:?}", dead(&node));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_all_containers_no_more_stay_than_the_node_may_have() {
-    let node = node(Limits { each: 5, all: Some(6), ..Limits::default() }, 4).await;
+    let node = node(Policy { max_per_container: 5, max_containers: Some(6), ..Policy::default() }, 4).await;
     let dead = dead(&node);
     assert!(dead.len() <= 6, "{dead:?}");
     for number in 0..4 {
@@ -57,13 +57,13 @@ async fn of_all_containers_no_more_stay_than_the_node_may_have() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_young_stays() {
-    let youngest = SignedDuration::from_mins(30);
-    let mut node = node(Limits { youngest, ..Limits::default() }, 1).await;
+    let min_age = SignedDuration::from_mins(30);
+    let mut node = node(Policy { min_age, ..Policy::default() }, 1).await;
     // One every five minutes.
     let many = dead(&node).len();
     assert!((4..=8).contains(&many), "{:?}", dead(&node));
     // Nothing happens to a pod that is over; what it leaves grows old all the same.
-    node.world.dead_containers = Limits::default();
+    node.world.container_gc = Policy::default();
     node.restart().await;
     seconds(1).await;
     assert_eq!(dead(&node).len(), 1);
@@ -71,7 +71,7 @@ async fn what_is_young_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_over_keeps_nothing_where_the_node_may_keep_nothing() {
-    let mut node = node(Limits { all: Some(0), ..Limits::default() }, 0).await;
+    let mut node = node(Policy { max_containers: Some(0), ..Policy::default() }, 0).await;
     node.want("p", "{restartPolicy: Never, containers: [{name: c, image: 'sim/exits-0-3:1'}]}").await;
     seconds(60).await;
     assert_eq!(dead(&node), []);

@@ -11,7 +11,7 @@ use crablet_config::{
     Threshold,
 };
 use crablet_core::backoff::Limits;
-use crablet_core::dead;
+use crablet_core::container_gc;
 use crablet_core::features::Features;
 use crablet_core::status;
 use crablet_core::translate::{
@@ -32,7 +32,7 @@ use crate::planted::Planted;
 const STARTS_AT_ONCE_A_CPU: usize = 2;
 
 /// What the node is.
-pub struct Description {
+pub struct NodeConfig {
     /// The node's name.
     pub name: String,
     /// As the API server would show it, for admission.
@@ -42,7 +42,7 @@ pub struct Description {
     /// Whether AppArmor is on.
     pub app_armor: bool,
     /// For the translation of pods.
-    pub translation: translate::Node,
+    pub translation: translate::NodeContext,
     /// For the statuses of pods.
     pub status: status::NodeFacts,
     /// Which features are on.
@@ -56,7 +56,7 @@ pub struct Description {
     /// How many sandboxes and containers are made at the same time.
     pub starts_at_once: usize,
     /// How many containers that ended are kept.
-    pub dead_containers: dead::Limits,
+    pub container_gc: container_gc::Policy,
     /// How pulls are bounded.
     pub images: images::Settings,
     /// The bug that a simulated run is to find.
@@ -88,9 +88,9 @@ pub struct Found<'a> {
     pub resolver: Option<&'a str>,
 }
 
-impl Description {
+impl NodeConfig {
     /// Describes the node.
-    pub fn new(effective: &Effective, found: &Found<'_>) -> Description {
+    pub fn new(effective: &Effective, found: &Found<'_>) -> NodeConfig {
         let (configuration, flags) = (&effective.configuration, &effective.flags);
         let name = node_name(&flags.hostname_override, found.host_name);
         let (capacity, allocatable) = resources(configuration, found);
@@ -105,7 +105,7 @@ impl Description {
             .crash_loop_back_off
             .max_container_restart_period
             .filter(|_| effective.gates.enabled(Gate::KubeletCrashLoopBackOffMax));
-        Description {
+        NodeConfig {
             translation: translation(effective, found, &node.status.allocatable),
             status: status::NodeFacts {
                 host_ips: found.addresses.clone(),
@@ -120,10 +120,11 @@ impl Description {
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
             pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
-            dead_containers: dead::Limits {
-                each: usize::try_from(flags.maximum_dead_containers_per_container).unwrap_or(usize::MAX),
-                all: usize::try_from(flags.maximum_dead_containers).ok(),
-                youngest: SignedDuration::from_nanos(flags.minimum_container_ttl_duration.as_nanos()),
+            container_gc: container_gc::Policy {
+                max_per_container: usize::try_from(flags.maximum_dead_containers_per_container)
+                    .unwrap_or(usize::MAX),
+                max_containers: usize::try_from(flags.maximum_dead_containers).ok(),
+                min_age: SignedDuration::from_nanos(flags.minimum_container_ttl_duration.as_nanos()),
             },
             images: images::Settings::new(
                 configuration.serialize_image_pulls,
@@ -286,11 +287,15 @@ fn features(effective: &Effective) -> Features {
     }
 }
 
-fn translation(effective: &Effective, found: &Found<'_>, allocatable: &ResourceList) -> translate::Node {
+fn translation(
+    effective: &Effective,
+    found: &Found<'_>,
+    allocatable: &ResourceList,
+) -> translate::NodeContext {
     let configuration = &effective.configuration;
     let on = |gate| effective.gates.enabled(gate);
     let root = Path::new(&*effective.flags.root_dir);
-    translate::Node {
+    translate::NodeContext {
         facts: NodeFacts {
             host_ips: found.addresses.clone(),
             node_ips: found.addresses.clone(),

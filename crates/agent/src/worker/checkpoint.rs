@@ -1,4 +1,4 @@
-//! What is written down of a pod, so that an agent that starts again goes on from there: its last status, and how far
+//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, and how far
 //! its end has come. Everything else is read from the runtime and the disk.
 
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::planted::Bug;
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
 
-/// What is written down.
+/// A checkpoint as it is written.
 #[derive(Debug, Serialize)]
-pub(super) struct Memory<'a> {
+pub(super) struct CheckpointRef<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,10 +30,10 @@ pub(super) struct Memory<'a> {
     pub(super) status: &'a PodStatus,
 }
 
-/// What was written down.
+/// A checkpoint as it is read.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Recollection {
+pub struct Checkpoint {
     /// The pod's namespace.
     pub namespace: String,
     /// The pod's name.
@@ -61,9 +61,9 @@ impl From<Termination> for Ending {
     }
 }
 
-impl Recollection {
-    /// Reads what was written down.
-    pub fn read(bytes: &[u8]) -> Result<Recollection, String> {
+impl Checkpoint {
+    /// Reads a checkpoint.
+    pub fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
         crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
     }
 
@@ -74,18 +74,18 @@ impl Recollection {
 }
 
 impl Worker {
-    /// Goes on from what the agent before wrote down.
-    pub(super) fn recall(&mut self) {
-        let Some(recollection) = self.node.take_recollection(&self.owner.uid) else { return };
+    /// Goes on from the checkpoint that the agent before left.
+    pub(super) fn restore(&mut self) {
+        let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
         if self.node.planted.has(Bug::ForgetsTerminated) {
             return;
         }
-        self.status = Arc::new(recollection.status);
+        self.status = Arc::new(checkpoint.status);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
-        self.wanted = !recollection.unwanted;
-        if recollection.terminated {
+        self.wanted = !checkpoint.unwanted;
+        if checkpoint.terminated {
             self.phase = Phase::Terminated;
-        } else if let Some(Ending { began, grace, deadline }) = recollection.terminating {
+        } else if let Some(Ending { began, grace, deadline }) = checkpoint.terminating {
             let termination = Termination { began, grace, deadline };
             self.phase = Phase::Terminating(Terminating { termination });
             self.story.note("stop", format_args!("goes on with the end that began before the agent's start"));
@@ -100,18 +100,18 @@ impl Worker {
         }
     }
 
-    /// Has the pod's memory written down soon. What comes later replaces what was not written yet.
-    pub(super) fn write_down(&self) {
-        self.node.notebook.write(&self.owner.uid, self.memory_as_json());
+    /// Has the pod's checkpoint written soon. What comes later replaces what was not written yet.
+    pub(super) fn checkpoint_soon(&self) {
+        self.node.checkpoints.write(&self.owner.uid, self.checkpoint_as_json());
     }
 
-    /// Writes the pod's memory down before anything is done that stands on it.
-    pub(super) async fn write_down_for_sure(&self) {
-        let json = self.memory_as_json();
-        if let Err(error) = self.node.notebook.write_now(&self.owner.uid, json).await {
+    /// Writes the pod's checkpoint before anything is done that stands on it.
+    pub(super) async fn checkpoint_now(&self) {
+        let json = self.checkpoint_as_json();
+        if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, json).await {
             // The disk may be full: the pod's life goes on, and the next status tries again.
-            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write down the state of a pod");
-            self.story.note("disk", format_args!("cannot write down its state: {error}"));
+            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write the checkpoint of a pod");
+            self.story.note("disk", format_args!("cannot write its checkpoint: {error}"));
         }
     }
 
@@ -121,8 +121,8 @@ impl Worker {
         inits.filter(|container| is_sidecar(container)).map(|container| container.name.as_str())
     }
 
-    fn memory_as_json(&self) -> Vec<u8> {
-        let memory = Memory {
+    fn checkpoint_as_json(&self) -> Vec<u8> {
+        let checkpoint = CheckpointRef {
             namespace: &self.owner.namespace,
             name: &self.owner.name,
             terminating: match &self.phase {
@@ -134,6 +134,6 @@ impl Worker {
             sidecars: self.sidecars().collect(),
             status: &self.status,
         };
-        crablet_api::to_json(&memory)
+        crablet_api::to_json(&checkpoint)
     }
 }

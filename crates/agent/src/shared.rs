@@ -13,23 +13,23 @@ use crablet_host::clock::Clock;
 use crablet_volumes::Volumes;
 
 use crate::admission::Admission;
-use crate::graveyard::Graveyard;
+use crate::checkpoints::CheckpointWriter;
+use crate::container_gc::ContainerGc;
 use crate::images::Images;
-use crate::notebook::Notebook;
 use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::prober::Prober;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
+use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::turns::Turns;
 use crate::users::Users;
-use crate::views::Views;
-use crate::worker::Recollection;
+use crate::worker::Checkpoint;
 
 /// What all workers share.
-pub struct Node {
+pub struct Shared {
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
     /// The time.
@@ -55,9 +55,9 @@ pub struct Node {
     /// What happened to each pod.
     pub stories: Stories,
     /// Every pod with its latest status.
-    pub views: Views,
-    /// Where the state of pods is written down.
-    pub notebook: Notebook,
+    pub statuses: Statuses,
+    /// Where the checkpoints of pods are.
+    pub checkpoints: CheckpointWriter,
     /// Who decides which pods the node takes.
     pub admission: Admission,
     /// Who says which users of the node are which pod's own.
@@ -65,7 +65,7 @@ pub struct Node {
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
     /// What translation must know of the node.
-    pub translation: translate::Node,
+    pub translation: translate::NodeContext,
     /// What statuses must know of the node.
     pub status_facts: NodeFacts,
     /// Which features are on.
@@ -75,27 +75,27 @@ pub struct Node {
     /// How many processes a pod may have.
     pub pod_pids_limit: Option<u64>,
     /// Who says which containers that ended are kept.
-    pub(crate) graveyard: Graveyard,
-    /// What the agent before wrote down, by UID.
-    pub recollections: Mutex<BTreeMap<String, Recollection>>,
+    pub(crate) container_gc: ContainerGc,
+    /// The checkpoints that the agent before left, by UID.
+    pub restored: Mutex<BTreeMap<String, Checkpoint>>,
     /// The bug that a simulated run is to find.
     pub planted: Planted,
 }
 
-impl Node {
-    /// What the agent before wrote down of a pod. It is told once.
-    pub(crate) fn take_recollection(&self, uid: &str) -> Option<Recollection> {
-        self.recollections().remove(uid)
+impl Shared {
+    /// The checkpoint that the agent before left of a pod. It is told once.
+    pub(crate) fn take_checkpoint(&self, uid: &str) -> Option<Checkpoint> {
+        self.restored().remove(uid)
     }
 
     /// The UIDs of pods that the agent before wrote something down of, and that nobody asked about yet.
-    pub(crate) fn recollected(&self) -> Vec<String> {
-        self.recollections().keys().cloned().collect()
+    pub(crate) fn restored_uids(&self) -> Vec<String> {
+        self.restored().keys().cloned().collect()
     }
 
-    /// What the agent before wrote down, and nobody asked about yet.
-    pub(crate) fn recollections(&self) -> MutexGuard<'_, BTreeMap<String, Recollection>> {
-        self.recollections.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The checkpoints that the agent before left and nobody asked about yet.
+    pub(crate) fn restored(&self) -> MutexGuard<'_, BTreeMap<String, Checkpoint>> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a pod's cgroup, on whichever level it is.

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use crablet_core::dead::{Dead, Limits, over_limit};
+use crablet_core::container_gc::{Dead, Policy, over_limit};
 
 use crate::mailbox::{Input, Mailbox};
 
 /// The one owner of the limit for the whole node.
-pub(crate) struct Graveyard {
-    pub(crate) limits: Limits,
+pub(crate) struct ContainerGc {
+    pub(crate) policy: Policy,
     known: Mutex<Known>,
 }
 
@@ -20,9 +20,9 @@ struct Known {
     mailboxes: BTreeMap<String, Mailbox>,
 }
 
-impl Graveyard {
-    pub(crate) fn new(limits: Limits) -> Graveyard {
-        Graveyard { limits, known: Mutex::default() }
+impl ContainerGc {
+    pub(crate) fn new(policy: Policy) -> ContainerGc {
+        ContainerGc { policy, known: Mutex::default() }
     }
 
     /// Takes in what is dead of a pod, and says which of it has to go.
@@ -32,7 +32,7 @@ impl Graveyard {
         mailbox: &Mailbox,
         dead: impl FnOnce() -> Vec<Dead>,
     ) -> BTreeSet<String> {
-        let Some(most) = self.limits.all else { return BTreeSet::new() };
+        let Some(most) = self.policy.max_containers else { return BTreeSet::new() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = dead();
         let is_news = known.dead.get(uid) != Some(&dead);
