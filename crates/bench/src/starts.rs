@@ -38,8 +38,7 @@ struct Bench {
 /// One pod at a time.
 pub(crate) async fn measure_one(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     let bench = Bench::start(crablet).await?;
-    let (mut starts, mut stops) = (Vec::new(), Vec::new());
-    let (mut start_floor, mut stop_floor) = (Vec::new(), Vec::new());
+    let (mut starts, mut stops) = (Against::default(), Against::default());
     // The first of each warms up what both stand on.
     for run in 0..=RUNS {
         let name = format!("pod-{run}");
@@ -58,41 +57,64 @@ pub(crate) async fn measure_one(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
              end by hand: {stop_by_hand:.0?}, by the agent: {stop:.0?}"
         );
         if run > 0 {
-            starts.push(ratio(start, start_by_hand));
-            stops.push(ratio(stop, stop_by_hand));
-            start_floor.push(start_by_hand);
-            stop_floor.push(stop_by_hand);
+            starts.push(start, start_by_hand);
+            stops.push(stop, stop_by_hand);
         }
     }
     bench.end().await?;
-    Ok(vec![
-        Figure { id: "pod-start", runs: starts, beside: Some(floor(start_floor)) },
-        Figure { id: "pod-stop", runs: stops, beside: Some(floor(stop_floor)) },
-    ])
+    Ok(vec![starts.figure("pod-start", ""), stops.figure("pod-stop", "")])
 }
 
 /// Many pods at once.
 pub(crate) async fn measure_crowd(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     let bench = Bench::start(crablet).await?;
-    let mut best = (Duration::MAX, 0);
+    let (mut best_start, mut best_stop) = ((Duration::MAX, 0), (Duration::MAX, 0));
     for at_once in AT_ONCE {
-        let took = bench.crowd_by_hand(&format!("try-{at_once}"), *at_once).await?;
-        println!("    by hand, {at_once} at a time: {took:.1?}");
-        best = best.min((took, *at_once));
+        let (start, stop) = bench.crowd_by_hand(&format!("try-{at_once}"), *at_once, *at_once).await?;
+        println!("    by hand, {at_once} at a time: start {start:.1?}, end {stop:.1?}");
+        best_start = best_start.min((start, *at_once));
+        best_stop = best_stop.min((stop, *at_once));
     }
-    let (mut runs, mut floors) = (Vec::new(), Vec::new());
+    let (mut starts, mut stops) = (Against::default(), Against::default());
     for run in 0..RUNS {
-        let by_hand = bench.crowd_by_hand(&format!("run-{run}"), best.1).await?;
+        let (start_by_hand, stop_by_hand) =
+            bench.crowd_by_hand(&format!("run-{run}"), best_start.1, best_stop.1).await?;
         let names: Vec<String> = (0..CROWD).map(|number| format!("pod-{run}-{number}")).collect();
         let start = bench.start_pods(&names, GLANCE_AT_CROWD).await?;
-        bench.stop_pods(&names, GLANCE_AT_CROWD).await?;
-        println!("    by hand: {by_hand:.1?}, by the agent: {start:.1?}");
-        runs.push(ratio(start, by_hand));
-        floors.push(by_hand);
+        let stop = bench.stop_pods(&names, GLANCE_AT_CROWD).await?;
+        println!(
+            "    start by hand: {start_by_hand:.1?}, by the agent: {start:.1?}; \
+             end by hand: {stop_by_hand:.1?}, by the agent: {stop:.1?}"
+        );
+        starts.push(start, start_by_hand);
+        stops.push(stop, stop_by_hand);
     }
     bench.end().await?;
-    let beside = format!("{}, {} at a time", floor(floors), best.1);
-    Ok(vec![Figure { id: "pods-start-50", runs, beside: Some(beside) }])
+    let at_a_time = |best: (Duration, usize)| format!(", {} at a time", best.1);
+    Ok(vec![
+        starts.figure("pods-start-50", &at_a_time(best_start)),
+        stops.figure("pods-stop-50", &at_a_time(best_stop)),
+    ])
+}
+
+/// What something took, against the same by hand.
+#[derive(Default)]
+struct Against {
+    ratios: Vec<f64>,
+    floors: Vec<Duration>,
+}
+
+impl Against {
+    fn push(&mut self, took: Duration, floor: Duration) {
+        self.ratios.push(took.as_secs_f64() / floor.as_secs_f64());
+        self.floors.push(floor);
+    }
+
+    fn figure(mut self, id: &'static str, how: &str) -> Figure {
+        self.floors.sort();
+        let beside = format!("by hand: {:.0?}{how}", self.floors[self.floors.len() / 2]);
+        Figure { id, runs: self.ratios, beside: Some(beside) }
+    }
 }
 
 impl Bench {
@@ -112,13 +134,20 @@ impl Bench {
         self.containerd.stop().await
     }
 
-    async fn crowd_by_hand(&self, round: &str, at_once: usize) -> anyhow::Result<Duration> {
+    /// How long a crowd takes to start and to end, with so many at a time.
+    async fn crowd_by_hand(
+        &self,
+        round: &str,
+        starts_at_once: usize,
+        stops_at_once: usize,
+    ) -> anyhow::Result<(Duration, Duration)> {
         let began = Instant::now();
-        let made = self.by_hand.make(round, CROWD, at_once).await?;
-        let took = began.elapsed();
+        let made = self.by_hand.make(round, CROWD, starts_at_once).await?;
+        let start = began.elapsed();
         try_join_all(made.iter().map(Made::listens)).await?;
-        self.by_hand.end(made, at_once.min(8)).await?;
-        Ok(took)
+        let began = Instant::now();
+        self.by_hand.end(made, stops_at_once).await?;
+        Ok((start, began.elapsed()))
     }
 
     /// From the first manifest's being written to all pods' being Running in `/pods`.
@@ -168,13 +197,4 @@ impl Bench {
         }
         Ok(took)
     }
-}
-
-fn ratio(took: Duration, floor: Duration) -> f64 {
-    took.as_secs_f64() / floor.as_secs_f64()
-}
-
-fn floor(mut floors: Vec<Duration>) -> String {
-    floors.sort();
-    format!("by hand: {:.0?}", floors[floors.len() / 2])
 }
