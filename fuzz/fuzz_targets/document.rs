@@ -1,7 +1,7 @@
 //! A text is refused, or becomes a tree within its limits that can be written and read again.
 #![no_main]
 
-use crablet_api::document::{Limits, Node, Value, parse, write_yaml};
+use crablet_api::document::{Limits, Tree, Value, parse, write_yaml};
 use libfuzzer_sys::fuzz_target;
 
 /// Far below what the agent accepts, so that short texts reach them.
@@ -26,7 +26,7 @@ fuzz_target!(|text: &str| {
 
 /// Whether two trees hold the same values. A number without a fraction is written without one, as Kubernetes
 /// does, and so comes back as a whole number.
-fn same(left: &Node, right: &Node) -> bool {
+fn same(left: &Tree, right: &Tree) -> bool {
     match (&left.value, &right.value) {
         (Value::Float(left), Value::Int(right)) => left.fract() == 0.0 && *left == *right as f64,
         (Value::List(left), Value::List(right)) => {
@@ -47,7 +47,7 @@ struct Size {
 }
 
 impl Size {
-    fn of(node: &Node) -> Size {
+    fn of(node: &Tree) -> Size {
         let mut size = Size { nodes: 1, bytes: 0, depth: 0 };
         match &node.value {
             Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {}
@@ -64,7 +64,7 @@ impl Size {
         size
     }
 
-    fn contain(&mut self, node: &Node) {
+    fn contain(&mut self, node: &Tree) {
         let inner = Size::of(node);
         self.nodes += inner.nodes;
         self.bytes += inner.bytes;

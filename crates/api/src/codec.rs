@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::document::{self, Limits, Node, ParseError, Problem};
+use crate::document::{self, Limits, ParseError, Problem, Tree};
 use crate::object::Object;
 
 /// Why a JSON text is not an object. It says what was expected and where, never what was there instead: that may
@@ -139,7 +139,7 @@ where
     Err(ManifestError::Content(errors))
 }
 
-fn missing(tree: &Node, field: &str, expected: &str) -> Option<Problem> {
+fn missing(tree: &Tree, field: &str, expected: &str) -> Option<Problem> {
     let is_mapping = matches!(tree.value, document::Value::Map(_));
     (is_mapping && tree.get(field).is_none()).then(|| Problem {
         place: tree.place.clone(),

@@ -20,14 +20,14 @@ pub use yaml::{ParseError, parse};
 
 /// A value and the place where it was written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct Tree {
     /// The value itself.
     pub value: Value,
     /// Where it was written.
     pub place: Place,
 }
 
-/// What a node can be: JSON's kinds, with whole numbers kept apart from fractions.
+/// What a tree can be: JSON's kinds, with whole numbers kept apart from fractions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Nothing: as good as not being there.
@@ -41,9 +41,9 @@ pub enum Value {
     /// Text.
     Text(Box<str>),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<Tree>),
     /// A mapping from names to nodes.
-    Map(BTreeMap<Box<str>, Node>),
+    Map(BTreeMap<Box<str>, Tree>),
 }
 
 /// Where a value was written: a line of a file, or a flag.
@@ -96,9 +96,9 @@ impl Limits {
     pub const API: Limits = Limits { bytes: 16 * 1024 * 1024, nodes: 1_000_000, depth: 100 };
 }
 
-impl Node {
+impl Tree {
     /// The field of that name, where this is a mapping that has it and it is not null.
-    pub fn get(&self, name: &str) -> Option<&Node> {
+    pub fn get(&self, name: &str) -> Option<&Tree> {
         match &self.value {
             Value::Map(fields) => fields.get(name).filter(|node| node.value != Value::Null),
             Value::Null
@@ -111,7 +111,7 @@ impl Node {
     }
 
     /// The node at the end of a path of field names.
-    pub fn at(&self, path: &[&str]) -> Option<&Node> {
+    pub fn at(&self, path: &[&str]) -> Option<&Tree> {
         path.iter().try_fold(self, |node, name| node.get(name))
     }
 
@@ -130,7 +130,7 @@ impl Node {
 
     /// Lays `patch` over this node as a JSON merge patch (RFC 7386) does: mappings are merged field by field, a
     /// null removes, everything else replaces.
-    pub fn merge(&mut self, patch: Node) {
+    pub fn merge(&mut self, patch: Tree) {
         match (&mut self.value, patch.value) {
             (Value::Map(fields), Value::Map(changes)) => {
                 for (name, change) in changes {
@@ -143,25 +143,25 @@ impl Node {
                     }
                 }
             }
-            (_, value) => *self = Node { value, place: patch.place }.without_nulls(),
+            (_, value) => *self = Tree { value, place: patch.place }.without_nulls(),
         }
     }
 
     /// Puts `node` at the end of a path of field names, making the mappings on the way.
-    pub fn set(&mut self, path: &[&str], node: Node) {
-        let patch = path.iter().rev().fold(node, |inner, name| Node {
+    pub fn set(&mut self, path: &[&str], node: Tree) {
+        let patch = path.iter().rev().fold(node, |inner, name| Tree {
             place: inner.place.clone(),
             value: Value::Map(BTreeMap::from([((*name).into(), inner)])),
         });
         self.merge(patch);
     }
 
-    fn without_nulls(mut self) -> Node {
+    fn without_nulls(mut self) -> Tree {
         if let Value::Map(fields) = &mut self.value {
             fields.retain(|_, field| field.value != Value::Null);
             for field in fields.values_mut() {
                 let taken = std::mem::replace(&mut field.value, Value::Null);
-                *field = Node { value: taken, place: field.place.clone() }.without_nulls();
+                *field = Tree { value: taken, place: field.place.clone() }.without_nulls();
             }
         }
         self
@@ -215,7 +215,7 @@ impl fmt::Display for Path<'_> {
 mod tests {
     use super::*;
 
-    fn tree(text: &str) -> Node {
+    fn tree(text: &str) -> Tree {
         parse("f", text, Limits::MANIFEST).unwrap().0
     }
 

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 use crablet_api::core::Pod;
-use crablet_api::document::{Limits, Node, Value, decode, parse};
+use crablet_api::document::{Limits, Tree, Value, decode, parse};
 use crablet_api::validate::{
     FieldError, ValidationFeatures, static_pod_from_manifest, validate_pod, validate_static_pod,
 };
@@ -100,7 +100,7 @@ fn expanded(text: &str) -> String {
 
 impl Case<'_> {
     /// The pod as a document.
-    fn document(&self) -> Node {
+    fn document(&self) -> Tree {
         let mut pod = field_of(tree(BASE), "pod");
         for (path, value) in &self.edits {
             let (container, _) = BASE.split_once("pod:").unwrap();
@@ -146,17 +146,17 @@ impl Case<'_> {
     }
 }
 
-fn tree(text: &str) -> Node {
+fn tree(text: &str) -> Tree {
     parse("pod.yaml", text, Limits::MANIFEST).unwrap_or_else(|error| panic!("{error}: {text}")).0
 }
 
-fn field_of(node: Node, name: &str) -> Node {
+fn field_of(node: Tree, name: &str) -> Tree {
     let Value::Map(mut fields) = node.value else { panic!("not a mapping") };
     fields.remove(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// The node at the end of a path, made where it is missing.
-fn target<'a>(root: &'a mut Node, path: &str) -> &'a mut Node {
+fn target<'a>(root: &'a mut Tree, path: &str) -> &'a mut Tree {
     path.split('.').fold(root, |node, part| {
         let (name, index) = match part.strip_suffix(']').and_then(|part| part.split_once('[')) {
             Some((name, index)) => (name, Some(index.parse::<usize>().unwrap())),
@@ -164,7 +164,7 @@ fn target<'a>(root: &'a mut Node, path: &str) -> &'a mut Node {
         };
         let place = node.place.clone();
         let Value::Map(fields) = &mut node.value else { panic!("{path}: {name} is not in a mapping") };
-        let node = fields.entry(name.into()).or_insert(Node { value: Value::Map([].into()), place });
+        let node = fields.entry(name.into()).or_insert(Tree { value: Value::Map([].into()), place });
         let Some(index) = index else { return node };
         let Value::List(items) = &mut node.value else { panic!("{path}: {name} is not a list") };
         &mut items[index]
@@ -207,10 +207,10 @@ fn pods_that_the_api_server_accepted_are_valid() {
 }
 
 /// The recorded pods, with something for each mark that stands for what differs from run to run.
-fn golden(below: &str) -> Vec<(String, Node)> {
+fn golden(below: &str) -> Vec<(String, Tree)> {
     let directory = format!("{}/tests/data/golden{below}", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let pods: Vec<(String, Node)> = files
+    let pods: Vec<(String, Tree)> = files
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .filter(|path| path.file_name().is_some_and(|name| name != "_objects.json"))
         .map(|path| {
@@ -343,7 +343,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 }
 
 /// All nodes below a node, itself included.
-fn count(node: &Node) -> usize {
+fn count(node: &Tree) -> usize {
     let below: usize = match &node.value {
         Value::List(items) => items.iter().map(count).sum(),
         Value::Map(fields) => fields.values().map(count).sum(),
@@ -353,7 +353,7 @@ fn count(node: &Node) -> usize {
 }
 
 /// Replaces the value of one of the nodes below a node; the answer is whether it was found.
-fn replace(node: &mut Node, index: &mut usize, value: &Value) -> bool {
+fn replace(node: &mut Tree, index: &mut usize, value: &Value) -> bool {
     if *index == 0 {
         node.value = value.clone();
         return true;

@@ -1,7 +1,7 @@
 //! Which fields and flags the agent acts on so far. What is set and not listed here is named in one warning at
 //! start: accepted, but never silently. An issue that makes a field work adds it here.
 
-use crablet_api::document::{Node, Path, Value};
+use crablet_api::document::{Path, Tree, Value};
 
 use crate::defaults::DEFAULT_SOURCE;
 
@@ -80,7 +80,7 @@ pub(crate) fn field(path: &str) -> bool {
 }
 
 /// The fields and flags that somebody set and the agent does not act on.
-pub(crate) fn missing(configuration: &Node, flags: &Node) -> Vec<String> {
+pub(crate) fn missing(configuration: &Tree, flags: &Tree) -> Vec<String> {
     let mut missing = Vec::new();
     collect(configuration, Path::Root, &mut missing);
     if let Value::Map(fields) = &flags.value {
@@ -91,7 +91,7 @@ pub(crate) fn missing(configuration: &Node, flags: &Node) -> Vec<String> {
     missing
 }
 
-fn collect(node: &Node, path: Path<'_>, missing: &mut Vec<String>) {
+fn collect(node: &Tree, path: Path<'_>, missing: &mut Vec<String>) {
     match &node.value {
         // Down to the fields that the list above speaks of, and no further.
         Value::Map(fields) if matches!(path, Path::Root) || has_listed_parts(&path.to_string()) => {

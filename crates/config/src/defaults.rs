@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use crablet_api::document::{Node, Place, Value};
+use crablet_api::document::{Place, Tree, Value};
 use crablet_api::{GoDuration, Parsed, TimeOrGoDuration};
 
 use crate::gates::{FeatureGates, Gate};
@@ -41,7 +41,7 @@ pub const DEVIATIONS: &[Deviation] = &[
 
 /// Takes out of a file's tree what Kubernetes takes for nothing: a zero number, an empty text or a zero duration
 /// in a field that has no other way to be unset.
-pub(crate) fn drop_zeros(tree: &mut Node) {
+pub(crate) fn drop_zeros(tree: &mut Tree) {
     for path in ZERO_IS_NOTHING {
         let (name, parents) = path.split_last().expect("the paths below have at least one name");
         let Some(parent) = parents.iter().try_fold(&mut *tree, |node, name| match &mut node.value {
@@ -64,26 +64,26 @@ pub(crate) fn drop_zeros(tree: &mut Node) {
 }
 
 /// Adds to the tree of the `--config` file what the Go kubelet adds before it looks at the drop-ins.
-pub(crate) fn complete_file(tree: &mut Node) {
+pub(crate) fn complete_file(tree: &mut Tree) {
     if tree.get("nodeStatusReportFrequency").is_none()
         && let Some(update) = tree.get("nodeStatusUpdateFrequency").cloned()
     {
         tree.set(&["nodeStatusReportFrequency"], update);
     }
     let merge_defaults =
-        matches!(tree.get("mergeDefaultEvictionSettings"), Some(Node { value: Value::Bool(true), .. }));
+        matches!(tree.get("mergeDefaultEvictionSettings"), Some(Tree { value: Value::Bool(true), .. }));
     if tree.get("evictionHard").is_none() || merge_defaults {
         for (signal, threshold) in EVICTION_HARD {
             if tree.at(&["evictionHard", signal]).is_none() {
                 let place = Place { source: Arc::from(DEFAULT_SOURCE), line: 0 };
-                tree.set(&["evictionHard", signal], Node { value: Value::Text((*threshold).into()), place });
+                tree.set(&["evictionHard", signal], Tree { value: Value::Text((*threshold).into()), place });
             }
         }
     }
 }
 
 /// Settles the defaults that depend on other fields. `tree` says which fields somebody set.
-pub(crate) fn complete(configuration: &mut KubeletConfiguration, tree: &Node, gates: &FeatureGates) {
+pub(crate) fn complete(configuration: &mut KubeletConfiguration, tree: &Tree, gates: &FeatureGates) {
     if tree.get("serializeImagePulls").is_none() {
         match configuration.max_parallel_image_pulls {
             None => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crablet_api::document::{self, DecodeError, Limits, Node, ParseError, Place, Problem, Value};
+use crablet_api::document::{self, DecodeError, Limits, ParseError, Place, Problem, Tree, Value};
 
 use crate::acted_on;
 use crate::defaults;
@@ -32,7 +32,7 @@ pub struct Effective {
     /// The fields and flags that are set and that the agent does not act on yet.
     pub not_acted_on: Vec<String>,
     /// What somebody set, and where.
-    pub(crate) tree: Node,
+    pub(crate) tree: Tree,
 }
 
 /// A flag as it was given: once for each time, in order.
@@ -116,7 +116,7 @@ impl Loader {
         }
     }
 
-    fn own_flags(&mut self, given: &Grouped<'_>) -> Node {
+    fn own_flags(&mut self, given: &Grouped<'_>) -> Tree {
         let mut tree = empty("flags");
         for (flag, texts) in given {
             let Target::Flags = flag.target else { continue };
@@ -129,7 +129,7 @@ impl Loader {
         tree
     }
 
-    fn lay_flags_over(&mut self, tree: &mut Node, given: &Grouped<'_>) {
+    fn lay_flags_over(&mut self, tree: &mut Tree, given: &Grouped<'_>) {
         for (flag, texts) in given {
             let path = match flag.target {
                 Target::Configuration(path) => path,
@@ -142,7 +142,7 @@ impl Loader {
                 // Gates of the file stay unless the flag names them; any other map is replaced as a whole.
                 Ok(Some(node)) if flag.kind == Kind::BoolMap => tree.set(path, node),
                 Ok(Some(node)) => {
-                    tree.set(path, Node { value: Value::Null, place: node.place.clone() });
+                    tree.set(path, Tree { value: Value::Null, place: node.place.clone() });
                     tree.set(path, node);
                 }
                 Ok(None) => {}
@@ -151,7 +151,7 @@ impl Loader {
         }
     }
 
-    fn files(&mut self, flags: &KubeletFlags) -> Node {
+    fn files(&mut self, flags: &KubeletFlags) -> Tree {
         let mut tree = empty(defaults::DEFAULT_SOURCE);
         if !flags.config.is_empty()
             && let Some(mut file) = self.file(Path::new(flags.config.as_ref()))
@@ -173,7 +173,7 @@ impl Loader {
     }
 
     /// Reads one file, and checks that it is a kubelet's configuration and that every field can hold its value.
-    fn file(&mut self, path: &Path) -> Option<Node> {
+    fn file(&mut self, path: &Path) -> Option<Tree> {
         let name = path.display().to_string();
         let parsed = files::read(path, Limits::MANIFEST.bytes)
             .map_err(|reason| format!("{name}{reason}"))
@@ -193,7 +193,7 @@ impl Loader {
         }
     }
 
-    fn kind(&mut self, node: &Node) -> bool {
+    fn kind(&mut self, node: &Tree) -> bool {
         if !matches!(node.value, Value::Map(_)) {
             let found = node.value.kind();
             self.problems
@@ -220,7 +220,7 @@ impl Loader {
     }
 
     /// Decodes a tree, or says of every value that does not fit its field.
-    fn decode<T: serde::de::DeserializeOwned>(&mut self, tree: &Node) -> Option<T> {
+    fn decode<T: serde::de::DeserializeOwned>(&mut self, tree: &Tree) -> Option<T> {
         match document::decode(tree) {
             Ok((value, unknown)) => {
                 let said: BTreeSet<String> = self.warnings.iter().cloned().collect();
@@ -248,7 +248,7 @@ impl Loader {
         }
     }
 
-    fn gates(&mut self, errors: &[GateError], configuration: &KubeletConfiguration, tree: &Node) {
+    fn gates(&mut self, errors: &[GateError], configuration: &KubeletConfiguration, tree: &Tree) {
         let place = |name: &str| {
             tree.at(&["featureGates", name]).map(|node| format!("{}: featureGates.{name}: ", node.place))
         };
@@ -268,7 +268,7 @@ impl Loader {
         }
     }
 
-    fn invalid(&mut self, invalid: Vec<Invalid>, tree: &Node) {
+    fn invalid(&mut self, invalid: Vec<Invalid>, tree: &Tree) {
         self.problems.extend(invalid.into_iter().map(|invalid| {
             let place = [Some(invalid.path), invalid.or]
                 .into_iter()
@@ -283,7 +283,7 @@ impl Loader {
     }
 
     /// What the Go kubelet accepts and cannot use.
-    fn doubts(&mut self, configuration: &KubeletConfiguration, tree: &Node) {
+    fn doubts(&mut self, configuration: &KubeletConfiguration, tree: &Tree) {
         for address in &configuration.cluster_dns {
             if address.parse::<std::net::IpAddr>().is_err() {
                 let place =
@@ -300,8 +300,8 @@ impl Loader {
     }
 }
 
-fn empty(source: &str) -> Node {
-    Node { value: Value::Map(BTreeMap::new()), place: Place { source: Arc::from(source), line: 0 } }
+fn empty(source: &str) -> Tree {
+    Tree { value: Value::Map(BTreeMap::new()), place: Place { source: Arc::from(source), line: 0 } }
 }
 
 fn parse_problem(error: ParseError) -> String {
@@ -328,7 +328,7 @@ const ACCEPTED: &[(&str, &str)] = &[
 ];
 
 /// Takes out the field that a path names, or the innermost one around it, and says whether there was one.
-fn take_out(node: &mut Node, path: &document::Path<'_>, target: &str) -> bool {
+fn take_out(node: &mut Tree, path: &document::Path<'_>, target: &str) -> bool {
     let leads_there = |path: &document::Path<'_>| {
         target
             .strip_prefix(&path.to_string())
@@ -371,7 +371,7 @@ const PATHS: &[&[&str]] = &[
     &["podLogsDir"],
 ];
 
-fn resolve_relative_paths(tree: &mut Node, file: &Path) {
+fn resolve_relative_paths(tree: &mut Tree, file: &Path) {
     let directory = std::path::absolute(file).ok().and_then(|file| file.parent().map(Path::to_owned));
     let Some(directory) = directory else { return };
     for path in PATHS {
@@ -381,6 +381,6 @@ fn resolve_relative_paths(tree: &mut Node, file: &Path) {
         };
         let value = Value::Text(directory.join(text).to_string_lossy().into());
         let place = node.place.clone();
-        tree.set(path, Node { value, place });
+        tree.set(path, Tree { value, place });
     }
 }

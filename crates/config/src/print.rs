@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crablet_api::document::{Node, Path, Place, Value, write_yaml};
+use crablet_api::document::{Path, Place, Tree, Value, write_yaml};
 
 use crate::acted_on;
 use crate::defaults::{DEFAULT_SOURCE, DEVIATIONS, Deviation};
@@ -20,7 +20,7 @@ impl Effective {
         serde_json::to_value(&self.configuration).expect("the configuration has text keys and finite numbers")
     }
 
-    fn to_node(&self) -> Node {
+    fn to_node(&self) -> Tree {
         tree(self.to_json(), &Place { source: Arc::from("configuration"), line: 0 })
     }
 
@@ -47,7 +47,7 @@ impl Effective {
 
     /// Where a value was set: only for values themselves, not for the mappings around them.
     fn place(&self, path: &Path<'_>) -> Option<Place> {
-        fn find<'n>(root: &'n Node, path: &Path<'_>) -> Option<&'n Node> {
+        fn find<'n>(root: &'n Tree, path: &Path<'_>) -> Option<&'n Tree> {
             match path {
                 Path::Root => Some(root),
                 Path::Field(parent, name) => find(root, parent)?.get(name),
@@ -66,7 +66,7 @@ impl Effective {
 }
 
 /// JSON as a tree. Reading it as YAML would not do: YAML has no long keys and no unescaped control characters.
-fn tree(json: serde_json::Value, place: &Place) -> Node {
+fn tree(json: serde_json::Value, place: &Place) -> Tree {
     let value = match json {
         serde_json::Value::Null => Value::Null,
         serde_json::Value::Bool(value) => Value::Bool(value),
@@ -83,7 +83,7 @@ fn tree(json: serde_json::Value, place: &Place) -> Node {
             Value::Map(fields.into_iter().map(|(name, field)| (name.into(), tree(field, place))).collect())
         }
     };
-    Node { value, place: place.clone() }
+    Tree { value, place: place.clone() }
 }
 
 /// An element's remark need not repeat what the list's own says.

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crablet_api::document::{Limits, Node, Value, parse};
+use crablet_api::document::{Limits, Tree, Value, parse};
 use crablet_config::{DEVIATIONS, Effective, FLAGS, Flag, Gate, GivenFlag, Kind, load};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -24,12 +24,12 @@ fn with_file(path: &Path) -> Effective {
     with_flags(&[("config", path.to_str().unwrap())])
 }
 
-fn tree(text: &str) -> Node {
+fn tree(text: &str) -> Tree {
     parse("test", text, Limits::MANIFEST).unwrap().0
 }
 
 /// `path = value` for each value of a tree, without places.
-fn leaves(node: &Node, path: &str, out: &mut Vec<String>) {
+fn leaves(node: &Tree, path: &str, out: &mut Vec<String>) {
     match &node.value {
         Value::Map(fields) if !fields.is_empty() => {
             fields.iter().for_each(|(name, field)| leaves(field, &format!("{path}.{name}"), out));

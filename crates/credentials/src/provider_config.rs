@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crablet_api::document::{self, Limits, Node, Value};
+use crablet_api::document::{self, Limits, Tree, Value};
 use crablet_api::{GoDuration, qualified_name_errors, text_enum};
 use crablet_host::files::read_bounded;
 use serde::Deserialize;
@@ -200,7 +200,7 @@ impl Reader<'_> {
         }
     }
 
-    fn document(&mut self, node: &Node) {
+    fn document(&mut self, node: &Tree) {
         let kind_is_right = self.is_one_of(node, "kind", &[KIND]);
         if !self.is_one_of(node, "apiVersion", CONFIG_VERSIONS) || !kind_is_right {
             return;
@@ -229,9 +229,9 @@ impl Reader<'_> {
         }
     }
 
-    fn is_one_of(&mut self, node: &Node, field: &str, expected: &[&str]) -> bool {
+    fn is_one_of(&mut self, node: &Tree, field: &str, expected: &[&str]) -> bool {
         let found = node.get(field);
-        if found.and_then(Node::as_text).is_some_and(|text| expected.contains(&text)) {
+        if found.and_then(Tree::as_text).is_some_and(|text| expected.contains(&text)) {
             return true;
         }
         let quoted: Vec<String> = expected.iter().map(|word| format!("{word:?}")).collect();
@@ -251,7 +251,7 @@ impl Reader<'_> {
 
 /// What one provider may not say.
 struct Check<'a> {
-    node: &'a Node,
+    node: &'a Tree,
     index: usize,
     problems: Vec<String>,
 }

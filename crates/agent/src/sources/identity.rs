@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crablet_api::core::{Pod, PodPhase, PodStatus, Toleration, TolerationOperator};
-use crablet_api::document::{Node, Value};
+use crablet_api::document::{Tree, Value};
 use crablet_api::validate::ValidationFeatures;
 use crablet_api::{DefaultingFeatures, TaintEffect, Text};
 use crablet_config::{FeatureGates, Gate};
@@ -118,7 +118,7 @@ impl StaticPods {
 
     /// What a manifest says, as 32 hexadecimal digits. They depend on what is written and where, and not on the order
     /// of fields, on comments, or on what the agent fills in: another version of the agent comes to the same.
-    pub(super) fn digest(&self, origin: Origin<'_>, manifest: &Node) -> Text {
+    pub(super) fn digest(&self, origin: Origin<'_>, manifest: &Tree) -> Text {
         let mut hash = Sha256::new();
         for part in [origin.source.as_str(), &self.node_name, origin.place] {
             add_text(&mut hash, part);

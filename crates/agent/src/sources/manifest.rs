@@ -1,7 +1,7 @@
 //! From the text of a manifest to the static pods it asks for, or to what is wrong with it.
 
 use crablet_api::core::Pod;
-use crablet_api::document::{self, Limits, Node, ParseError, Value};
+use crablet_api::document::{self, Limits, ParseError, Tree, Value};
 use crablet_api::meta::List;
 use crablet_api::validate::{ErrorKind, FieldError, static_pod_from_manifest, validate_static_pod};
 use crablet_api::{ManifestError, Object, Text, default_pod, from_manifest};
@@ -43,7 +43,7 @@ pub(super) fn read_pods(
 ) -> Result<(Vec<Made>, Vec<Found>), Vec<Found>> {
     let checked = utf8(origin.place, text)?;
     let tree = tree(origin.place, checked)?;
-    if tree.get("kind").and_then(Node::as_text) != Some(List::<Pod>::KIND) {
+    if tree.get("kind").and_then(Tree::as_text) != Some(List::<Pod>::KIND) {
         return read_pod(pods, origin, text).map(|(made, remarks)| (vec![made], remarks));
     }
     let (list, remarks) =
@@ -71,7 +71,7 @@ pub(super) fn read_pods(
 }
 
 /// What is done to a pod of a list after it was read.
-fn finish(pods: &StaticPods, origin: Origin<'_>, mut pod: Pod, node: &Node) -> Result<Made, Vec<FieldError>> {
+fn finish(pods: &StaticPods, origin: Origin<'_>, mut pod: Pod, node: &Tree) -> Result<Made, Vec<FieldError>> {
     default_pod(&mut pod, &pods.defaulting);
     if pod.metadata.name.is_empty() {
         return Err(vec![FieldError {
@@ -109,7 +109,7 @@ fn utf8<'a>(place: &str, text: &'a [u8]) -> Result<&'a str, Vec<Found>> {
     })
 }
 
-fn tree(place: &str, text: &str) -> Result<Node, Vec<Found>> {
+fn tree(place: &str, text: &str) -> Result<Tree, Vec<Found>> {
     match document::parse(place, text, Limits::MANIFEST) {
         Ok((tree, _)) => Ok(tree),
         Err(error) => Err(all_found(place, error.into())),

@@ -9,7 +9,7 @@ use serde::de::{
     Unexpected, VariantAccess, Visitor,
 };
 
-use super::{Node, Path, Place, Problem, Value};
+use super::{Path, Place, Problem, Tree, Value};
 
 /// The name of the newtype that stands for a value which is known but not kept, and so not reported either.
 pub(crate) const DROPPED: &str = "\u{0}dropped";
@@ -20,7 +20,7 @@ pub(crate) const DROPPED: &str = "\u{0}dropped";
 pub struct DecodeError(pub Problem);
 
 /// Decodes a tree. The second part of the answer names the fields that the type does not know; they are ignored.
-pub fn decode<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<(T, Vec<Problem>), DecodeError> {
+pub fn decode<'de, T: Deserialize<'de>>(node: &'de Tree) -> Result<(T, Vec<Problem>), DecodeError> {
     let (value, unknown) = decode_strictly(node)?;
     Ok((value, unknown.into_iter().map(|unknown| unknown.problem).collect()))
 }
@@ -34,7 +34,7 @@ pub(crate) struct Unknown {
 
 /// Decodes a tree, and tells of each unknown field which ones are known in its place.
 pub(crate) fn decode_strictly<'de, T: Deserialize<'de>>(
-    node: &'de Node,
+    node: &'de Tree,
 ) -> Result<(T, Vec<Unknown>), DecodeError> {
     let unknown = RefCell::new(Vec::new());
     let decoder = Decoder { node, path: &Path::Root, unknown: &unknown, known: &[], null_is_empty: false };
@@ -46,7 +46,7 @@ pub(crate) fn decode_strictly<'de, T: Deserialize<'de>>(
 
 #[derive(Clone, Copy)]
 struct Decoder<'de, 'p> {
-    node: &'de Node,
+    node: &'de Tree,
     path: &'p Path<'p>,
     unknown: &'p RefCell<Vec<Unknown>>,
     /// The fields that are known in the mapping around this value, where it is a struct.
@@ -63,7 +63,7 @@ struct Error {
 }
 
 impl Error {
-    fn into_problem(self, root: &Node) -> Problem {
+    fn into_problem(self, root: &Tree) -> Problem {
         let (place, path) = self.place.unwrap_or_else(|| (root.place.clone(), String::new()));
         Problem { place, path, message: self.message }
     }
@@ -96,7 +96,7 @@ impl<'de, 'p> Decoder<'de, 'p> {
     /// `known` are the fields of the struct that these are read into, if it is one.
     fn fields(
         self,
-        fields: &'de BTreeMap<Box<str>, Node>,
+        fields: &'de BTreeMap<Box<str>, Tree>,
         known: &'static [&'static str],
     ) -> Fields<'de, 'p> {
         Fields { parent: self, fields: fields.iter(), next: None, known, of_a_struct: false }
@@ -108,7 +108,7 @@ impl<'de, 'p> Decoder<'de, 'p> {
 }
 
 /// A mapping without fields.
-static NOTHING: BTreeMap<Box<str>, Node> = BTreeMap::new();
+static NOTHING: BTreeMap<Box<str>, Tree> = BTreeMap::new();
 
 /// `5.0` and `1e3` are whole numbers to Kubernetes, which reads YAML by way of JSON.
 macro_rules! whole_numbers {
@@ -230,7 +230,7 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
 
 struct Items<'de, 'p> {
     parent: Decoder<'de, 'p>,
-    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+    items: std::iter::Enumerate<std::slice::Iter<'de, Tree>>,
 }
 
 impl<'de> SeqAccess<'de> for Items<'de, '_> {
@@ -247,14 +247,14 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 
 struct Fields<'de, 'p> {
     parent: Decoder<'de, 'p>,
-    fields: std::collections::btree_map::Iter<'de, Box<str>, Node>,
-    next: Option<(&'de str, &'de Node)>,
+    fields: std::collections::btree_map::Iter<'de, Box<str>, Tree>,
+    next: Option<(&'de str, &'de Tree)>,
     known: &'static [&'static str],
     of_a_struct: bool,
 }
 
 impl<'de> Fields<'de, '_> {
-    fn decoder<'p>(&'p self, node: &'de Node, path: &'p Path<'p>) -> Decoder<'de, 'p> {
+    fn decoder<'p>(&'p self, node: &'de Tree, path: &'p Path<'p>) -> Decoder<'de, 'p> {
         let (unknown, known) = (self.parent.unknown, self.known);
         Decoder { node, path, unknown, known, null_is_empty: !self.of_a_struct }
     }

@@ -1,9 +1,9 @@
 //! From a tree to YAML, as Kubernetes prints it: keys sorted, lists not indented; with a comment where one is wanted.
 
-use super::{Node, Path, Value, scalar};
+use super::{Path, Tree, Value, scalar};
 
 /// Writes a tree as YAML. `comment` may give a remark for the value at a path.
-pub fn write_yaml(node: &Node, comment: &dyn Fn(&Path<'_>) -> Option<String>) -> String {
+pub fn write_yaml(node: &Tree, comment: &dyn Fn(&Path<'_>) -> Option<String>) -> String {
     let mut writer = Writer { text: String::new(), comment };
     match &node.value {
         Value::Map(fields) if !fields.is_empty() => writer.map(node, Path::Root, 0, false),
@@ -25,7 +25,7 @@ struct Writer<'c> {
 }
 
 impl Writer<'_> {
-    fn map(&mut self, node: &Node, path: Path<'_>, indent: usize, mut first_in_item: bool) {
+    fn map(&mut self, node: &Tree, path: Path<'_>, indent: usize, mut first_in_item: bool) {
         let Value::Map(fields) = &node.value else { return };
         for (name, field) in fields {
             if !first_in_item {
@@ -47,7 +47,7 @@ impl Writer<'_> {
         }
     }
 
-    fn list(&mut self, items: &[Node], path: Path<'_>, indent: usize) {
+    fn list(&mut self, items: &[Tree], path: Path<'_>, indent: usize) {
         for (index, item) in items.iter().enumerate() {
             let path = Path::Index(&path, index);
             self.indent(indent);
@@ -63,7 +63,7 @@ impl Writer<'_> {
     }
 
     /// What follows a key or a dash: the value on the same line, or its parts on the next ones.
-    fn value(&mut self, node: &Node, path: Path<'_>, list_indent: usize, map_indent: usize) {
+    fn value(&mut self, node: &Tree, path: Path<'_>, list_indent: usize, map_indent: usize) {
         let inline = match &node.value {
             Value::Map(fields) if !fields.is_empty() => None,
             Value::List(items) if !items.is_empty() => None,
@@ -153,11 +153,11 @@ mod tests {
     use super::*;
     use crate::document::{Limits, Place, parse};
 
-    fn node(value: Value) -> Node {
-        Node { value, place: Place { source: Arc::from("f"), line: 0 } }
+    fn node(value: Value) -> Tree {
+        Tree { value, place: Place { source: Arc::from("f"), line: 0 } }
     }
 
-    fn any_node() -> impl Strategy<Value = Node> {
+    fn any_node() -> impl Strategy<Value = Tree> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::Bool),
             any::<i64>().prop_map(|number| Value::Int(number.into())),
@@ -187,7 +187,7 @@ mod tests {
         })
     }
 
-    fn without_places(mut node: Node) -> Node {
+    fn without_places(mut node: Tree) -> Tree {
         node.place.line = 0;
         match &mut node.value {
             Value::List(items) => items.iter_mut().for_each(|item| *item = without_places(item.clone())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{Limits, Node, Path, Place, Problem, Value, scalar};
+use super::{Limits, Path, Place, Problem, Tree, Value, scalar};
 
 /// Why a text is not a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum ParseError {
 
 /// Reads the first document of a YAML (or JSON) text. Duplicate keys are reported beside the tree; the last one
 /// counts, as it does in Kubernetes.
-pub fn parse(source: &str, text: &str, limits: Limits) -> Result<(Node, Vec<Problem>), ParseError> {
+pub fn parse(source: &str, text: &str, limits: Limits) -> Result<(Tree, Vec<Problem>), ParseError> {
     let source: Arc<str> = source.into();
     if text.len() > limits.bytes {
         return Err(ParseError::TooLarge { source_name: source, bytes: text.len(), limit: limits.bytes });
@@ -85,7 +85,7 @@ struct Builder<'input> {
     /// How many lists and mappings are open.
     depth: usize,
     /// Anchored nodes, with their sizes.
-    anchors: BTreeMap<usize, (Node, Size)>,
+    anchors: BTreeMap<usize, (Tree, Size)>,
     problems: Vec<Problem>,
 }
 
@@ -98,7 +98,7 @@ struct Size {
 }
 
 impl<'input> Builder<'input> {
-    fn document(&mut self) -> Result<Node, ParseError> {
+    fn document(&mut self) -> Result<Tree, ParseError> {
         loop {
             match self.next()? {
                 (Event::StreamStart | Event::DocumentStart(..), _) => {}
@@ -131,7 +131,7 @@ impl<'input> Builder<'input> {
         }
     }
 
-    fn node(&mut self, event: Event<'input>, span: Span, path: Path<'_>) -> Result<Node, ParseError> {
+    fn node(&mut self, event: Event<'input>, span: Span, path: Path<'_>) -> Result<Tree, ParseError> {
         let place = self.place(span);
         let before = self.size;
         let (value, anchor) = match event {
@@ -153,7 +153,7 @@ impl<'input> Builder<'input> {
         if matches!(value, Value::List(_) | Value::Map(_)) {
             self.depth -= 1;
         }
-        let node = Node { value, place };
+        let node = Tree { value, place };
         if anchor != 0 {
             let Size { nodes, bytes } = self.size;
             self.keep(anchor, &node, Size { nodes: nodes - before.nodes, bytes: bytes - before.bytes })?;
@@ -167,7 +167,7 @@ impl<'input> Builder<'input> {
         self.check_depth(0, place)
     }
 
-    fn list(&mut self, path: Path<'_>) -> Result<Vec<Node>, ParseError> {
+    fn list(&mut self, path: Path<'_>) -> Result<Vec<Tree>, ParseError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -180,8 +180,8 @@ impl<'input> Builder<'input> {
         }
     }
 
-    fn map(&mut self, path: Path<'_>) -> Result<BTreeMap<Box<str>, Node>, ParseError> {
-        let mut fields: BTreeMap<Box<str>, Node> = BTreeMap::new();
+    fn map(&mut self, path: Path<'_>) -> Result<BTreeMap<Box<str>, Tree>, ParseError> {
+        let mut fields: BTreeMap<Box<str>, Tree> = BTreeMap::new();
         let mut merged = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -198,7 +198,7 @@ impl<'input> Builder<'input> {
                 continue;
             }
             // A mapping's own place is its key's: that is the line a person looks for.
-            let node = Node { place: place.clone(), ..node };
+            let node = Tree { place: place.clone(), ..node };
             if let Some(earlier) = fields.insert(key.clone(), node) {
                 let message =
                     format!("is set twice (first on line {}); the last one counts", earlier.place.line);
@@ -215,7 +215,7 @@ impl<'input> Builder<'input> {
     }
 
     /// `<<: *other`: the fields of another mapping, where this one does not have them itself.
-    fn merge_key(&mut self, fields: &mut BTreeMap<Box<str>, Node>, node: Node) -> Result<(), ParseError> {
+    fn merge_key(&mut self, fields: &mut BTreeMap<Box<str>, Tree>, node: Tree) -> Result<(), ParseError> {
         match node.value {
             Value::Map(others) => {
                 for (name, other) in others {
@@ -245,7 +245,7 @@ impl<'input> Builder<'input> {
                 };
                 self.count(Size { nodes: 0, bytes: key.len() }, &place)?;
                 if anchor != 0 {
-                    self.keep(anchor, &Node { value, place }, Size { nodes: 1, bytes: key.len() })?;
+                    self.keep(anchor, &Tree { value, place }, Size { nodes: 1, bytes: key.len() })?;
                 }
                 return Ok(key);
             }
@@ -288,13 +288,13 @@ impl<'input> Builder<'input> {
     }
 
     /// Copies a node for the aliases that may name it. The copy counts too: anchors inside anchors make many.
-    fn keep(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), ParseError> {
+    fn keep(&mut self, anchor: usize, node: &Tree, size: Size) -> Result<(), ParseError> {
         self.count(size, &node.place)?;
         self.anchors.insert(anchor, (node.clone(), size));
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, place: Place) -> Result<Node, ParseError> {
+    fn alias(&mut self, anchor: usize, place: Place) -> Result<Tree, ParseError> {
         let Some((_, size)) = self.anchors.get(&anchor) else {
             return Err(self.syntax(place, "an alias may not stand inside the value it names".into()));
         };
@@ -355,7 +355,7 @@ impl<'input> Builder<'input> {
 }
 
 /// How many levels of lists and mappings there are.
-fn levels(node: &Node) -> usize {
+fn levels(node: &Tree) -> usize {
     match &node.value {
         Value::List(items) => 1 + items.iter().map(levels).max().unwrap_or(0),
         Value::Map(fields) => 1 + fields.values().map(levels).max().unwrap_or(0),

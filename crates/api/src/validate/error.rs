@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::document::{Node, Problem};
+use crate::document::{Problem, Tree};
 use crate::text::Text;
 
 use super::path::{Path, locate};
@@ -44,7 +44,7 @@ pub enum ErrorKind {
 impl FieldError {
     /// The problem at its place in the document that the object was read from. A field that was not written is
     /// placed at the innermost thing around it that was.
-    pub fn located(&self, document: &Node) -> Problem {
+    pub fn located(&self, document: &Tree) -> Problem {
         Problem {
             place: locate(document, &self.path).place.clone(),
             path: self.path.clone(),

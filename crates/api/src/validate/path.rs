@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::document::{Node, Value};
+use crate::document::{Tree, Value};
 
 /// The way from an object to one of its fields. It borrows from its parents: a valid object costs no text.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ impl fmt::Display for Path<'_> {
 
 /// The node at the end of a printed path, or the last one on the way to it that is there. Upstream's paths are not
 /// always exact: some lack an index, some differ in case from the field.
-pub(super) fn locate<'a>(root: &'a Node, path: &str) -> &'a Node {
+pub(super) fn locate<'a>(root: &'a Tree, path: &str) -> &'a Tree {
     let (mut node, mut rest) = (root, path);
     while let Some((next, after)) = step(node, rest) {
         (node, rest) = (next, after);
@@ -60,7 +60,7 @@ pub(super) fn locate<'a>(root: &'a Node, path: &str) -> &'a Node {
 }
 
 /// The node that the first part of a path leads to, and the rest of the path.
-fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(&'a Node, &'p str)> {
+fn step<'a, 'p>(node: &'a Tree, path: &'p str) -> Option<(&'a Tree, &'p str)> {
     let bracketed = path.strip_prefix('[').and_then(|inner| inner.split_once(']'));
     match &node.value {
         Value::List(items) => {

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crablet_api::document::{Node, Place, Problem, Value};
+use crablet_api::document::{Place, Problem, Tree, Value};
 use crablet_api::{GoDuration, Quantity, Taint};
 
 use super::{Flag, Kind};
 
 /// The value of a flag that was given once or several times; `None` where it leaves things as they are.
-pub(crate) fn node(flag: &Flag, texts: &[&str], earlier: Option<&Node>) -> Result<Option<Node>, Problem> {
+pub(crate) fn node(flag: &Flag, texts: &[&str], earlier: Option<&Tree>) -> Result<Option<Tree>, Problem> {
     let place = Place { source: Arc::from(format!("--{}", flag.name)), line: 0 };
-    let here = |value| Node { value, place: place.clone() };
+    let here = |value| Tree { value, place: place.clone() };
     match value(flag.kind, texts, earlier, &here) {
         Ok(value) => Ok(value.map(here)),
         Err(message) => Err(Problem { place, path: String::new(), message }),
@@ -22,8 +22,8 @@ pub(crate) fn node(flag: &Flag, texts: &[&str], earlier: Option<&Node>) -> Resul
 fn value(
     kind: Kind,
     texts: &[&str],
-    earlier: Option<&Node>,
-    here: &dyn Fn(Value) -> Node,
+    earlier: Option<&Tree>,
+    here: &dyn Fn(Value) -> Tree,
 ) -> Result<Option<Value>, String> {
     let last = texts.last().copied().unwrap_or_default();
     let text = |text: &str| Value::Text(text.into());
@@ -69,7 +69,7 @@ fn value(
             Value::Map(fields)
         }
         Kind::Headers => {
-            let mut fields: BTreeMap<Box<str>, Vec<Node>> = BTreeMap::new();
+            let mut fields: BTreeMap<Box<str>, Vec<Tree>> = BTreeMap::new();
             for part in parts(texts) {
                 // Not quoted: it may be a secret.
                 let (key, value) = pair(part, ':').ok_or("malformed pair, expect string:string")?;
@@ -94,7 +94,7 @@ fn value(
         }
         Kind::VModule => {
             let mut items = match earlier {
-                Some(Node { value: Value::List(items), .. }) => items.clone(),
+                Some(Tree { value: Value::List(items), .. }) => items.clone(),
                 Some(_) | None => Vec::new(),
             };
             for part in parts(texts) {
@@ -122,7 +122,7 @@ fn parts<'a>(texts: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
 fn map<'a>(
     pairs: impl Iterator<Item = &'a str>,
     separator: char,
-    here: &dyn Fn(Value) -> Node,
+    here: &dyn Fn(Value) -> Tree,
 ) -> Result<Value, String> {
     let mut fields = BTreeMap::new();
     for part in pairs {
@@ -142,7 +142,7 @@ fn malformed(part: &str, expected: &str) -> String {
     format!("malformed pair {part:?}, expect {expected}")
 }
 
-fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Node) -> Result<Node, String> {
+fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Tree) -> Result<Tree, String> {
     let (node, limits) = item.split_once(':').ok_or_else(|| {
         format!("the reserved memory has incorrect format, expected numaNodeID:type=quantity[,type=quantity...], got {item}")
     })?;
