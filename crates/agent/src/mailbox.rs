@@ -75,7 +75,7 @@ impl End {
 
 /// What was told since the last look into the box.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct News {
     /// What the pod should be.
     pub spec: Option<Arc<Pod>>,
     /// How it should end.
@@ -86,7 +86,7 @@ pub struct Told {
     pub probes: Option<Probes>,
 }
 
-impl Told {
+impl News {
     fn add(&mut self, input: Input) {
         match input {
             Input::Spec(pod) => self.spec = Some(pod),
@@ -112,7 +112,7 @@ pub struct Mailbox(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    told: Mutex<Told>,
+    told: Mutex<News>,
     news: Notify,
 }
 
@@ -130,7 +130,7 @@ impl Mailbox {
     }
 
     /// What was told since the last time, which may be nothing.
-    pub fn take(&self) -> Told {
+    pub fn take(&self) -> News {
         std::mem::take(&mut *self.0.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -155,7 +155,7 @@ impl Mailbox {
         }
     }
 
-    async fn wait_until(&self, is_there: impl Fn(&Told) -> bool) {
+    async fn wait_until(&self, is_there: impl Fn(&News) -> bool) {
         loop {
             let news = self.0.news.notified();
             if is_there(&self.0.told.lock().unwrap_or_else(PoisonError::into_inner)) {

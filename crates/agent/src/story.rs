@@ -58,14 +58,14 @@ pub struct Stories {
 
 #[derive(Debug, Default)]
 struct Shelf {
-    live: BTreeMap<Text, Arc<Mutex<Told>>>,
+    live: BTreeMap<Text, Arc<Mutex<Book>>>,
     /// The one that went last is last.
-    gone: VecDeque<Arc<Mutex<Told>>>,
+    gone: VecDeque<Arc<Mutex<Book>>>,
 }
 
 /// What has been told of a pod.
 #[derive(Debug)]
-struct Told {
+struct Book {
     pod: PodName,
     headline: Headline,
     gone: Option<Timestamp>,
@@ -134,9 +134,9 @@ impl Stories {
         }
     }
 
-    fn begin(&self, namespace: &str, name: &str, uid: &str) -> Told {
+    fn begin(&self, namespace: &str, name: &str, uid: &str) -> Book {
         let pod = PodName { namespace: namespace.into(), name: name.into(), uid: uid.into() };
-        Told { pod, headline: Headline::first(self.clock.now()), gone: None, ring: Ring::default() }
+        Book { pod, headline: Headline::first(self.clock.now()), gone: None, ring: Ring::default() }
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -145,14 +145,14 @@ impl Stories {
 }
 
 impl Shelf {
-    fn take_back(&mut self, uid: &str) -> Option<Arc<Mutex<Told>>> {
+    fn take_back(&mut self, uid: &str) -> Option<Arc<Mutex<Book>>> {
         let place = self.gone.iter().position(|told| lock(told).pod.uid == uid)?;
         let told = self.gone.remove(place)?;
         lock(&told).gone = None;
         Some(told)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Mutex<Told>>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<Mutex<Book>>> {
         self.live.values().chain(self.gone.iter().rev())
     }
 }
@@ -166,7 +166,7 @@ impl PodName {
     }
 }
 
-impl Told {
+impl Book {
     fn summary(&self) -> Summary {
         Summary { pod: self.pod.clone(), headline: self.headline.clone(), gone: self.gone }
     }
@@ -180,7 +180,7 @@ impl Told {
 #[derive(Debug, Clone)]
 pub struct Teller {
     clock: Clock,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Book>>,
 }
 
 impl Teller {

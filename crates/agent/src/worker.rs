@@ -48,7 +48,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::mailbox::{Cause, Mailbox, Told};
+use crate::mailbox::{Cause, Mailbox, News};
 use crate::observe::observe;
 use crate::planted::Bug;
 use crate::pod_files::Owner;
@@ -77,7 +77,7 @@ pub(crate) struct Worker {
     probes: Probes,
     volumes: PodVolumes,
     /// What the prober was told last.
-    told_prober: Option<probing::Told>,
+    told_prober: Option<probing::Watched>,
     /// The waits before restarts.
     restarts: Restarts,
     /// Why containers could not be started.
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Takes in what was told.
-    async fn hear(&mut self, told: Told) {
+    async fn hear(&mut self, told: News) {
         if let Some(pod) = told.spec {
             self.volumes.pod_changes(&self.pod, &pod);
             self.pod = pod;

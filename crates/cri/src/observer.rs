@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::runtime::{Hint, HintKind, Runtime};
 use looks::{Looks, Seen, Stage, Verdict};
 use relists::{Listed, Relists};
-use sources::{Sources, Told};
+use sources::{Sources, StreamEvent};
 
 pub use event::{Event, EventKind, Exit};
 pub use status::{Relist, Source, Status};
@@ -148,23 +148,23 @@ impl Observer {
         [own, self.looks.next_due(), self.relists.next_due()].into_iter().flatten().min()
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: StreamEvent) {
         let now = Instant::now();
         match told {
-            Told::Hint(hint) => self.hinted(&hint),
-            Told::Opened(hint) => {
+            StreamEvent::Hint(hint) => self.hinted(&hint),
+            StreamEvent::Opened(hint) => {
                 self.opened();
                 if let Some(hint) = hint {
                     self.hinted(&hint);
                 }
             }
-            Told::Broke(reason) => {
+            StreamEvent::Broke(reason) => {
                 warn!(%reason, "The runtime's event stream broke: relisting each second until it is back");
                 self.relists.demand(now);
                 self.publish_source(|status| status.last_error = Some(reason));
             }
-            Told::Refused { was_last: false } => self.relists.demand(now),
-            Told::Refused { was_last: true } => {
+            StreamEvent::Refused { was_last: false } => self.relists.demand(now),
+            StreamEvent::Refused { was_last: true } => {
                 let source = self.sources.in_use();
                 let why_not_better = self.sources.why_not_better();
                 if self.is_announced {

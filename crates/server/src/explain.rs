@@ -31,7 +31,7 @@ pub(crate) async fn explain(State(node): State<NodeHandles>, RawQuery(query): Ra
                 false => text(StatusCode::OK, words::overview(&overview, &node)),
             }
         }
-        Some(pod) => match Told::of(&node, &pod) {
+        Some(pod) => match Explanation::of(&node, &pod) {
             Ok(told) if as_json => pretty(&told.to_json()),
             Ok(told) => text(StatusCode::OK, words::told(&told, node.clock.now())),
             Err(unknown) => text(StatusCode::NOT_FOUND, words::unknown(&unknown)),
@@ -88,7 +88,7 @@ impl Overview {
 }
 
 /// What is to be said of the pods that somebody asked for. There can be several of one name.
-struct Told {
+struct Explanation {
     /// What is wrong with their manifests.
     problems: Vec<Problem>,
     stories: Vec<(Story, Vec<Pull>)>,
@@ -103,8 +103,8 @@ struct Unknown {
     known: Vec<String>,
 }
 
-impl Told {
-    fn of(node: &NodeHandles, text: &str) -> Result<Told, Unknown> {
+impl Explanation {
+    fn of(node: &NodeHandles, text: &str) -> Result<Explanation, Unknown> {
         let (agent, waits_for) = match node.agent() {
             Ok(agent) => (Some(agent), None),
             Err(awaited) => (None, Some(awaited)),
@@ -132,7 +132,7 @@ impl Told {
             .flat_map(|story| node.owners.of(&story.summary.pod.namespace, &story.summary.pod.name))
             .map(|owner| owner.origin.to_string())
             .collect();
-        Ok(Told {
+        Ok(Explanation {
             problems: problems_about(node, text, &origins),
             stories: found.into_iter().map(with_pulls).collect(),
         })

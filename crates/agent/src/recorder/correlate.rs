@@ -147,15 +147,15 @@ mod tests {
     use crate::recorder::ContainerKind;
 
     /// Tells events of a pod, at seconds.
-    struct Told {
+    struct Listener {
         correlator: Correlator,
         start: Instant,
         involved: Involved,
     }
 
-    impl Told {
-        fn new() -> Told {
-            Told {
+    impl Listener {
+        fn new() -> Listener {
+            Listener {
                 correlator: Correlator::default(),
                 start: Instant::now(),
                 involved: Involved::pod("default", "web", "u1"),
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_same_event_counts_and_keeps_its_first_time() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         let counts: Vec<u32> = (0..5).map(|second| told.warn(second, "m").count).collect();
         assert_eq!(counts, [1, 2, 3, 4, 5]);
         assert_eq!(told.warn(9, "m").first, Timestamp::UNIX_EPOCH);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_differs_in_anything_is_another_event() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         told.warn(0, "m");
         assert_eq!(told.warn(0, "n").count, 1);
         assert_eq!(told.tell(0, EventType::Normal, "Unhealthy", "m").count, 1);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn from_the_tenth_message_on_similar_events_are_one() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         let told: Vec<Correlated> = (0..14).map(|number| told.warn(number, &format!("m{number}"))).collect();
         assert!(told[..9].iter().all(|event| event.count == 1 && !event.is_combined));
         for (number, event) in (9..14).zip(&told[9..]) {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_known_is_not_combined_with_others() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         (0..9).for_each(|number| _ = told.warn(0, &format!("m{number}")));
         let known = told.warn(0, "m4");
         assert_eq!((&*known.message, known.count, known.is_combined), ("m4", 2, false));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn similar_events_are_kept_apart_again_after_ten_quiet_minutes() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         (0..10).for_each(|number| _ = told.warn(0, &format!("m{number}")));
         assert!(told.warn(600, "a").is_combined);
         assert!(!told.warn(1201, "b").is_combined);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn an_object_has_25_events_of_a_type_and_then_one_every_five_minutes() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         let passed = (0..1000).filter(|second| !told.warn(*second, "m").is_spam).collect::<Vec<u64>>();
         assert_eq!(passed[..25], (0..25).collect::<Vec<u64>>());
         assert_eq!(passed[25..], [300, 600, 900]);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn of_many_objects_the_latest_are_remembered() {
-        let mut told = Told::new();
+        let mut told = Listener::new();
         for number in 0..5000 {
             told.involved = Involved::pod("default", "web", format!("u{number}"));
             told.warn(0, "m");

@@ -14,7 +14,7 @@ use crate::worker::{Phase, Worker};
 
 /// What the prober was told last.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Watched {
     pod_ip: String,
     stopping: bool,
     running: Vec<Running>,
@@ -26,7 +26,7 @@ impl Worker {
         if matches!(self.phase, Phase::Terminated) || !self.has_probes() {
             return;
         }
-        let told = Told {
+        let told = Watched {
             pod_ip: self.status.pod_ip.to_string(),
             stopping: !matches!(self.phase, Phase::Syncing),
             running: self.running(),

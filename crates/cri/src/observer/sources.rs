@@ -29,7 +29,7 @@ const ENDED: &str = "the stream ended";
 
 /// What the streams tell.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum StreamEvent {
     /// Something happened.
     Hint(Hint),
     /// A stream counts as open, perhaps by its first hint.
@@ -144,11 +144,11 @@ impl Sources {
     }
 
     /// What is told next. Nothing is lost when this is dropped.
-    pub(super) async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> StreamEvent {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Told> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<StreamEvent> {
         if let Some(attempt) = &mut self.attempt
             && let Poll::Ready(item) = attempt.stream.hints.poll_next_unpin(context)
         {
@@ -158,7 +158,7 @@ impl Sources {
             && let Poll::Ready(item) = open.hints.poll_next_unpin(context)
         {
             return Poll::Ready(match item {
-                Some(Ok(hint)) => Told::Hint(hint),
+                Some(Ok(hint)) => StreamEvent::Hint(hint),
                 Some(Err(error)) => self.broke(error.to_string().into()),
                 None => self.broke(ENDED.into()),
             });
@@ -176,19 +176,19 @@ impl Sources {
         is_due
     }
 
-    fn attempt_told(&mut self, item: Option<Result<Hint>>) -> Told {
+    fn attempt_told(&mut self, item: Option<Result<Hint>>) -> StreamEvent {
         let now = Instant::now();
         let refusal = match item {
             Some(Ok(hint)) => {
                 self.opened(now);
-                return Told::Opened(Some(hint));
+                return StreamEvent::Opened(Some(hint));
             }
             Some(Err(error)) => {
                 Refusal { reason: error.to_string().into(), is_final: error.is_unsupported() }
             }
             None => Refusal { reason: ENDED.into(), is_final: false },
         };
-        let Some(attempt) = self.attempt.take() else { return Told::Refused { was_last: true } };
+        let Some(attempt) = self.attempt.take() else { return StreamEvent::Refused { was_last: true } };
         let rank = attempt.stream.rank;
         self.refusals[rank] = Some(refusal);
         let was_last = rank + 1 >= self.best_open();
@@ -197,7 +197,7 @@ impl Sources {
         } else {
             self.try_for(rank + 1, now);
         }
-        Told::Refused { was_last }
+        StreamEvent::Refused { was_last }
     }
 
     fn opened(&mut self, now: Instant) {
@@ -207,7 +207,7 @@ impl Sources {
         }
     }
 
-    fn broke(&mut self, reason: Arc<str>) -> Told {
+    fn broke(&mut self, reason: Arc<str>) -> StreamEvent {
         let now = Instant::now();
         if let Some(open) = self.open.take()
             && now.duration_since(open.since) >= LONGEST_PAUSE
@@ -218,7 +218,7 @@ impl Sources {
             self.retry_at = Some(now + self.pause);
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
-        Told::Broke(reason)
+        StreamEvent::Broke(reason)
     }
 
     fn try_for(&mut self, rank: usize, now: Instant) {

@@ -7,7 +7,7 @@ use crablet_agent::sources::Problem;
 use crablet_agent::story::since;
 use jiff::Timestamp;
 
-use super::{Overview, Told, Unknown};
+use super::{Explanation, Overview, Unknown};
 use crate::node::NodeHandles;
 
 /// How many names are listed at most.
@@ -28,7 +28,7 @@ pub(super) fn overview(overview: &Overview, node: &NodeHandles) -> String {
     text
 }
 
-pub(super) fn told(told: &Told, now: Timestamp) -> String {
+pub(super) fn told(told: &Explanation, now: Timestamp) -> String {
     let mut text = problems(&told.problems);
     for (place, (story, pulls)) in told.stories.iter().enumerate() {
         if place > 0 {
