@@ -26,7 +26,8 @@ lint: ## Check the formatting and the lints
 bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if one is missed
 	@scripts/need-root bench
 	@scripts/setup run
-	cargo build --release --package crablet --package crablet-bench
+	cargo build --release --package crablet
+	cargo build --release --package crablet-bench --package crablet-cri-sim
 	cargo run --release --quiet --package crablet-bench
 
 soak: ## Kill the agent 50 times under 20 pods on a private containerd (SEED=… for other moments)

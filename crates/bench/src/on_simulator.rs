@@ -33,8 +33,9 @@ impl OnSimulator {
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("runtime.sock");
         let endpoint = format!("unix://{}", socket.display());
-        let arguments = ["sim-runtime", "--listen", &endpoint, "--image", IMAGE];
-        let runtime = Daemon::spawn(crablet, arguments, [], &directory.path().join("runtime.log")).await?;
+        let arguments = ["--listen", &endpoint, "--image", IMAGE];
+        let program = crablet.with_file_name("crablet-sim-runtime");
+        let runtime = Daemon::spawn(&program, arguments, [], &directory.path().join("runtime.log")).await?;
         eventually("the simulated runtime listens", PATIENCE, || UnixStream::connect(&socket)).await?;
 
         let cgroup = format!("/crablet-bench-{}", std::process::id());

@@ -13,7 +13,6 @@ use crate::exit;
 use crate::explain_command::{self, Explain};
 use crate::logs_command::{self, Logs};
 use crate::pods_command::{self, Pods};
-use crate::sim_runtime_command::{self, SimRuntime};
 use crate::version;
 
 /// What the caller wants.
@@ -40,8 +39,6 @@ pub(crate) enum Wanted {
     Logs(Logs),
     /// A change of a running agent's log.
     Log(LogChange),
-    /// A simulated runtime.
-    SimRuntime(SimRuntime),
     /// A text to print.
     Text(String),
     /// Nothing that makes sense: this is why.
@@ -146,7 +143,7 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "sim-runtime" | "version" => {
+        "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -170,7 +167,6 @@ fn wanted(matches: &ArgMatches) -> Wanted {
         Some(("explain", matches)) => or_refused(explain_command::read(matches), Wanted::Explain),
         Some(("delete", matches)) => or_refused(delete_command::read(matches), Wanted::Delete),
         Some(("logs", matches)) => or_refused(logs_command::read(matches), Wanted::Logs),
-        Some(("sim-runtime", matches)) => or_refused(sim_runtime_command::read(matches), Wanted::SimRuntime),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -219,7 +215,6 @@ fn command(name: &'static str) -> Command {
         .subcommand(delete_command::subcommand())
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
-        .subcommand(sim_runtime_command::subcommand())
         .subcommand(Command::new("version").about("Print the version"))
         .subcommand_help_heading("Commands")
         .max_term_width(120)
@@ -309,7 +304,6 @@ mod tests {
                 words(if strict { "strict config" } else { "config" }, &flags)
             }
             Wanted::Log(change) => format!("log {} {:?}", change.root_dir.display(), change.settings),
-            Wanted::SimRuntime(wanted) => format!("{wanted:?}"),
             Wanted::Pods(wanted) => format!("{wanted:?}"),
             Wanted::Explain(wanted) => format!("{wanted:?}"),
             Wanted::Apply(wanted) => format!("{wanted:?}"),

@@ -5,7 +5,7 @@
 //!   [`await_runtime`] has found its runtime.
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
-//! - [`config_command`], [`log_command`], [`sim_runtime_command`]: the other subcommands.
+//! - [`config_command`], [`log_command`]: the other subcommands.
 //! - [`pod_row`]: a pod in a line; [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
@@ -28,7 +28,6 @@ mod pod_row;
 mod pods_command;
 mod run;
 mod service_manager;
-mod sim_runtime_command;
 mod version;
 
 use std::process::ExitCode;
@@ -51,7 +50,6 @@ fn main() -> ExitCode {
         Wanted::Delete(wanted) => delete_command::run(&wanted),
         Wanted::Logs(wanted) => logs_command::run(&wanted),
         Wanted::Log(change) => log_command::run(&change),
-        Wanted::SimRuntime(wanted) => sim_runtime_command::run(&wanted),
         Wanted::Text(text) => exit::print(&text),
         Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),
     };

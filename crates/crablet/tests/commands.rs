@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{
     Agent, Node, PATIENCE, PROGRAM, READY, SimulatedRuntime, free_port, get, parts, start_on_a_port,
 };
-use crablet_cri::sim::{Image, Latencies, Latency, Method, Settings};
+use crablet_cri_sim::{Image, Latencies, Latency, Method, Settings};
 use crablet_testkit::{Containerd, Image as TestImage, eventually};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

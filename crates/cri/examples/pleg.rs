@@ -21,9 +21,9 @@ use axum::http::StatusCode;
 use axum::response::{Html, Redirect};
 use axum::routing::{get, post};
 use crablet_cri::observer::{Event, Observer, Source, Status};
-use crablet_cri::sim::{Settings, Simulator};
 use crablet_cri::{Client, Runtime, client};
 use crablet_cri_api::{ContainerFilter, ContainerState, v1};
+use crablet_cri_sim::{Settings, Simulator};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 

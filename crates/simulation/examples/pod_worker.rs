@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crablet_agent::agent::Agent;
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
-use crablet_cri::sim::Simulator;
+use crablet_cri_sim::Simulator;
 use crablet_host::clock::Clock;
 use crablet_simulation::manifest::from_text;
 

@@ -6,7 +6,7 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::Pod;
 use crablet_api::meta::Time;
 use crablet_cri::Runtime as _;
-use crablet_cri::sim::ContainerView;
+use crablet_cri_sim::ContainerView;
 
 use crate::manifest::{self, Variety};
 use crate::random::Random;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::{Image, Program};
+use crablet_cri_sim::{Image, Program};
 
 /// What a container does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crablet_cri::sim::{Chaos, Fault, Method};
 use crablet_cri::{HintKind, HintSource};
+use crablet_cri_sim::{Chaos, Fault, Method};
 use crablet_host::simulation::Fault as HostFault;
 use crablet_host::{cgroup, checkpoint};
 use crablet_volumes as volumes;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crablet_agent::sources::SourceKind;
 use crablet_agent::statuses::Statuses;
 use crablet_api::core::{ContainerRestartPolicy, Pod};
-use crablet_cri::sim::{ContainerView, Simulator};
+use crablet_cri_sim::{ContainerView, Simulator};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

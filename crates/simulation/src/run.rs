@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crablet_agent::planted::{Bug, Planted};
 use crablet_agent::sources::SourceKind;
-use crablet_cri::sim::Method;
+use crablet_cri_sim::Method;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::acts::{Act, Actor};

@@ -19,7 +19,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, features::Features, status};
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
-use crablet_cri::sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
+use crablet_cri_sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;

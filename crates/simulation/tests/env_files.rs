@@ -6,7 +6,7 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_api::core::ContainerState;
-use crablet_cri::sim::Asked;
+use crablet_cri_sim::Asked;
 
 /// Where the volume of the pods is on the node.
 const VOLUME: &str = "/var/lib/kubelet/pods/p/volumes/kubernetes.io~empty-dir/config";

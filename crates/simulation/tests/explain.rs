@@ -7,7 +7,7 @@ use std::time::Duration;
 use crablet_agent::planted::Planted;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::Pod;
-use crablet_cri::sim::{Fault, Method};
+use crablet_cri_sim::{Fault, Method};
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::World;

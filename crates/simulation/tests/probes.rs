@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Node, seconds};
-use crablet_cri::sim::{Fault, Method};
+use crablet_cri_sim::{Fault, Method};
 use tonic::Code;
 
 const READY: &str = "readinessProbe: {exec: {command: [test, -e, /ready]}, periodSeconds: 1}";

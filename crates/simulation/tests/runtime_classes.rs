@@ -13,8 +13,8 @@ use crablet_api::core::{ConfigMap, Secret, Service};
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
 use crablet_cri::Runtime as _;
-use crablet_cri::sim::Settings;
 use crablet_cri_api::SandboxFilter;
+use crablet_cri_sim::Settings;
 use crablet_simulation::world::settings;
 
 /// A cluster with one class, `isolated`, whose handler is `kata`; and one that cannot be read.

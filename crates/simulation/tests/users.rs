@@ -6,8 +6,8 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_agent::pod_files::PodFiles as _;
-use crablet_cri::sim::{Asked, Capabilities, Settings};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Asked, Capabilities, Settings};
 use crablet_simulation::world::settings;
 
 const OWN_USERS: &str = "{hostUsers: false, containers: [{name: NAME, image: 'sim/forever:1', \

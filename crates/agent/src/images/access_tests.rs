@@ -6,7 +6,7 @@ use crablet_api::Bytes;
 use crablet_api::core::{PullPolicy, Secret};
 use crablet_credentials::{Credentials, PullRecords, VerificationPolicy};
 use crablet_cri::client::{self, Client};
-use crablet_cri::sim::{Image, Method, Settings, Simulator};
+use crablet_cri_sim::{Image, Method, Settings, Simulator};
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 

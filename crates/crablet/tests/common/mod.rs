@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crablet_cri::sim::{self, Settings, Simulator};
+use crablet_cri_sim::{Settings, Simulator, serve};
 use crablet_host::clock::Clock;
 use crablet_testkit::{Daemon, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -75,7 +75,7 @@ impl Node {
         let settings = Settings { start: Clock::system().now(), ..settings };
         let listener = UnixListener::bind(self.path("runtime.sock")).unwrap();
         let simulator = Simulator::new(settings);
-        let served = sim::serve(simulator.clone(), listener, std::future::pending());
+        let served = serve(simulator.clone(), listener, std::future::pending());
         let served = async move { served.await.unwrap() };
         SimulatedRuntime { simulator, _served: AbortOnDropHandle::new(tokio::spawn(served)) }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use async_trait::async_trait;
 use crablet_cri::client::Settings;
-use crablet_cri::sim::{self, Image, Simulator};
 use crablet_cri::{Client, Runtime};
+use crablet_cri_sim::{self as sim, Image, Simulator};
 
 use crate::cases;
 use crate::runner;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::observer::{EventKind, Observer, Source, Status};
-use crablet_cri::sim::{Settings, Simulator, serve};
 use crablet_cri::{Client, client};
+use crablet_cri_sim::{Settings, Simulator, serve};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::observer::{Event, EventKind, Observer, Source};
-use crablet_cri::sim::{Capabilities, Chaos, Settings, Simulator};
 use crablet_cri::{Client, Runtime, client};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Capabilities, Chaos, Settings, Simulator};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 

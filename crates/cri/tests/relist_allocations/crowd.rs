@@ -6,9 +6,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use crablet_cri::observer::{Found, Table};
-use crablet_cri::sim::{Settings, Simulator};
 use crablet_cri::{Client, Runtime as _, client};
 use crablet_cri_api::{Container, ContainerFilter, Sandbox, SandboxFilter, v1};
+use crablet_cri_sim::{Settings, Simulator};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::ContainerView;
 use crablet_cri_api::{ContainerState, v1};
+use crablet_cri_sim::ContainerView;
 use tokio::time::Instant;
 
 use crate::ledger::{Ledger, Life, State};
@@ -217,7 +217,7 @@ fn may_stop(
     life: &Life,
     container: &ContainerView,
     containers: &[ContainerView],
-    sandboxes: &[crablet_cri::sim::SandboxView],
+    sandboxes: &[crablet_cri_sim::SandboxView],
 ) -> bool {
     let spec = &life.pod.spec;
     // The newest sandbox counts, and only where it is ready.

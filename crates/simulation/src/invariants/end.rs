@@ -2,7 +2,7 @@
 
 use crablet_agent::statuses::Reported;
 use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, RestartPolicy};
-use crablet_cri::sim::ContainerView;
+use crablet_cri_sim::ContainerView;
 
 use crate::behaviour::Behaviour;
 use crate::ledger::{Ledger, Life, State};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crablet_agent::statuses::Reported;
 use crablet_api::core::{ContainerState as Shown, PodConditionType, PodPhase};
 use crablet_api::meta::ConditionStatus;
-use crablet_cri::sim::ContainerView;
 use crablet_cri_api::ContainerState;
+use crablet_cri_sim::ContainerView;
 
 use crate::ledger::{Ledger, State};
 

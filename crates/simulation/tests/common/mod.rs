@@ -11,7 +11,7 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerStatus, PodConditionType};
 use crablet_api::meta::ConditionStatus;
 use crablet_cri::Runtime as _;
-use crablet_cri::sim::Settings;
+use crablet_cri_sim::Settings;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, settings};

@@ -19,7 +19,7 @@ use crablet_core::translate::{SysctlAllowlist, Unavailable};
 use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri::Client;
 use crablet_cri::client::Settings;
-use crablet_cri::sim::{Asked, Simulator};
+use crablet_cri_sim::{Asked, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
@@ -201,7 +201,7 @@ impl Life {
     fn shown(&self, name: &str, message: &impl prost::Message) -> Json {
         let mut json = as_recorded(&to_json(name, message), &self.directories);
         if let Some(annotations) = json["annotations"].as_object_mut() {
-            annotations.retain(|name, _| !name.starts_with(crablet_cri::sim::Program::ANNOTATION));
+            annotations.retain(|name, _| !name.starts_with(crablet_cri_sim::Program::ANNOTATION));
         }
         json
     }

@@ -8,7 +8,7 @@ use crablet_api::core::Pod;
 use crablet_api::meta::Time;
 use crablet_api::testing::pod_yaml;
 use crablet_api::{DefaultingFeatures, default_pod};
-use crablet_cri::sim::{Fault, Image, Method, Program, Settings};
+use crablet_cri_sim::{Fault, Image, Method, Program, Settings};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 use tonic::Code;

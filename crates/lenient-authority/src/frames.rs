@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_block_that_grows_is_written_in_frames_of_the_size_allowed() {
         // `/` has a code of 6 bits: plain, it takes more.
-        let encoded = super::super::huffman::encode(&vec![b'/'; 20_000]);
+        let encoded = crate::huffman::encode(&vec![b'/'; 20_000]);
         let mut block = vec![0x41, 0xff];
         let length = encoded.len() - 0x7f;
         block.extend([(length & 0x7f) as u8 | 0x80, (length >> 7) as u8]);

@@ -1,4 +1,4 @@
-//! `crablet sim-runtime`, asked by a client that is not ours.
+//! `crablet-sim-runtime`, asked by a client that is not ours.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -13,7 +13,7 @@ use tokio::net::UnixListener;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet-sim-runtime");
 
 /// Long enough for a machine under load: what takes this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ struct Runtime {
 impl Runtime {
     async fn start(socket: &Path) -> Runtime {
         let mut process = Command::new(PROGRAM)
-            .args(["sim-runtime", "--listen", &format!("unix://{}", socket.display())])
+            .args(["--listen", &format!("unix://{}", socket.display())])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -51,7 +51,7 @@ impl Runtime {
 }
 
 async fn refused(endpoint: &str) -> String {
-    let run = Command::new(PROGRAM).args(["sim-runtime", "--listen", endpoint]).output();
+    let run = Command::new(PROGRAM).args(["--listen", endpoint]).output();
     let Output { status, stderr, .. } = timeout(PATIENCE, run).await.unwrap().unwrap();
     format!("{}: {}", status.code().unwrap(), String::from_utf8(stderr).unwrap())
 }
@@ -112,7 +112,7 @@ async fn a_socket_that_nobody_listens_on_is_replaced_and_any_other_is_left_alone
     assert_eq!(
         refused(&endpoint).await,
         format!(
-            "1: crablet: another process listens on {}: stop it, or choose another path\n",
+            "1: crablet-sim-runtime: another process listens on {}: stop it, or choose another path\n",
             socket.display()
         )
     );
@@ -122,7 +122,7 @@ async fn a_socket_that_nobody_listens_on_is_replaced_and_any_other_is_left_alone
     assert_eq!(
         refused(&endpoint).await,
         format!(
-            "1: crablet: {} is there and is no socket: choose another path, or remove it\n",
+            "1: crablet-sim-runtime: {} is there and is no socket: choose another path, or remove it\n",
             socket.display()
         )
     );
@@ -133,8 +133,11 @@ async fn a_socket_that_nobody_listens_on_is_replaced_and_any_other_is_left_alone
 async fn an_endpoint_that_is_no_socket_is_refused() {
     assert_eq!(
         refused("sim.sock").await,
-        "2: crablet: --listen: \"sim.sock\" is no unix socket: expected unix:///path/to/socket (see --help)\n"
+        "2: crablet-sim-runtime: --listen: \"sim.sock\" is no unix socket: expected unix:///path/to/socket (see --help)\n"
     );
     let missing = refused("unix:///no/such/directory/sim.sock").await;
-    assert!(missing.starts_with("1: crablet: cannot listen on /no/such/directory/sim.sock: "), "{missing}");
+    assert!(
+        missing.starts_with("1: crablet-sim-runtime: cannot listen on /no/such/directory/sim.sock: "),
+        "{missing}"
+    );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::machine::{Frame, Machine, Output, State, Stream, Trap};
 use super::parse::parse;
 use super::signal::Signal;
-use crate::sim::files::is_always_there;
+use crate::files::is_always_there;
 
 /// What a small program holds, in bytes.
 pub(crate) const MEMORY: u64 = 600 << 10;

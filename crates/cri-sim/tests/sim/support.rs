@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crablet_cri::sim::Simulator;
 use crablet_cri_api::v1;
 use crablet_cri_api::v1::image_service_client::ImageServiceClient;
 use crablet_cri_api::v1::image_service_server::ImageServiceServer;
 use crablet_cri_api::v1::runtime_service_client::RuntimeServiceClient;
 use crablet_cri_api::v1::runtime_service_server::RuntimeServiceServer;
+use crablet_cri_sim::Simulator;
 use tonic::Status;
 
 pub const BUSYBOX: &str = "crablet.test/busybox:1";

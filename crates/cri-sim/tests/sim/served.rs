@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crablet_cri::sim::{Fault, Method, Settings, Simulator, serve};
 use crablet_cri::{Client, HintSource, Runtime as _, client};
 use crablet_cri_api::v1;
 use crablet_cri_api::v1::runtime_service_client::RuntimeServiceClient;
+use crablet_cri_sim::{Fault, Method, Settings, Simulator, serve};
 use futures_util::StreamExt as _;
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;

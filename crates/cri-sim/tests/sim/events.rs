@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::{Fault, Settings, Simulator};
 use crablet_cri::{HintKind, HintSource};
 use crablet_cri_api::containerd::events::TaskExit;
 use crablet_cri_api::containerd::services::events_client::EventsClient;
 use crablet_cri_api::containerd::services::{Envelope, SubscribeRequest};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Fault, Settings, Simulator};
 use prost::Message as _;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Streaming};

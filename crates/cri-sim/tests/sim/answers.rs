@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crablet_cri::sim::{Image, Settings, Simulator, StoppingTheMissing};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Image, Settings, Simulator, StoppingTheMissing};
 use tonic::{Code, Status};
 
 use crate::support::{BUSYBOX, Pod, images, runtime, spec, status};

@@ -11,7 +11,7 @@ use tonic::transport::Server;
 
 use super::mortal::Mortal;
 use super::simulator::Simulator;
-use crate::lenient_authority::LenientAuthority;
+use crablet_lenient_authority::LenientAuthority;
 
 /// How long calls that are under way have to end after a stop.
 const PATIENCE: Duration = Duration::from_secs(1);

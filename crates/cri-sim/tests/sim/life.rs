@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::{Image, Program, Settings, Simulator};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Image, Program, Settings, Simulator};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 

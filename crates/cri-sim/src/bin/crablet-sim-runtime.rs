@@ -1,29 +1,28 @@
-//! `crablet sim-runtime`: a simulated container runtime on a socket, for any kubelet or CRI client.
+//! `crablet-sim-runtime`: a simulated container runtime on a socket, for any kubelet or CRI client.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use crablet_cri::sim::{self, Image, Latencies, Latency, Program, Settings, Simulator};
+use crablet_cri_sim::{Image, Latencies, Latency, Program, Settings, Simulator, serve};
 use crablet_host::clock::Clock;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exit::{self, Failure};
-
 const EXAMPLES: &str = "\
 Examples:
-  crablet sim-runtime --listen unix:///run/sim.sock
+  crablet-sim-runtime --listen unix:///run/sim.sock
       A runtime that pulls any image and runs it until it is stopped.
   crictl --runtime-endpoint unix:///run/sim.sock pods
       Ask it as any other runtime; a kubelet takes the same text as containerRuntimeEndpoint.
-  crablet sim-runtime --listen unix:///run/sim.sock --latency 5ms..200ms --seed 7
+  crablet-sim-runtime --listen unix:///run/sim.sock --latency 5ms..200ms --seed 7
       One that is slow, the same way each time.
-  crablet sim-runtime --listen unix:///run/sim.sock --image crashes:1=exit=1,after=10s
+  crablet-sim-runtime --listen unix:///run/sim.sock --image crashes:1=exit=1,after=10s
       With an image whose containers end by themselves.
 
 Programs:
@@ -38,7 +37,7 @@ need a streaming server, say that there is none.";
 
 /// What the simulated runtime is to be like.
 #[derive(Debug)]
-pub(crate) struct SimRuntime {
+struct SimRuntime {
     socket: PathBuf,
     seed: u64,
     latency: Latency,
@@ -54,9 +53,20 @@ enum Like {
     Containerd1_7,
 }
 
-/// The subcommand's arguments.
-pub(crate) fn subcommand() -> Command {
-    Command::new("sim-runtime")
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
+    let failed = match read(&command().get_matches()) {
+        Err(reason) => Some((2, format!("{reason} (see --help)"))),
+        Ok(wanted) => run(&wanted).await.err().map(|error| (1, format!("{error:#}"))),
+    };
+    let Some((code, reason)) = failed else { return ExitCode::SUCCESS };
+    // Nothing is left to do if even this cannot be said.
+    let _ = writeln!(std::io::stderr(), "crablet-sim-runtime: {reason}");
+    ExitCode::from(code)
+}
+
+fn command() -> Command {
+    Command::new("crablet-sim-runtime")
         .about("Serve a simulated container runtime on a socket")
         .long_about(
             "Serve a simulated container runtime (CRI v1) on a unix socket, for any kubelet or CRI client to run on: \
@@ -102,7 +112,7 @@ pub(crate) fn subcommand() -> Command {
 }
 
 /// Reads the arguments, or says what is wrong with them.
-pub(crate) fn read(matches: &ArgMatches) -> Result<SimRuntime, String> {
+fn read(matches: &ArgMatches) -> Result<SimRuntime, String> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let images = matches.get_many::<String>("image").into_iter().flatten();
     Ok(SimRuntime {
@@ -178,33 +188,21 @@ fn image(text: &str) -> Result<Image, String> {
 }
 
 /// Serves it until the process is told to stop.
-pub(crate) fn run(wanted: &SimRuntime) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    Ok(runtime.block_on(serve(wanted))?)
-}
-
-async fn serve(wanted: &SimRuntime) -> anyhow::Result<()> {
+async fn run(wanted: &SimRuntime) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let listener = listen(&wanted.socket)?;
     let simulator = Simulator::new(settings(wanted));
     let socket = wanted.socket.display();
-    exit::print(&format!(
-        "serving a simulated CRI v1 runtime on unix://{socket} (seed {})\n\
-         try: crictl --runtime-endpoint unix://{socket} version\n",
-        wanted.seed
-    ))?;
+    println!("serving a simulated CRI v1 runtime on unix://{socket} (seed {})", wanted.seed);
+    println!("try: crictl --runtime-endpoint unix://{socket} version");
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     };
-    let served = sim::serve(simulator, listener, stop).await;
+    let served = serve(simulator, listener, stop).await;
     // Another one may have taken the path meanwhile, but only by removing it first.
     let _ = std::fs::remove_file(&wanted.socket);
     served.with_context(|| format!("cannot serve on {socket}"))
@@ -250,8 +248,8 @@ mod tests {
     use super::*;
 
     fn check(arguments: &[&str]) -> Result<SimRuntime, String> {
-        let words = std::iter::once("sim-runtime").chain(arguments.iter().copied());
-        read(&subcommand().try_get_matches_from(words).unwrap())
+        let words = std::iter::once("crablet-sim-runtime").chain(arguments.iter().copied());
+        read(&command().try_get_matches_from(words).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::shell::{Machine, Signal};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use crablet_cri::sim::Program;
+/// # use crablet_cri_sim::Program;
 /// Program::run_forever();
 /// Program::exit_after(Duration::from_secs(5), 3).printing("about to fail\n");
 /// Program::run_forever().ignoring_term();

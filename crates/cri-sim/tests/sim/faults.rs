@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::{Chaos, Fault, Latencies, Latency, Method, Settings, Simulator};
 use crablet_cri_api::{ContainerState, v1};
+use crablet_cri_sim::{Chaos, Fault, Latencies, Latency, Method, Settings, Simulator};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 

@@ -6,13 +6,13 @@ use tonic::Code;
 
 use super::call::Method;
 use super::random::Random;
-use crate::runtime::{HintKind, HintSource};
+use crablet_cri::{HintKind, HintSource};
 
 /// Something that goes wrong.
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use crablet_cri::sim::{Fault, Method};
+/// # use crablet_cri_sim::{Fault, Method};
 /// # use crablet_cri::{HintKind, HintSource};
 /// # use tonic::Code;
 /// Fault::on(Method::StartContainer).nth(2).fail(Code::Unknown, "no luck");

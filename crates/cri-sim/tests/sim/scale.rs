@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crablet_cri::sim::{Settings, Simulator};
 use crablet_cri_api::v1;
+use crablet_cri_sim::{Settings, Simulator};
 use tokio::time::sleep;
 
 use crate::support::{Pod, runtime};

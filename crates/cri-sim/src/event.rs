@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use prost::Message;
 use tokio::sync::broadcast;
 
-use crate::runtime::{HintKind, HintSource};
+use crablet_cri::{HintKind, HintSource};
 
 /// How many events a slow reader may be behind before it loses its stream.
 const BACKLOG: usize = 16_384;
