@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod};
 use crablet_core::admission::{Input, Rejection, admit};
-use crablet_core::features::Features;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
 
 /// The owner. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Admission {
     node: Arc<Node>,
-    features: Features,
+    features: FeatureGates,
     sysctls: Arc<SysctlAllowlist>,
     app_armor: bool,
     granted: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>,
@@ -21,7 +21,7 @@ pub struct Admission {
 impl Admission {
     /// Nothing has been granted yet. The node is described as the API server would show it; beside that it has a list
     /// of kernel parameters that pods may set, and AppArmor or not.
-    pub fn new(node: Node, features: Features, sysctls: SysctlAllowlist, app_armor: bool) -> Admission {
+    pub fn new(node: Node, features: FeatureGates, sysctls: SysctlAllowlist, app_armor: bool) -> Admission {
         let (node, sysctls) = (Arc::new(node), Arc::new(sysctls));
         Admission { node, features, sysctls, app_armor, granted: Arc::default() }
     }
@@ -67,7 +67,7 @@ mod tests {
         let mut node = Node::default();
         node.status.allocatable.insert("pods", "10".parse().unwrap());
         let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
-        let admission = Admission::new(node, Features::default(), sysctls, app_armor);
+        let admission = Admission::new(node, FeatureGates::default(), sysctls, app_armor);
         let pod =
             pod_yaml(&format!("metadata: {{name: p, uid: u}}\nspec: {{containers: [{{name: c}}], {spec}}}"));
         let verdict = match admission.admit(&Arc::new(pod)) {

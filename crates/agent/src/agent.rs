@@ -159,7 +159,7 @@ impl Agent {
             checkpoints: checkpoint_writer.clone(),
             admission: Admission::new(
                 description.node,
-                description.features,
+                description.translation.features,
                 description.sysctls,
                 description.app_armor,
             ),
@@ -167,7 +167,6 @@ impl Agent {
             readiness,
             translation: description.translation,
             status_facts: description.status,
-            features: description.features,
             restart_limits: description.restart_limits,
             pod_pids_limit: description.pod_pids_limit,
             container_gc: ContainerGc::new(description.container_gc),

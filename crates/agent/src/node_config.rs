@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use crablet_api::Quantity;
 use crablet_api::core::{Node, ResourceList};
+use crablet_api::{Gate, Quantity};
 use crablet_config::{
-    CgroupDriver, Effective, EvictionSignal, Gate, KubeletConfiguration, SwapBehavior as ConfiguredSwap,
-    Threshold,
+    CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
 };
 use crablet_core::backoff::Limits;
 use crablet_core::container_gc;
-use crablet_core::features::Features;
 use crablet_core::status;
 use crablet_core::translate::{
-    self, Cgroups, Gates, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior,
-    SysctlAllowlist, parse_resolv_conf,
+    self, Cgroups, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist,
+    parse_resolv_conf,
 };
 use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
@@ -45,8 +43,6 @@ pub struct NodeConfig {
     pub translation: translate::NodeContext,
     /// For the statuses of pods.
     pub status: status::NodeFacts,
-    /// Which features are on.
-    pub features: Features,
     /// The users of the node that pods may have as their own.
     pub user_ids: UserIds,
     /// The waits before restarts.
@@ -94,17 +90,16 @@ impl NodeConfig {
         let (configuration, flags) = (&effective.configuration, &effective.flags);
         let name = node_name(&flags.hostname_override, found.host_name);
         let (capacity, allocatable) = resources(configuration, found);
-        let features = features(effective);
         let mut node = Node::default();
         node.metadata.name = name.as_str().into();
         node.metadata.labels = labels(&name, found.machine, &flags.node_labels);
         node.status.capacity = capacity;
         node.status.allocatable = allocatable;
-        let reduced = effective.gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay);
+        let reduced = effective.features.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay);
         let longest = configuration
             .crash_loop_back_off
             .max_container_restart_period
-            .filter(|_| effective.gates.enabled(Gate::KubeletCrashLoopBackOffMax));
+            .filter(|_| effective.features.enabled(Gate::KubeletCrashLoopBackOffMax));
         NodeConfig {
             translation: translation(effective, found, &node.status.allocatable),
             status: status::NodeFacts {
@@ -115,7 +110,6 @@ impl NodeConfig {
             },
             sysctls: found.sysctls.clone(),
             app_armor: found.app_armor,
-            features,
             user_ids: found.user_ids.clone(),
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
@@ -273,27 +267,12 @@ fn take(list: &mut ResourceList, name: &str, quantity: &Quantity) {
     }
 }
 
-fn features(effective: &Effective) -> Features {
-    let on = |gate| effective.gates.enabled(gate);
-    Features {
-        container_restart_rules: on(Gate::ContainerRestartRules),
-        restart_all_containers: on(Gate::RestartAllContainersOnContainerExits),
-        pod_ready_to_start_containers: on(Gate::PodReadyToStartContainersCondition),
-        container_stop_signals: on(Gate::ContainerStopSignals),
-        pod_level_resources: on(Gate::PodLevelResources),
-        in_place_pod_level_resources: on(Gate::InPlacePodLevelResourcesVerticalScaling),
-        dra_extended_resource: on(Gate::DRAExtendedResource),
-        taint_comparison_operators: on(Gate::TaintTolerationComparisonOperators),
-    }
-}
-
 fn translation(
     effective: &Effective,
     found: &Found<'_>,
     allocatable: &ResourceList,
 ) -> translate::NodeContext {
     let configuration = &effective.configuration;
-    let on = |gate| effective.gates.enabled(gate);
     let root = Path::new(&*effective.flags.root_dir);
     translate::NodeContext {
         facts: NodeFacts {
@@ -339,20 +318,7 @@ fn translation(
                 per_qos: configuration.cgroups_per_qos,
             },
         },
-        gates: Gates {
-            container_stop_signals: on(Gate::ContainerStopSignals),
-            custom_cpu_cfs_quota_period: on(Gate::CustomCPUCFSQuotaPeriod),
-            disable_cpu_quota_with_exclusive_cpus: on(Gate::DisableCPUQuotaWithExclusiveCPUs),
-            env_files: on(Gate::EnvFiles),
-            hostname_override: on(Gate::HostnameOverride),
-            image_volume: on(Gate::ImageVolume),
-            memory_qos: on(Gate::MemoryQoS),
-            node_swap: on(Gate::NodeSwap),
-            pod_level_resources: on(Gate::PodLevelResources),
-            recursive_read_only_mounts: on(Gate::RecursiveReadOnlyMounts),
-            runtime_class_in_image_cri_api: on(Gate::RuntimeClassInImageCriApi),
-            user_namespaces_support: on(Gate::UserNamespacesSupport),
-        },
+        features: effective.features,
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_core::backoff::Limits;
-use crablet_core::features::Features;
 use crablet_core::status::NodeFacts;
 use crablet_core::translate;
 use crablet_cri::Runtime;
@@ -68,8 +67,6 @@ pub struct Shared {
     pub translation: translate::NodeContext,
     /// What statuses must know of the node.
     pub status_facts: NodeFacts,
-    /// Which features are on.
-    pub features: Features,
     /// The waits before restarts.
     pub restart_limits: Limits,
     /// How many processes a pod may have.

@@ -265,7 +265,7 @@ impl Worker {
             actuated: &BTreeMap::new(),
             pod_cgroup: None,
             node: &self.node.status_facts,
-            features: &self.node.features,
+            features: &self.node.translation.features,
             now: self.node.clock.now(),
         })
     }

@@ -9,21 +9,8 @@ mod resources;
 mod volume;
 
 use crate::core::{DNSPolicy, Pod, PodSpec, RestartPolicy};
+use crate::features::{FeatureGates, Gate};
 use crate::object::Absent;
-
-/// The feature gates that decide what is filled in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefaultingFeatures {
-    /// `PodLevelResources`: the pod as a whole has resources, which follow from its containers'.
-    pub pod_level_resources: bool,
-}
-
-impl Default for DefaultingFeatures {
-    /// As in Kubernetes 1.36.
-    fn default() -> DefaultingFeatures {
-        DefaultingFeatures { pod_level_resources: true }
-    }
-}
 
 /// Annotations that held the init containers before there was a field for them. Nothing reads them any more, and
 /// the API server drops them.
@@ -36,11 +23,11 @@ const FORMER_ANNOTATIONS: [&str; 4] = [
 
 /// Fills in what a pod does not say, as the API server does for a pod that is created. A pod that has been through
 /// this does not change any more.
-pub fn default_pod(pod: &mut Pod, features: &DefaultingFeatures) {
+pub fn default_pod(pod: &mut Pod, features: &FeatureGates) {
     // The resources of the containers come first: those of the pod follow from them. Rounding comes last, so that
     // sums are of exact amounts.
     resources::default_requests(&mut pod.spec);
-    if features.pod_level_resources {
+    if features.enabled(Gate::PodLevelResources) {
         resources::default_pod_level(&mut pod.spec);
     }
     default_spec(&mut pod.spec);

@@ -4,6 +4,7 @@
 //! - Values: [`Quantity`], [`GoDuration`], [`Taint`], [`CpuSet`], [`Cidr`], [`IntOrString`], and [`selector`].
 //! - [`from_json`] reads what an API server wrote, leniently; [`from_manifest`] what a person wrote, strictly;
 //!   [`to_json`] writes; [`patch`] writes what changed.
+//! - [`features`]: the feature gates, and which are on.
 //! - [`default_pod`] and [`validate`]: what the API server does to a pod, for manifests that never meet one.
 //! - [`document`]: YAML and JSON as trees that know where each value was written.
 //! - [`testing`]: pods in few words.
@@ -11,6 +12,7 @@
 pub mod coordination;
 pub mod core;
 pub mod document;
+pub mod features;
 pub mod meta;
 pub mod node;
 pub mod patch;
@@ -40,8 +42,9 @@ pub use bytes::Bytes;
 pub use cidr::{Cidr, ParseCidrError};
 pub use codec::{JsonError, ManifestError, from_json, from_manifest, to_json};
 pub use cpuset::{CpuSet, ParseCpuSetError};
-pub use defaults::{DefaultingFeatures, default_pod};
+pub use defaults::default_pod;
 pub use duration::{GoDuration, ParseDurationError, TimeOrGoDuration};
+pub use features::{FeatureGates, Gate};
 pub use int_or_string::IntOrString;
 pub use map::Map;
 pub use names::{dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors};

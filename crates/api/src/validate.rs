@@ -37,58 +37,13 @@ pub use error::{ErrorKind, FieldError};
 pub use manifest::static_pod_from_manifest;
 
 use crate::core::{Pod, VolumeProjection, VolumeSource};
+use crate::features::{FeatureGates, Gate};
 
 use error::Errors;
 use path::Path;
 
-/// The feature gates that decide what a pod may contain. The default is that of 1.36.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidationFeatures {
-    /// `ContainerRestartRules`: containers may have restart policies and rules of their own.
-    pub container_restart_rules: bool,
-    /// `EnvFiles`: variables may come from files.
-    pub env_files: bool,
-    /// `MatchLabelKeysInPodTopologySpreadSelectorMerge`, with the gate that it needs: keys to match are part of the
-    /// selector.
-    pub match_label_keys_selector_merge: bool,
-    /// `PodDeletionCost`: the annotation must be a number.
-    pub pod_deletion_cost: bool,
-    /// `PodLevelResources`: the resources of the pod as a whole are checked.
-    pub pod_level_resources: bool,
-    /// `PreventStaticPodAPIReferences`: static pods may not refer to any object of the API.
-    pub prevent_static_pod_api_references: bool,
-    /// `RestartAllContainersOnContainerExits`: a rule may restart the whole pod.
-    pub restart_all_containers_on_container_exits: bool,
-    /// `SELinuxMount`: volumes may be labelled by a mount option.
-    pub selinux_mount: bool,
-    /// `StrictIPCIDRValidation`: ambiguous spellings of addresses are refused.
-    pub strict_ip_cidr_validation: bool,
-    /// `TaintTolerationComparisonOperators`: tolerations may compare numbers.
-    pub taint_toleration_comparison_operators: bool,
-    /// `UserNamespacesHostNetworkSupport`: a pod may have its own users and the host's network.
-    pub user_namespaces_host_network_support: bool,
-}
-
-impl Default for ValidationFeatures {
-    fn default() -> ValidationFeatures {
-        ValidationFeatures {
-            container_restart_rules: true,
-            env_files: true,
-            match_label_keys_selector_merge: true,
-            pod_deletion_cost: true,
-            pod_level_resources: true,
-            prevent_static_pod_api_references: true,
-            restart_all_containers_on_container_exits: true,
-            selinux_mount: false,
-            strict_ip_cidr_validation: true,
-            taint_toleration_comparison_operators: false,
-            user_namespaces_host_network_support: false,
-        }
-    }
-}
-
 /// What is wrong with a pod that is sent to the API server.
-pub fn validate_pod(pod: &Pod, features: &ValidationFeatures) -> Vec<FieldError> {
+pub fn validate_pod(pod: &Pod, features: &FeatureGates) -> Vec<FieldError> {
     let mut errors = Errors::default();
     check_pod(&mut errors, pod, &Rules { features, resource_is_pod: true });
     errors.into_list()
@@ -96,12 +51,12 @@ pub fn validate_pod(pod: &Pod, features: &ValidationFeatures) -> Vec<FieldError>
 
 /// What is wrong with a pod that was read from a manifest on the node, once it has the name, the namespace and the
 /// node that the agent gives it.
-pub fn validate_static_pod(pod: &Pod, features: &ValidationFeatures) -> Vec<FieldError> {
+pub fn validate_static_pod(pod: &Pod, features: &FeatureGates) -> Vec<FieldError> {
     let mut errors = Errors::default();
     // Upstream's kubelet validates with the options of a pod template, which are more lenient in two places.
     check_pod(&mut errors, pod, &Rules { features, resource_is_pod: false });
     let path = Path::root("spec");
-    if features.prevent_static_pod_api_references {
+    if features.enabled(Gate::PreventStaticPodAPIReferences) {
         static_pod::check_references(&mut errors, &path, &pod.spec);
     } else {
         static_pod::check_claims_and_trust_bundles(&mut errors, &path, &pod.spec);
@@ -111,7 +66,7 @@ pub fn validate_static_pod(pod: &Pod, features: &ValidationFeatures) -> Vec<Fiel
 
 /// What the checks depend on beside the pod.
 struct Rules<'a> {
-    features: &'a ValidationFeatures,
+    features: &'a FeatureGates,
     /// Whether the spec is a pod's own and not one that something else fills in later.
     resource_is_pod: bool,
 }

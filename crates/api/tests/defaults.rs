@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crablet_api::core::Pod;
 use crablet_api::document::{self, Limits};
-use crablet_api::{DefaultingFeatures, default_pod, from_manifest};
+use crablet_api::{FeatureGates, Gate, default_pod, from_manifest};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
@@ -97,7 +97,7 @@ fn defaults_are_those_of_a_real_api_server() {
             take_out(&mut expected, pointer, &value);
         }
         let mut pod: Pod = serde_json::from_value(raw).unwrap();
-        default_pod(&mut pod, &DefaultingFeatures::default());
+        default_pod(&mut pod, &FeatureGates::default());
         let ours = json_of(&pod);
         similar(&name, &expected["metadata"], &ours["metadata"]);
         similar(&name, &expected["spec"], &ours["spec"]);
@@ -127,14 +127,14 @@ fn everything_in_the_table_of_additions_happens() {
 /// where `null` is a field that stays absent.
 fn check_pods(table: &str) {
     for (before, after) in lines(table) {
-        check(before, after, DefaultingFeatures::default(), &|pod| pod);
+        check(before, after, FeatureGates::default(), &|pod| pod);
     }
 }
 
 /// As [`check_pods`], for the fields of a spec.
 fn check_specs(table: &str) {
     for (before, after) in lines(table) {
-        check(&format!("spec: {{{before}}}"), after, DefaultingFeatures::default(), &|pod| &pod["spec"]);
+        check(&format!("spec: {{{before}}}"), after, FeatureGates::default(), &|pod| &pod["spec"]);
     }
 }
 
@@ -143,7 +143,7 @@ fn check_containers(kinds: &[&str], table: &str) {
     for (before, after) in lines(table) {
         for kind in kinds {
             let pod = format!("spec: {{{kind}: [{{{before}}}]}}");
-            check(&pod, after, DefaultingFeatures::default(), &|pod| &pod["spec"][kind][0]);
+            check(&pod, after, FeatureGates::default(), &|pod| &pod["spec"][kind][0]);
         }
     }
 }
@@ -152,7 +152,7 @@ fn check_containers(kinds: &[&str], table: &str) {
 fn check_volumes(table: &str) {
     for (before, after) in lines(table) {
         let pod = format!("spec: {{volumes: [{{{before}}}]}}");
-        check(&pod, after, DefaultingFeatures::default(), &|pod| &pod["spec"]["volumes"][0]);
+        check(&pod, after, FeatureGates::default(), &|pod| &pod["spec"]["volumes"][0]);
     }
 }
 
@@ -164,7 +164,7 @@ fn lines(table: &str) -> impl Iterator<Item = (&str, &str)> {
     lines.map(|line| line.split_once("->").unwrap_or_else(|| panic!("no arrow in {line}")))
 }
 
-fn check(before: &str, after: &str, features: DefaultingFeatures, part: &dyn Fn(&Value) -> &Value) {
+fn check(before: &str, after: &str, features: FeatureGates, part: &dyn Fn(&Value) -> &Value) {
     let manifest = format!("{{apiVersion: v1, kind: Pod, {before}}}");
     let (mut pod, _) = from_manifest::<Pod>("test", &manifest).unwrap();
     default_pod(&mut pod, &features);
@@ -534,7 +534,7 @@ fn without_their_gate_the_resources_of_the_pod_are_only_rounded() {
     check(
         "spec: {resources: {limits: {cpu: 1u}}, containers: [{resources: {limits: {hugepages-2Mi: 4Mi}}}]}",
         "resources: {limits: {cpu: 1m}}",
-        DefaultingFeatures { pod_level_resources: false },
+        FeatureGates::default().with(Gate::PodLevelResources, false),
         &|pod| &pod["spec"],
     );
 }
@@ -599,7 +599,7 @@ fn any_pod() -> impl Strategy<Value = Pod> {
 proptest! {
     #[test]
     fn what_has_its_defaults_does_not_change_any_more(mut pod in any_pod(), pod_level_resources: bool) {
-        let features = DefaultingFeatures { pod_level_resources };
+        let features = FeatureGates::default().with(Gate::PodLevelResources, pod_level_resources);
         default_pod(&mut pod, &features);
         let once = pod.clone();
         default_pod(&mut pod, &features);

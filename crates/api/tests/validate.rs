@@ -8,10 +8,8 @@
 
 use crablet_api::core::Pod;
 use crablet_api::document::{Limits, Tree, Value, decode, parse};
-use crablet_api::validate::{
-    FieldError, ValidationFeatures, static_pod_from_manifest, validate_pod, validate_static_pod,
-};
-use crablet_api::{DefaultingFeatures, default_pod};
+use crablet_api::validate::{FieldError, static_pod_from_manifest, validate_pod, validate_static_pod};
+use crablet_api::{FeatureGates, Gate, default_pod};
 use proptest::prelude::*;
 
 const CASES: &[&str] = &[
@@ -110,30 +108,11 @@ impl Case<'_> {
         pod
     }
 
-    fn features(&self) -> ValidationFeatures {
-        let mut features = ValidationFeatures::default();
-        for (gate, on) in &self.gates {
-            let field = match *gate {
-                "ContainerRestartRules" => &mut features.container_restart_rules,
-                "EnvFiles" => &mut features.env_files,
-                "MatchLabelKeysInPodTopologySpreadSelectorMerge" => {
-                    &mut features.match_label_keys_selector_merge
-                }
-                "PodDeletionCost" => &mut features.pod_deletion_cost,
-                "PodLevelResources" => &mut features.pod_level_resources,
-                "PreventStaticPodAPIReferences" => &mut features.prevent_static_pod_api_references,
-                "RestartAllContainersOnContainerExits" => {
-                    &mut features.restart_all_containers_on_container_exits
-                }
-                "SELinuxMount" => &mut features.selinux_mount,
-                "StrictIPCIDRValidation" => &mut features.strict_ip_cidr_validation,
-                "TaintTolerationComparisonOperators" => &mut features.taint_toleration_comparison_operators,
-                "UserNamespacesHostNetworkSupport" => &mut features.user_namespaces_host_network_support,
-                other => panic!("no such gate: {other}"),
-            };
-            *field = *on;
-        }
-        features
+    fn features(&self) -> FeatureGates {
+        self.gates.iter().fold(FeatureGates::default(), |features, (gate, on)| {
+            let gate = Gate::from_name(gate).unwrap_or_else(|| panic!("no such gate: {gate}"));
+            features.with(gate, *on)
+        })
     }
 
     /// What is said of the pod.
@@ -195,11 +174,11 @@ fn the_pod_that_the_cases_change_is_valid() {
 
 #[test]
 fn pods_that_the_api_server_accepted_are_valid() {
-    let (defaulting, features) = (DefaultingFeatures::default(), ValidationFeatures::default());
+    let features = FeatureGates::default();
     let accepted = golden("").into_iter().map(|(name, recorded)| (name, field_of(recorded, "pod")));
     for (name, pod) in accepted.chain(golden("/raw")) {
         let (mut pod, _) = decode::<Pod>(&pod).unwrap_or_else(|error| panic!("{name}: {error}"));
-        default_pod(&mut pod, &defaulting);
+        default_pod(&mut pod, &features);
         // Admission gives every pod an account before it is validated.
         pod.spec.service_account_name = "default".into();
         assert_eq!(validate_pod(&pod, &features), [], "{name}");
@@ -258,7 +237,7 @@ spec:
 ";
     let document = parse("web.yaml", text, Limits::MANIFEST).unwrap().0;
     let (pod, _) = decode::<Pod>(&document).unwrap();
-    let errors = validate_pod(&pod, &ValidationFeatures::default());
+    let errors = validate_pod(&pod, &FeatureGates::default());
     let lines: Vec<String> = errors.iter().map(|error| error.located(&document).to_string()).collect();
     assert_eq!(
         lines,
@@ -306,8 +285,8 @@ spec:
         pod.spec.node_name = "node".into();
     };
     let read = |text: &str| {
-        let features = ValidationFeatures::default();
-        static_pod_from_manifest("web.yaml", text, &DefaultingFeatures::default(), &features, prepare)
+        let features = FeatureGates::default();
+        static_pod_from_manifest("web.yaml", text, &features, prepare)
     };
     assert_eq!(
         read(text).unwrap_err().to_string(),
@@ -381,7 +360,7 @@ proptest! {
             replace(&mut document, &mut index, &value);
         }
         if let Ok((pod, _)) = decode::<Pod>(&document) {
-            let features = ValidationFeatures::default();
+            let features = FeatureGates::default();
             let errors = validate_pod(&pod, &features);
             let of_static = validate_static_pod(&pod, &features);
             for error in errors.iter().chain(&of_static) {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::{Pod, Secret};
 use crablet_api::document::Limits;
 use crablet_api::from_json;
 use crablet_core::translate::{
-    ContainerInput, Environment, EnvironmentInput, Gates, Granted, HostResolver, MountInput, MountedVolume,
+    ContainerInput, Environment, EnvironmentInput, Granted, HostResolver, MountInput, MountedVolume,
     NodeContext, NodeFacts, Objects, SandboxInput, Settings, UserNamespaces, container, parse_resolv_conf,
     sandbox,
 };
@@ -34,7 +35,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
             resolver: HostResolver::File(parse_resolv_conf("nameserver 10.255.255.53\n")?),
             ..Settings::default()
         },
-        gates: Gates::default(),
+        features: FeatureGates::default(),
     };
     let mut runs = Vec::new();
     for _ in 0..RUNS {

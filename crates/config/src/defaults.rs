@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crablet_api::document::{Place, Tree, Value};
 use crablet_api::{GoDuration, Parsed, TimeOrGoDuration};
 
-use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
 use crate::words::*;
+use crablet_api::features::{FeatureGates, Gate};
 
 /// How many images are pulled at once when the configuration says nothing of it.
 pub const PARALLEL_IMAGE_PULLS: i32 = 5;

@@ -1,133 +1,40 @@
-//! Feature gates: which exist, which are on, and what setting one may not do.
-
-mod table;
+//! Feature gates as a configuration sets them, and what it may not set.
 
 use std::collections::BTreeMap;
 
-pub use table::Known as Gate;
+use crablet_api::features::{FeatureGates, Gate, Stage};
 
-/// How mature a gate's feature is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Off unless asked for, may change or go.
-    Alpha,
-    /// Mostly on.
-    Beta,
-    /// On for good.
-    Ga,
-    /// On its way out.
-    Deprecated,
-}
-
-/// Which gates are on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeatureGates {
-    enabled: Box<[bool]>,
-}
-
-/// What is known of a gate.
-struct Spec {
-    gate: Gate,
-    name: &'static str,
-    default: bool,
-    stage: Stage,
-    locked: bool,
-    needs: &'static [Gate],
-}
-
-impl FeatureGates {
-    /// The gates as a configuration sets them. All problems are reported, each beside the gate it is about (or
-    /// none, where it is about how gates go together), and the gates that could be understood are set.
-    pub fn from_settings(settings: &BTreeMap<Box<str>, bool>) -> (FeatureGates, Vec<GateError>) {
-        let mut gates = FeatureGates::default();
-        let mut errors = Vec::new();
-        for (group, stage) in [(Gate::AllAlpha, Stage::Alpha), (Gate::AllBeta, Stage::Beta)] {
-            if let Some(&on) = settings.get(spec(group).name) {
-                table::SPECS
-                    .iter()
-                    .filter(|spec| spec.stage == stage)
-                    .for_each(|spec| gates.set(spec.gate, on));
-                gates.set(group, on);
+/// The gates as a configuration sets them. All problems are reported, each beside the gate it is about (or none, where
+/// it is about how gates go together), and the gates that could be understood are set.
+pub(crate) fn from_settings(settings: &BTreeMap<Box<str>, bool>) -> (FeatureGates, Vec<GateError>) {
+    let mut gates = FeatureGates::default();
+    let mut errors = Vec::new();
+    for (group, stage) in [(Gate::AllAlpha, Stage::Alpha), (Gate::AllBeta, Stage::Beta)] {
+        if let Some(&on) = settings.get(group.name()) {
+            gates = Gate::all()
+                .filter(|gate| gate.stage() == stage)
+                .fold(gates, |gates, gate| gates.with(gate, on));
+            gates = gates.with(group, on);
+        }
+    }
+    for (name, &on) in settings {
+        match Gate::from_name(name) {
+            None => errors.push(GateError::Unknown(name.clone())),
+            Some(gate) if gate.locked() && gate.default_state() != on => {
+                errors.push(GateError::Locked(gate, on))
             }
-        }
-        for (name, &on) in settings {
-            match Gate::from_name(name) {
-                None => errors.push(GateError::Unknown(name.clone())),
-                Some(gate) if spec(gate).locked && spec(gate).default != on => {
-                    errors.push(GateError::Locked(gate, on))
-                }
-                Some(Gate::AllAlpha | Gate::AllBeta) => {}
-                Some(gate) => gates.set(gate, on),
-            }
-        }
-        if errors.is_empty() {
-            errors.extend(table::SPECS.iter().filter(|spec| gates.enabled(spec.gate)).filter_map(|spec| {
-                let missing: Vec<Gate> =
-                    spec.needs.iter().copied().filter(|gate| !gates.enabled(*gate)).collect();
-                if missing.is_empty() { None } else { Some(GateError::Needs(spec.gate, missing)) }
-            }));
-        }
-        (gates, errors)
-    }
-
-    /// Whether the gate is on.
-    pub fn enabled(&self, gate: Gate) -> bool {
-        self.enabled[gate as usize]
-    }
-
-    fn set(&mut self, gate: Gate, on: bool) {
-        self.enabled[gate as usize] = on;
-    }
-}
-
-impl Default for FeatureGates {
-    fn default() -> FeatureGates {
-        FeatureGates { enabled: table::SPECS.iter().map(|spec| spec.default).collect() }
-    }
-}
-
-impl Gate {
-    /// Every gate, by name.
-    pub fn all() -> impl Iterator<Item = Gate> {
-        table::SPECS.iter().map(|spec| spec.gate)
-    }
-
-    /// The gate of that name.
-    pub fn from_name(name: &str) -> Option<Gate> {
-        table::SPECS.iter().find(|spec| spec.name == name).map(|spec| spec.gate)
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        spec(self).name
-    }
-
-    /// Its stage.
-    pub fn stage(self) -> Stage {
-        spec(self).stage
-    }
-
-    /// Whether it is on unless somebody sets it.
-    pub fn default_state(self) -> bool {
-        spec(self).default
-    }
-
-    /// Whether it may not be changed.
-    pub fn locked(self) -> bool {
-        spec(self).locked
-    }
-}
-
-impl Stage {
-    /// The stage as Kubernetes' metrics and help spell it; nothing for the general one.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stage::Alpha => "ALPHA",
-            Stage::Beta => "BETA",
-            Stage::Ga => "",
-            Stage::Deprecated => "DEPRECATED",
+            Some(Gate::AllAlpha | Gate::AllBeta) => {}
+            Some(gate) => gates = gates.with(gate, on),
         }
     }
+    if errors.is_empty() {
+        errors.extend(Gate::all().filter(|gate| gates.enabled(*gate)).filter_map(|gate| {
+            let missing: Vec<Gate> =
+                gate.needs().iter().copied().filter(|needed| !gates.enabled(*needed)).collect();
+            if missing.is_empty() { None } else { Some(GateError::Needs(gate, missing)) }
+        }));
+    }
+    (gates, errors)
 }
 
 /// Why a gate cannot be set so.
@@ -158,10 +65,6 @@ impl GateError {
     }
 }
 
-fn spec(gate: Gate) -> &'static Spec {
-    &table::SPECS[gate as usize]
-}
-
 fn names(gates: &[Gate]) -> String {
     gates.iter().map(|gate| gate.name()).collect::<Vec<_>>().join(" ")
 }
@@ -172,40 +75,15 @@ mod tests {
 
     fn set(settings: &[(&str, bool)]) -> Result<FeatureGates, Vec<String>> {
         let settings = settings.iter().map(|(name, on)| ((*name).into(), *on)).collect();
-        match FeatureGates::from_settings(&settings) {
+        match from_settings(&settings) {
             (gates, errors) if errors.is_empty() => Ok(gates),
             (_, errors) => Err(errors.iter().map(GateError::to_string).collect()),
         }
     }
 
     #[test]
-    fn the_table_is_in_the_order_of_the_enum_and_agrees_with_itself() {
-        for (index, spec) in table::SPECS.iter().enumerate() {
-            assert_eq!(spec.gate as usize, index, "{}", spec.name);
-            assert_eq!(Gate::from_name(spec.name), Some(spec.gate));
-        }
-        assert_eq!(set(&[]), Ok(FeatureGates::default()), "the defaults keep their own rules");
-    }
-
-    #[test]
-    fn the_table_holds_every_gate_of_the_release() {
-        // The kubelet registers these four from its libraries for logs and metrics; the record was made without them.
-        let libraries = [
-            Gate::ContextualLogging,
-            Gate::LoggingAlphaOptions,
-            Gate::LoggingBetaOptions,
-            Gate::NativeHistograms,
-        ];
-        let recorded = include_str!("../tests/data/feature-gates-1.36.4.tsv");
-        let ours: String = table::SPECS
-            .iter()
-            .filter(|spec| !libraries.contains(&spec.gate))
-            .map(|spec| {
-                let stage = if spec.stage == Stage::Ga { "GA" } else { spec.stage.name() };
-                format!("{}\t{}\t{stage}\t{}\n", spec.name, spec.default, spec.locked)
-            })
-            .collect();
-        assert_eq!(format!("gate\tdefault\tstage\tlocked\n{ours}"), recorded);
+    fn the_defaults_keep_their_own_rules() {
+        assert_eq!(set(&[]), Ok(FeatureGates::default()));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 //!
 //! - [`KubeletConfiguration`]: the typed fields, and their defaults.
 //! - [`FLAGS`]: every flag of the kubelet, as a table.
-//! - [`FeatureGates`]: every feature gate of the release.
 //! - [`load`]: puts it all together and reports everything that is wrong, with file, line and field.
 
 mod acted_on;
@@ -25,7 +24,7 @@ mod words;
 
 pub use defaults::{DEVIATIONS, Deviation, PARALLEL_IMAGE_PULLS};
 pub use flags::{FLAGS, Flag, Kind, KubeletFlags, Target};
-pub use gates::{FeatureGates, Gate, GateError, Stage};
+pub use gates::GateError;
 pub use kubelet_configuration::*;
 pub use load::{ConfigError, Effective, GivenFlag, load};
 pub use thresholds::{Percentage, Threshold};

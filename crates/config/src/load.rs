@@ -9,12 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crablet_api::document::{self, DecodeError, Limits, ParseError, Place, Problem, Tree, Value};
+use crablet_api::features::{FeatureGates, Gate, Stage};
 
 use crate::acted_on;
 use crate::defaults;
 use crate::files;
 use crate::flags::{self, Flag, Kind, KubeletFlags, Target};
-use crate::gates::{FeatureGates, GateError, Stage};
+use crate::gates::{self, GateError};
 use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration};
 use crate::validate::{self, Invalid};
 
@@ -26,7 +27,7 @@ pub struct Effective {
     /// What only flags can say.
     pub flags: KubeletFlags,
     /// Which features are on.
-    pub gates: FeatureGates,
+    pub features: FeatureGates,
     /// What is doubtful, though it does not stop the agent.
     pub warnings: Vec<String>,
     /// The fields and flags that are set and that the agent does not act on yet.
@@ -61,16 +62,16 @@ pub fn load(given: &[GivenFlag<'_>]) -> Result<Effective, ConfigError> {
 
     let mut configuration: KubeletConfiguration = loader.decode(&tree).unwrap_or_default();
     loader.stop_on_problems()?;
-    let (gates, gate_errors) = FeatureGates::from_settings(&configuration.feature_gates);
+    let (features, gate_errors) = gates::from_settings(&configuration.feature_gates);
     loader.gates(&gate_errors, &configuration, &tree);
-    defaults::complete(&mut configuration, &tree, &gates);
+    defaults::complete(&mut configuration, &tree, &features);
     loader.invalid(validate::flags(&flags), &flags_tree);
-    loader.invalid(validate::configuration(&configuration, &gates), &tree);
+    loader.invalid(validate::configuration(&configuration, &features), &tree);
     loader.doubts(&configuration, &tree);
     loader.stop_on_problems()?;
 
     let not_acted_on = acted_on::missing(&tree, &flags_tree);
-    Ok(Effective { configuration, flags, gates, warnings: loader.warnings, not_acted_on, tree })
+    Ok(Effective { configuration, flags, features, warnings: loader.warnings, not_acted_on, tree })
 }
 
 struct Loader {
@@ -257,7 +258,7 @@ impl Loader {
             self.problems.push(place.unwrap_or_default() + &error.to_string());
         }
         for name in configuration.feature_gates.keys() {
-            let stage = match crate::Gate::from_name(name).map(crate::Gate::stage) {
+            let stage = match Gate::from_name(name).map(Gate::stage) {
                 Some(Stage::Ga) => "GA",
                 Some(Stage::Deprecated) => "deprecated",
                 Some(Stage::Alpha | Stage::Beta) | None => continue,

@@ -13,8 +13,8 @@ mod resources;
 mod servers;
 
 use crate::flags::KubeletFlags;
-use crate::gates::FeatureGates;
 use crate::kubelet_configuration::KubeletConfiguration;
+use crablet_api::features::FeatureGates;
 
 /// Something that a configuration may not say.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crablet_api::Gate;
 use crablet_api::document::{Limits, Tree, Value, parse};
-use crablet_config::{DEVIATIONS, Effective, FLAGS, Flag, Gate, GivenFlag, Kind, load};
+use crablet_config::{DEVIATIONS, Effective, FLAGS, Flag, GivenFlag, Kind, load};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -209,7 +210,7 @@ fn drop_ins_are_laid_over_the_file_in_order_and_flags_over_both() {
         assert!(yaml.contains(expected), "{expected:?} is not in:\n{yaml}");
     }
     assert_eq!(effective.configuration.pods_per_core, 0, "a null takes the value out again");
-    assert!(!effective.gates.enabled(Gate::EventedPLEG));
+    assert!(!effective.features.enabled(Gate::EventedPLEG));
 }
 
 #[test]

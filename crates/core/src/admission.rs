@@ -9,10 +9,9 @@ mod resources;
 
 use std::fmt::{self, Display, Formatter};
 
-use crablet_api::Text;
 use crablet_api::core::{Node, OSName, Pod, SupplementalGroupsPolicy, TaintEffect};
+use crablet_api::{FeatureGates, Gate, Text};
 
-use crate::features::Features;
 use crate::qos;
 
 /// The label that names an operating system.
@@ -30,7 +29,7 @@ pub struct Input<'a> {
     /// The pods that are on the node and not done, with the resources that were granted.
     pub others: &'a [&'a Pod],
     /// Which features are on.
-    pub features: &'a Features,
+    pub features: &'a FeatureGates,
 }
 
 /// Why a node does not take a pod.
@@ -170,7 +169,7 @@ pub fn check_kind(input: &Input) -> Result<(), Rejection> {
         let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
         return Err(Rejection::new("SupplementalGroupsPolicyNotSupported", message));
     }
-    if !features.pod_level_resources && qos::pod_level_resources_set(pod) {
+    if !features.enabled(Gate::PodLevelResources) && qos::pod_level_resources_set(pod) {
         let message = "PodLevelResources feature gate is disabled";
         return Err(Rejection::new("PodLevelResourcesNotSupported", message));
     }
@@ -178,10 +177,12 @@ pub fn check_kind(input: &Input) -> Result<(), Rejection> {
 }
 
 /// Only taints that also drive pods away count here; the others are for the scheduler.
-fn has_untolerated_taint(pod: &Pod, node: &Node, features: &Features) -> bool {
+fn has_untolerated_taint(pod: &Pod, node: &Node, features: &FeatureGates) -> bool {
     let mut taints = node.spec.taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute);
     taints.any(|taint| {
         let mut tolerations = pod.spec.tolerations.iter();
-        !tolerations.any(|toleration| toleration.tolerates(taint, features.taint_comparison_operators))
+        !tolerations.any(|toleration| {
+            toleration.tolerates(taint, features.enabled(Gate::TaintTolerationComparisonOperators))
+        })
     })
 }

@@ -3,7 +3,6 @@
 pub mod admission;
 pub mod backoff;
 pub mod container_gc;
-pub mod features;
 /// The hash by which a running container is recognised.
 pub mod hash;
 pub mod kill;

@@ -17,13 +17,12 @@ mod init;
 mod reset;
 mod sandbox;
 
-use crablet_api::Text;
 use crablet_api::core::{Container, Pod, PodStatus};
+use crablet_api::{FeatureGates, Text};
 use crablet_cri_api::SandboxState;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::{self, Restarts};
-use crate::features::Features;
 use crate::kill::{self, KillReason};
 use crate::observed;
 use crate::probes::Probes;
@@ -46,7 +45,7 @@ pub struct Input<'a> {
     /// The waits before restarts.
     pub restarts: &'a Restarts,
     /// Which features are on.
-    pub features: &'a Features,
+    pub features: &'a FeatureGates,
     /// The time.
     pub now: Timestamp,
 }

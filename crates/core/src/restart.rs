@@ -7,9 +7,9 @@ use crablet_api::core::{
     PodStatus, RestartPolicy,
 };
 use crablet_api::meta::ConditionStatus;
+use crablet_api::{FeatureGates, Gate};
 use crablet_cri_api::ContainerState;
 
-use crate::features::Features;
 use crate::observed;
 
 /// Whether an init container goes on running beside the others.
@@ -23,9 +23,15 @@ pub(crate) fn pod_restarts_failures(spec: &PodSpec) -> bool {
 }
 
 /// Whether a container that could not be asked how it ended runs again: its rules have no exit code to go by.
-pub(crate) fn restarts_without_exit_code(container: &Container, spec: &PodSpec, features: &Features) -> bool {
+pub(crate) fn restarts_without_exit_code(
+    container: &Container,
+    spec: &PodSpec,
+    features: &FeatureGates,
+) -> bool {
     match &container.restart_policy {
-        Some(policy) if features.container_restart_rules => *policy != ContainerRestartPolicy::Never,
+        Some(policy) if features.enabled(Gate::ContainerRestartRules) => {
+            *policy != ContainerRestartPolicy::Never
+        }
         Some(_) | None => pod_restarts_failures(spec),
     }
 }
@@ -35,15 +41,17 @@ pub fn restarts_after_exit(
     container: &Container,
     spec: &PodSpec,
     exit_code: i32,
-    features: &Features,
+    features: &FeatureGates,
 ) -> bool {
-    if !features.container_restart_rules {
+    if !features.enabled(Gate::ContainerRestartRules) {
         return restarts_by_pod(spec, exit_code);
     }
     let Some(policy) = &container.restart_policy else { return restarts_by_pod(spec, exit_code) };
     match matching_rule(container, exit_code).and_then(|rule| rule.action.as_ref()) {
         Some(ContainerRestartRuleAction::Restart) => return true,
-        Some(ContainerRestartRuleAction::RestartAllContainers) if features.restart_all_containers => {
+        Some(ContainerRestartRuleAction::RestartAllContainers)
+            if features.enabled(Gate::RestartAllContainersOnContainerExits) =>
+        {
             return true;
         }
         Some(ContainerRestartRuleAction::RestartAllContainers | ContainerRestartRuleAction::Other(_))
@@ -89,7 +97,7 @@ pub fn is_to_be_started(
     container: &Container,
     pod: &Pod,
     observed: &observed::Pod,
-    features: &Features,
+    features: &FeatureGates,
 ) -> bool {
     if pod.metadata.deletion_timestamp.is_some() {
         return false;
@@ -160,7 +168,8 @@ mod tests {
             "spec:\n  restartPolicy: {pod_policy}\n  containers:\n  - {{name: c{container}}}\n"
         ));
         for &(code, restarts) in expected {
-            let found = restarts_after_exit(&pod.spec.containers[0], &pod.spec, code, &Features::default());
+            let found =
+                restarts_after_exit(&pod.spec.containers[0], &pod.spec, code, &FeatureGates::default());
             assert_eq!(found, restarts, "{pod_policy}, {container:?}, exit code {code}");
         }
     }
@@ -202,9 +211,12 @@ mod tests {
             {action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}",
         );
         let container = &pod.spec.containers[0];
-        let rules = Features { restart_all_containers: false, ..Features::default() };
-        let none = Features { container_restart_rules: false, ..rules };
+        let rules = FeatureGates::default().with(Gate::RestartAllContainersOnContainerExits, false);
+        let none = rules.with(Gate::ContainerRestartRules, false);
         let restarts = |features| restarts_after_exit(container, &pod.spec, 1, features);
-        assert_eq!((restarts(&Features::default()), restarts(&rules), restarts(&none)), (true, true, false));
+        assert_eq!(
+            (restarts(&FeatureGates::default()), restarts(&rules), restarts(&none)),
+            (true, true, false)
+        );
     }
 }

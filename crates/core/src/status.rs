@@ -17,12 +17,11 @@ mod transition;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crablet_api::Text;
 use crablet_api::core::{Pod, PodCondition, PodConditionType, PodPhase, PodStatus, ResourceRequirements};
 use crablet_api::meta::{ConditionStatus, Time};
+use crablet_api::{FeatureGates, Gate, Text};
 use jiff::Timestamp;
 
-use crate::features::Features;
 use crate::plan::deadline;
 use crate::probes::Probes;
 use crate::{observed, qos};
@@ -61,7 +60,7 @@ pub struct StatusInput<'a> {
     /// What is known of the node.
     pub node: &'a NodeFacts,
     /// Which features are on.
-    pub features: &'a Features,
+    pub features: &'a FeatureGates,
     /// The time.
     pub now: Timestamp,
 }
@@ -137,7 +136,7 @@ pub fn pod_status(input: &StatusInput) -> PodStatus {
     let mut status = PodStatus { qos_class: Some(qos::qos_class(pod).into()), ..PodStatus::default() };
     containers::fill(input, &mut status);
     addresses::fill(input, &mut status);
-    if features.in_place_pod_level_resources {
+    if features.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) {
         resources::fill_pod_level(input, &mut status);
     }
 

@@ -3,8 +3,8 @@
 use crablet_api::core::{Node, Pod};
 use crablet_api::document::Limits;
 use crablet_api::testing::pod_yaml;
+use crablet_api::{FeatureGates, Gate};
 use crablet_core::admission::{Failure, Input, Insufficient, admit, failures};
-use crablet_core::features::Features;
 use crablet_core::status::rejected;
 use crablet_core::testing::at;
 
@@ -37,7 +37,7 @@ fn asking(requests: &str) -> Pod {
 #[track_caller]
 fn check(pod: &Pod, others: &[&Pod], expected: Option<(&str, &str)>) {
     let node = node();
-    let input = Input { pod, node: &node, others, features: &Features::default() };
+    let input = Input { pod, node: &node, others, features: &FeatureGates::default() };
     let verdict = admit(&input).err();
     let found = verdict.as_ref().map(|rejection| (&*rejection.reason, &*rejection.message));
     assert_eq!(found, expected);
@@ -119,7 +119,7 @@ fn a_resource_that_the_node_does_not_know_is_not_its_business() {
 
 #[test]
 fn a_resource_that_a_claim_stands_behind_is_not_the_nodes_business() {
-    let refused = |resource: &str, features: &Features| {
+    let refused = |resource: &str, features: &FeatureGates| {
         let mut pod = asking(&format!("{{{resource}: 5}}"));
         let status = r#"{"extendedResourceClaimStatus": {"resourceClaimName": "claim", "requestMappings": [
                 {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"},
@@ -129,12 +129,12 @@ fn a_resource_that_a_claim_stands_behind_is_not_the_nodes_business() {
         pod.status = crablet_api::from_json(status.as_bytes(), Limits::MANIFEST).expect("a status");
         admit(&Input { pod: &pod, node: &node(), others: &[], features }).is_err()
     };
-    let on = Features::default();
+    let on = FeatureGates::default();
     assert!(!refused("example.com/gpu", &on));
     assert!(!refused("deviceclass.resource.kubernetes.io/gpu", &on));
     assert!(refused("deviceclass.resource.kubernetes.io/nic", &on), "the claim is for another container");
     assert!(refused("cpu", &on), "nobody claims CPU");
-    let off = Features { dra_extended_resource: false, ..on };
+    let off = on.with(Gate::DRAExtendedResource, false);
     assert!(refused("example.com/gpu", &off));
     assert!(refused("deviceclass.resource.kubernetes.io/gpu", &off));
 }
@@ -290,7 +290,7 @@ fn strict_groups_need_a_runtime_that_can() {
     check(&pod("{securityContext: {supplementalGroupsPolicy: Merge}}"), &[], None);
     let able = r#"{"metadata": {"name": "n1"}, "status": {"allocatable": {"pods": "3"}, "features": {"supplementalGroupsPolicy": true}}}"#;
     let able: Node = crablet_api::from_json(able.as_bytes(), Limits::MANIFEST).expect("a node");
-    let input = Input { pod: &strict, node: &able, others: &[], features: &Features::default() };
+    let input = Input { pod: &strict, node: &able, others: &[], features: &FeatureGates::default() };
     assert_eq!(admit(&input), Ok(()));
 }
 
@@ -298,12 +298,12 @@ fn strict_groups_need_a_runtime_that_can() {
 fn resources_of_the_pod_as_a_whole_need_their_gate() {
     let pod = pod("{resources: {requests: {cpu: 3}}, containers: [{name: c}]}");
     let reason = |pod_level_resources| {
-        let features = Features { pod_level_resources, ..Features::default() };
+        let features = FeatureGates::default().with(Gate::PodLevelResources, pod_level_resources);
         let input = Input { pod: &pod, node: &node(), others: &[], features: &features };
         admit(&input).expect_err("too much").reason
     };
     assert_eq!((&*reason(true), &*reason(false)), ("OutOfcpu", "PodLevelResourcesNotSupported"));
-    let off = Features { pod_level_resources: false, ..Features::default() };
+    let off = FeatureGates::default().with(Gate::PodLevelResources, false);
     assert_eq!(admit(&Input { pod: &asking("{}"), node: &node(), others: &[], features: &off }), Ok(()));
 }
 
@@ -312,7 +312,7 @@ fn all_that_speaks_against_a_pod_is_told_to_who_can_make_room() {
     let node = node();
     let pod = pod("{nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 3, memory: 2Gi}}}]}");
     let others = [&asking("{cpu: 300m}"), &asking("{cpu: 200m}")];
-    let input = Input { pod: &pod, node: &node, others: &others, features: &Features::default() };
+    let input = Input { pod: &pod, node: &node, others: &others, features: &FeatureGates::default() };
     let failures = failures(&input);
     let [Failure::Insufficient(cpu), Failure::Insufficient(memory), Failure::NodeName] = &*failures else {
         panic!("{failures:?}")
@@ -327,7 +327,7 @@ fn the_status_of_a_pod_that_was_refused_says_why() {
     let mut pod = asking("{cpu: 5k}");
     pod.metadata.generation = 3;
     let node = node();
-    let input = Input { pod: &pod, node: &node, others: &[], features: &Features::default() };
+    let input = Input { pod: &pod, node: &node, others: &[], features: &FeatureGates::default() };
     let status = rejected(&pod, &admit(&input).expect_err("too much"), at(0));
     assert_eq!(
         serde_json::to_string(&status).expect("JSON"),

@@ -7,7 +7,7 @@ use crablet_api::core::{
     ContainerRestartPolicy, ContainerRestartRuleOnExitCodesOperator, EphemeralContainer, Pod,
 };
 use crablet_api::testing::pod_yaml;
-use crablet_core::features::Features;
+use crablet_api::{FeatureGates, Gate};
 use crablet_core::kill::KillReason;
 use crablet_core::plan::WhyEnd;
 use crablet_core::plan::{Sandbox, WhyNewSandbox};
@@ -57,7 +57,7 @@ fn a_container_may_have_a_policy_of_its_own() {
     World::new(never("Always: c d"), "sandbox dead, c exited 1, d exited 0")
         .plans("stop sandbox-0, new sandbox 1, start d#1");
     let mut off = World::new(always("Never: c d"), "c exited 0, d running");
-    off.features = Features { container_restart_rules: false, ..Features::default() };
+    off.features = FeatureGates::default().with(Gate::ContainerRestartRules, false);
     off.plans("nothing");
 }
 
@@ -175,7 +175,7 @@ fn an_init_container_that_fails_runs_again_or_ends_the_pod() {
     assert_eq!(plan.sandbox, Sandbox::End { why, stop: vec!["sandbox-0".into()] });
     let restarts = with_policy(pod("Never: i | c"), "i", ContainerRestartPolicy::OnFailure);
     let world = World::new(restarts, "i exited 1").plans("start i#1");
-    let off = Features { container_restart_rules: false, ..Features::default() };
+    let off = FeatureGates::default().with(Gate::ContainerRestartRules, false);
     World { features: off, ..world.clone() }.plans("stop sandbox-0, end");
     World { features: off, ..World::new(pod("OnFailure: i | c"), "i exited 1") }.plans("start i#1");
     let mut deleted = world;
@@ -287,7 +287,7 @@ fn a_container_that_fails_its_probes_is_killed_and_runs_again_if_it_may() {
     world("Always: c d").probe("c-0", "readiness", "failed").plans("nothing");
     let never = with_policy(pod("Always: c d"), "c", ContainerRestartPolicy::Never);
     let world = World::new(never, "c running, d running").probe("c-0", "liveness", "failed");
-    let off = Features { container_restart_rules: false, ..Features::default() };
+    let off = FeatureGates::default().with(Gate::ContainerRestartRules, false);
     World { features: off, ..world.plans("kill c-0") }.plans("kill c-0, start c#1");
     let alone = World::new(pod("Never: c"), "c running").probe("c-0", "liveness", "failed");
     alone.plans("kill c-0, stop sandbox-0, end");
@@ -475,7 +475,7 @@ fn a_container_may_restart_its_whole_pod_in_place() {
 fn any_other_exit_does_not_restart_the_whole_pod() {
     World::new(restarts_all(), "i exited 0, s running, c exited 1, d running").plans("nothing");
     let mut off = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
-    off.features.restart_all_containers = false;
+    off.features = off.features.with(Gate::RestartAllContainersOnContainerExits, false);
     off.plans("nothing");
     let mut but_one = restarts_all();
     let rule = &mut but_one.spec.containers[0].restart_policy_rules[0];
@@ -487,9 +487,9 @@ fn any_other_exit_does_not_restart_the_whole_pod() {
 #[test]
 fn an_exit_that_only_the_status_remembers_restarts_the_whole_pod_too() {
     let mut world = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");
-    world.features.restart_all_containers = false;
+    world.features = world.features.with(Gate::RestartAllContainersOnContainerExits, false);
     let mut world = world.then("i exited 0, s running, c exited 255, d running").plans("nothing");
-    world.features.restart_all_containers = true;
+    world.features = world.features.with(Gate::RestartAllContainersOnContainerExits, true);
     world.plans("kill d-0, kill s-0, remove c-0, remove d-0, remove i-0, remove s-0, then all over");
 }
 

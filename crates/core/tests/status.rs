@@ -3,7 +3,6 @@
 mod common;
 
 use common::{World, pod, with_policy};
-use crablet_api::Text;
 use crablet_api::core::{
     ContainerRestartPolicy, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition,
     PodConditionType, PodPhase, PodStatus, Probe,
@@ -11,7 +10,7 @@ use crablet_api::core::{
 use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
-use crablet_core::features::Features;
+use crablet_api::{FeatureGates, Gate, Text};
 use crablet_core::status::{
     Failure, PodCgroup, StatusInput, illegal_transition, pod_status, terminated, to_publish,
 };
@@ -185,7 +184,7 @@ fn with_the_gate_off_the_pods_policy_alone_counts_for_the_phase() {
     use PodPhase::{Failed, Pending, Running, Succeeded};
     let phase = |pod: Pod, observed: &str, container_restart_rules: bool| {
         let mut world = World::new(pod, observed);
-        world.features.container_restart_rules = container_restart_rules;
+        world.features = world.features.with(Gate::ContainerRestartRules, container_restart_rules);
         world.status().phase
     };
     for (line, observed, expected) in [
@@ -653,7 +652,7 @@ fn a_status_tells_the_user_and_the_stop_signal_of_a_container() {
     run.stop_signal = Signal::Sigrtminplus1;
     let user = r#"{"linux":{"uid":1,"gid":2,"supplementalGroups":[2,3]}}"#;
     assert_eq!(told(&world), (user.into(), None));
-    world.features.container_stop_signals = true;
+    world.features = world.features.with(Gate::ContainerStopSignals, true);
     assert_eq!(told(&world), (user.into(), Some("SIGRTMIN+1".into())));
     world.observed.containers_mut()[0].status.stop_signal = Signal::RuntimeDefault;
     assert_eq!(told(&world), (user.into(), None));
@@ -828,11 +827,11 @@ fn a_pod_that_has_come_to_its_end_is_never_published_as_ready() {
 
 #[test]
 fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
-    let between = |pod: &Pod, old: &str, new: &str, features: &Features| {
+    let between = |pod: &Pod, old: &str, new: &str, features: &FeatureGates| {
         let status = |observed| World::new(pod.clone(), observed).status();
         illegal_transition(pod, &status(old), &status(new), features)
     };
-    let check = |line: &str, old: &str, new: &str| between(&pod(line), old, new, &Features::default());
+    let check = |line: &str, old: &str, new: &str| between(&pod(line), old, new, &FeatureGates::default());
     let c: Option<Text> = Some("c".into());
     assert_eq!(check("Never: c", "c exited 0", "c running"), c);
     assert_eq!(check("Never: c", "c running", "c exited 0"), None);
@@ -842,7 +841,8 @@ fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
     assert_eq!(check("Never: i | c", "i exited 0", "i running"), Some("i".into()));
     assert_eq!(check("Never: s* | c", "s exited 0", "s running"), None);
     assert_eq!(check("Never: c d", "c exited 0, d running", "c exited 0, d running"), None);
-    let (on, off) = (Features::default(), Features { container_restart_rules: false, ..Features::default() });
+    let (on, off) =
+        (FeatureGates::default(), FeatureGates::default().with(Gate::ContainerRestartRules, false));
     assert_eq!(between(&pod("Never: s* | c"), "s exited 0", "s running", &off), None);
     let never = with_policy(pod("Always: c"), "c", ContainerRestartPolicy::Never);
     assert_eq!(between(&never, "c exited 0", "c running", &on), None, "as upstream");
@@ -852,7 +852,7 @@ fn a_container_that_ended_for_good_never_runs_again_in_a_status() {
          {action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]}]}",
     );
     assert_eq!(between(&restarts_all, "c exited 0", "c running", &on), None);
-    let off = Features { restart_all_containers: false, ..on };
+    let off = on.with(Gate::RestartAllContainersOnContainerExits, false);
     assert_eq!(between(&restarts_all, "c exited 0", "c running", &off), c);
 }
 
@@ -861,7 +861,7 @@ fn a_run_that_counts_no_more_than_the_one_that_ended_is_a_restart_nevertheless()
     let world = World::new(pod("Always: c"), "c#3 exited 1").then("c running");
     let words = |world: &World| in_words(&world.status().container_statuses[0]);
     assert_eq!(words(&world), "c: running, last Error 1, 4 restarts, started, ready");
-    let off = Features { restart_all_containers: false, ..Features::default() };
+    let off = FeatureGates::default().with(Gate::RestartAllContainersOnContainerExits, false);
     assert_eq!(words(&World { features: off, ..world }), "c: running, started, ready");
     let world = World::new(pod("Always: c"), "c#3 exited 1").then("c#5 running");
     assert_eq!(words(&world), "c: running, last Error 1, 5 restarts, started, ready");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use crablet_agent::images::Access;
-use crablet_config::{Effective, Gate};
+use crablet_api::Gate;
+use crablet_config::Effective;
 use crablet_credentials::{
     Credentials, NodeConfig, ProviderConfig, Providers, PullRecords, VerificationPolicy, load_providers,
 };
@@ -26,7 +27,7 @@ pub(crate) fn providers(effective: &Effective) -> Result<Vec<ProviderConfig>, Fa
     if config.is_empty() && programs.is_empty() {
         return Ok(Vec::new());
     }
-    let tokens = effective.gates.enabled(Gate::KubeletServiceAccountTokenForCredentialProviders);
+    let tokens = effective.features.enabled(Gate::KubeletServiceAccountTokenForCredentialProviders);
     load_providers(Path::new(config), Path::new(programs), tokens).map_err(Failure::Configuration)
 }
 
@@ -40,7 +41,7 @@ pub(crate) async fn access(
     let home = std::env::var_os("HOME");
     let node = NodeConfig::new(root, home.as_deref().map(Path::new));
     let credentials = Arc::new(Credentials::new(node, Providers::new(providers)));
-    let records = match effective.gates.enabled(Gate::KubeletEnsureSecretPulledImages) {
+    let records = match effective.features.enabled(Gate::KubeletEnsureSecretPulledImages) {
         true => Some(Arc::new(records(effective, root, clock).await?)),
         false => None,
     };

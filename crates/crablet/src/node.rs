@@ -65,7 +65,7 @@ pub(crate) async fn prepare(
 ) -> anyhow::Result<Prepared> {
     let name = node_name(&effective.flags.hostname_override, &host_name());
     let clock = Clock::system();
-    let mut pods = StaticPods::new(&name).with_gates(&effective.gates);
+    let mut pods = StaticPods::new(&name).with_features(&effective.features);
     // A runtime that is not there yet has nothing to take over: it starts with the machine, as its pods do.
     if let Ok(Ok(running)) = tokio::time::timeout(LONGEST_LOOK, adoption(client)).await {
         pods = pods.with_adoption(running);

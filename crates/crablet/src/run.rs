@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Context;
-use crablet_config::{CgroupDriver, Effective, Gate, KubeletConfiguration, LogFormat};
+use crablet_api::Gate;
+use crablet_config::{CgroupDriver, Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, sub_ids, swap};
@@ -181,7 +182,7 @@ async fn agent(effective: Effective, checked: Checked, logging: Handle) -> anyho
         prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
-        if effective.gates.enabled(Gate::SystemdWatchdog) {
+        if effective.features.enabled(Gate::SystemdWatchdog) {
             service_manager::watchdog(move || health.check()).await;
         }
         std::future::pending::<()>().await;
@@ -315,7 +316,8 @@ fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
         ..BuildInfo::default()
     };
     crablet_metrics::register_build_info(&registry, &build)?;
-    let features = Gate::all().map(|gate| (gate.name(), gate.stage().name(), effective.gates.enabled(gate)));
+    let features =
+        Gate::all().map(|gate| (gate.name(), gate.stage().name(), effective.features.enabled(gate)));
     crablet_metrics::register_features(&registry, features)?;
     Ok(registry)
 }

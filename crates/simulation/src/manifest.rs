@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crablet_api::core::Pod;
 use crablet_api::testing::pod_yaml;
-use crablet_api::{DefaultingFeatures, default_pod};
+use crablet_api::{FeatureGates, default_pod};
 
 use crate::behaviour::{MISSING, PULLED};
 use crate::random::Random;
@@ -65,7 +65,7 @@ pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<
 /// A pod from its text, with defaults.
 pub fn from_text(text: &str) -> Arc<Pod> {
     let mut pod = pod_yaml(text);
-    default_pod(&mut pod, &DefaultingFeatures::default());
+    default_pod(&mut pod, &FeatureGates::default());
     Arc::new(pod)
 }
 

@@ -12,11 +12,12 @@ use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
+use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_core::container_gc::Policy;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
-use crablet_core::{backoff, features::Features, status};
+use crablet_core::{backoff, status};
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
 use crablet_cri_sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
@@ -301,7 +302,7 @@ pub fn description(planted: Planted) -> NodeConfig {
                 ..translate::NodeFacts::default()
             },
             settings: translate::Settings::default(),
-            gates: translate::Gates::default(),
+            features: FeatureGates::default(),
         },
         sysctls: translate::SysctlAllowlist::default(),
         app_armor: false,
@@ -310,7 +311,6 @@ pub fn description(planted: Planted) -> NodeConfig {
             runtime_name: "simulated".into(),
             ..status::NodeFacts::default()
         },
-        features: Features::default(),
         user_ids: UserIds::default(),
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,

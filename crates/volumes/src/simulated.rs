@@ -331,13 +331,18 @@ impl Volumes for SimulatedVolumes {
 
 #[cfg(test)]
 mod tests {
+    use crablet_api::FeatureGates;
     use crablet_api::testing::pod_yaml;
-    use crablet_core::translate::{Gates, NodeFacts, Settings};
+    use crablet_core::translate::{NodeFacts, Settings};
 
     use super::*;
 
     fn node() -> NodeContext {
-        NodeContext { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
+        NodeContext {
+            facts: NodeFacts::default(),
+            settings: Settings::default(),
+            features: FeatureGates::default(),
+        }
     }
 
     #[tokio::test]

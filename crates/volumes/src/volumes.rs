@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, VolumeSource};
+use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
 use tokio::time::{Instant, timeout_at};
@@ -158,7 +159,7 @@ impl HostVolumes {
                 volume: volume.name.as_str().into(),
                 source: Arc::new(source.clone()),
                 allocatable: Arc::clone(&allocatable),
-                pod_level: node.gates.pod_level(),
+                pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
                 clock: self.clock.clone(),
                 lane,

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::Pod;
 use crablet_api::testing::pod_yaml;
-use crablet_core::translate::{Gates, MountedVolume, NodeContext, NodeFacts, Settings};
+use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
 use crablet_volumes::{HostVolumes, SubPath, Volumes};
@@ -17,7 +18,11 @@ use crablet_volumes::{HostVolumes, SubPath, Volumes};
 const CHILD: &str = "CRABLET_VOLUMES_TEST_ROOT";
 
 fn node() -> NodeContext {
-    NodeContext { facts: NodeFacts::default(), settings: Settings::default(), gates: Gates::default() }
+    NodeContext {
+        facts: NodeFacts::default(),
+        settings: Settings::default(),
+        features: FeatureGates::default(),
+    }
 }
 
 fn pod(label: usize) -> Pod {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crablet_api::testing::pod_yaml;
-use crablet_api::{DefaultingFeatures, default_pod};
+use crablet_api::{FeatureGates, default_pod};
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
 use crablet_cri_api::v1;
@@ -163,7 +163,7 @@ fn pod_with(probe: &str) -> Pod {
     let mut pod = pod_yaml(&format!(
         "metadata: {{name: p, namespace: default, uid: u}}\nspec: {{containers: [{{name: c, image: i, livenessProbe: {probe}}}]}}"
     ));
-    default_pod(&mut pod, &DefaultingFeatures::default());
+    default_pod(&mut pod, &FeatureGates::default());
     pod
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use crablet_api::core::{Pod, PodPhase, PodStatus, Toleration, TolerationOperator};
 use crablet_api::document::{Tree, Value};
-use crablet_api::validate::ValidationFeatures;
-use crablet_api::{DefaultingFeatures, TaintEffect, Text};
-use crablet_config::{FeatureGates, Gate};
+use crablet_api::{FeatureGates, TaintEffect, Text};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -20,8 +18,7 @@ const LONGEST_UID: usize = 128;
 #[derive(Clone)]
 pub struct StaticPods {
     pub(super) node_name: Text,
-    pub(super) defaulting: DefaultingFeatures,
-    pub(super) features: ValidationFeatures,
+    pub(super) features: FeatureGates,
     adopt: Option<AdoptUid>,
 }
 
@@ -53,33 +50,12 @@ pub(super) struct Origin<'a> {
 impl StaticPods {
     /// For a node of that name, with the defaults and checks of 1.36.
     pub fn new(node_name: &str) -> StaticPods {
-        StaticPods {
-            node_name: node_name.into(),
-            defaulting: DefaultingFeatures::default(),
-            features: ValidationFeatures::default(),
-            adopt: None,
-        }
+        StaticPods { node_name: node_name.into(), features: FeatureGates::default(), adopt: None }
     }
 
     /// With the feature gates that are in force.
-    pub fn with_gates(self, gates: &FeatureGates) -> StaticPods {
-        let on = |gate| gates.enabled(gate);
-        let defaulting = DefaultingFeatures { pod_level_resources: on(Gate::PodLevelResources) };
-        let features = ValidationFeatures {
-            container_restart_rules: on(Gate::ContainerRestartRules),
-            env_files: on(Gate::EnvFiles),
-            match_label_keys_selector_merge: on(Gate::MatchLabelKeysInPodTopologySpread)
-                && on(Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge),
-            pod_deletion_cost: on(Gate::PodDeletionCost),
-            pod_level_resources: on(Gate::PodLevelResources),
-            prevent_static_pod_api_references: on(Gate::PreventStaticPodAPIReferences),
-            restart_all_containers_on_container_exits: on(Gate::RestartAllContainersOnContainerExits),
-            selinux_mount: on(Gate::SELinuxMount),
-            strict_ip_cidr_validation: on(Gate::StrictIPCIDRValidation),
-            taint_toleration_comparison_operators: on(Gate::TaintTolerationComparisonOperators),
-            user_namespaces_host_network_support: on(Gate::UserNamespacesHostNetworkSupport),
-        };
-        StaticPods { defaulting, features, ..self }
+    pub fn with_features(self, features: &FeatureGates) -> StaticPods {
+        StaticPods { features: *features, ..self }
     }
 
     /// With somebody to ask whether a pod runs already.
@@ -217,13 +193,6 @@ mod tests {
     fn identified(origin: Origin<'_>, mut pod: Pod) -> Pod {
         StaticPods::new("Node-1").identify(&mut pod, origin, &"0123".into());
         pod
-    }
-
-    #[test]
-    fn gates_that_nobody_set_are_those_of_the_release() {
-        let (plain, gated) =
-            (StaticPods::new("n"), StaticPods::new("n").with_gates(&FeatureGates::default()));
-        assert_eq!((plain.defaulting, plain.features), (gated.defaulting, gated.features));
     }
 
     #[test]

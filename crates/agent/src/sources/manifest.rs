@@ -25,7 +25,7 @@ pub(super) fn read_pod(
     let text = utf8(origin.place, text)?;
     let tree = tree(origin.place, text)?;
     let digest = pods.digest(origin, &tree);
-    let made = static_pod_from_manifest(origin.place, text, &pods.defaulting, &pods.features, |pod| {
+    let made = static_pod_from_manifest(origin.place, text, &pods.features, |pod| {
         pods.identify(pod, origin, &digest);
     });
     let (pod, remarks) = made.map_err(|error| all_found(origin.place, error))?;
@@ -72,7 +72,7 @@ pub(super) fn read_pods(
 
 /// What is done to a pod of a list after it was read.
 fn finish(pods: &StaticPods, origin: Origin<'_>, mut pod: Pod, node: &Tree) -> Result<Made, Vec<FieldError>> {
-    default_pod(&mut pod, &pods.defaulting);
+    default_pod(&mut pod, &pods.features);
     if pod.metadata.name.is_empty() {
         return Err(vec![FieldError {
             path: "metadata.name".to_owned(),

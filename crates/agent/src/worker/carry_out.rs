@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_api::Gate;
 use crablet_api::core::{Container, Secret};
 use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
@@ -372,7 +373,7 @@ impl Worker {
             policy: container.image_pull_policy.as_ref(),
             secrets: &secrets,
             service_account: &pod.spec.service_account_name,
-            runtime_handler: match node.translation.gates.runtime_class_in_image_cri_api {
+            runtime_handler: match node.translation.features.enabled(Gate::RuntimeClassInImageCriApi) {
                 true => &sandbox.handler,
                 false => "",
             },

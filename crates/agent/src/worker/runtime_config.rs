@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crablet_api::Gate;
 use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
 use crablet_core::pod_cgroup::pod_resources;
-use crablet_core::qos::{QosClass, qos_class};
+use crablet_core::qos::{PodLevel, QosClass, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
     self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
@@ -122,7 +123,8 @@ impl Worker {
 
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
     fn users(&self, handler: &str) -> UserNamespaces {
-        if !translate::wants_user_namespace(&self.pod) || !self.node.translation.gates.user_namespaces_support
+        if !translate::wants_user_namespace(&self.pod)
+            || !self.node.translation.features.enabled(Gate::UserNamespacesSupport)
         {
             return UserNamespaces::Unsupported;
         }
@@ -150,7 +152,7 @@ impl Worker {
 
     fn cgroup_limits(&self, settings: &translate::Settings) -> Limits {
         let period = settings.cpu_cfs_quota_period;
-        let pod_level = self.node.translation.gates.pod_level();
+        let pod_level = PodLevel::from(&self.node.translation.features);
         let resources = pod_resources(&self.pod, pod_level, settings.cpu_cfs_quota, period);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
@@ -280,7 +282,7 @@ impl Worker {
     /// no files, there are none.
     async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
         let mut files = Vec::new();
-        if !self.node.translation.gates.env_files {
+        if !self.node.translation.features.enabled(Gate::EnvFiles) {
             return files;
         }
         for (volume, path) in translate::references(container).files {
@@ -330,8 +332,12 @@ impl Worker {
             return Ok(translate::host_network_hosts(&own.unwrap_or_default(), &pod.spec.host_aliases));
         }
         let node = &self.node.translation;
-        let name = HostName::of_pod(pod, &node.settings.cluster_domain, node.gates.hostname_override)
-            .map_err(std::io::Error::other)?;
+        let name = HostName::of_pod(
+            pod,
+            &node.settings.cluster_domain,
+            node.features.enabled(Gate::HostnameOverride),
+        )
+        .map_err(std::io::Error::other)?;
         let ips: Vec<String> = self.pod_ips().iter().map(ToString::to_string).collect();
         Ok(translate::pod_hosts(&ips, &name, &pod.spec.host_aliases).into_bytes())
     }

@@ -61,7 +61,7 @@ impl Worker {
             status,
             probes: &self.probes,
             restarts: &self.restarts,
-            features: &self.node.features,
+            features: &self.node.translation.features,
             now: self.node.clock.now(),
         })
     }

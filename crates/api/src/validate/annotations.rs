@@ -3,6 +3,7 @@
 use crate::core::{
     AppArmorProfileType, Container, OSName, Pod, PodSpec, SeccompProfile, SeccompProfileType, Toleration,
 };
+use crate::features::Gate;
 use crate::map::Map;
 use crate::text::Text;
 
@@ -34,7 +35,7 @@ pub(super) fn check_pod_annotations(errors: &mut Errors, path: &Path<'_>, pod: &
     }
     check_tolerations_annotation(errors, path, annotations, rules);
     if let Some(cost) = annotations.get(DELETION_COST)
-        && rules.features.pod_deletion_cost
+        && rules.features.enabled(Gate::PodDeletionCost)
         && !is_deletion_cost(cost)
     {
         errors.invalid(&path.key(DELETION_COST), cost.as_ref(), "must be a 32bit integer");

@@ -6,6 +6,7 @@ use crate::core::{
     Container, ContainerPort, ContainerRestartPolicy, EphemeralContainer, PodOS, PodSpec, Protocol,
     PullPolicy, ResourceResizeRestartPolicy, RestartPolicy, TerminationMessagePolicy,
 };
+use crate::features::Gate;
 use crate::names::dns1123_label_errors;
 
 use super::Rules;
@@ -57,7 +58,7 @@ pub(super) fn check_containers(errors: &mut Errors, path: &Path<'_>, surrounding
             errors.duplicate(&path.child("name"), container.name.as_ref());
         }
         check_long_running(errors, &path, container, surroundings);
-        if surroundings.rules.features.container_restart_rules {
+        if surroundings.rules.features.enabled(Gate::ContainerRestartRules) {
             check_container_restarts(errors, &path, container, surroundings.rules);
         } else if container.restart_policy.is_some() {
             errors.forbidden(&path.child("restartPolicy"), "may not be set for non-init containers");

@@ -3,6 +3,7 @@
 use crate::core::{
     EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
 };
+use crate::features::Gate;
 use crate::names::{dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors};
 use crate::one_of::OneOf;
 
@@ -104,7 +105,7 @@ fn check_source(
         }
     }
     if sources.is_empty() {
-        let choices = if rules.features.env_files {
+        let choices = if rules.features.enabled(Gate::EnvFiles) {
             "`configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         } else {
             "`configMapKeyRef` or `secretKeyRef`"

@@ -2,10 +2,11 @@
 
 use crate::codec::{ManifestError, from_manifest};
 use crate::core::Pod;
-use crate::defaults::{DefaultingFeatures, default_pod};
+use crate::defaults::default_pod;
 use crate::document::{self, Limits, Problem};
+use crate::features::FeatureGates;
 
-use super::{ErrorKind, FieldError, ValidationFeatures, validate_static_pod};
+use super::{ErrorKind, FieldError, validate_static_pod};
 
 /// Reads the manifest of a static pod, fills in its defaults and checks it. `prepare` gives it what the agent gives
 /// every static pod, such as its node and the name that goes with it; it sees a pod that has a name. The problems
@@ -13,12 +14,11 @@ use super::{ErrorKind, FieldError, ValidationFeatures, validate_static_pod};
 pub fn static_pod_from_manifest(
     source: &str,
     text: &str,
-    defaulting: &DefaultingFeatures,
-    features: &ValidationFeatures,
+    features: &FeatureGates,
     prepare: impl FnOnce(&mut Pod),
 ) -> Result<(Pod, Vec<Problem>), ManifestError> {
     let (mut pod, remarks) = from_manifest::<Pod>(source, text)?;
-    default_pod(&mut pod, defaulting);
+    default_pod(&mut pod, features);
     let mut errors = Vec::new();
     if pod.metadata.name.is_empty() {
         errors.push(FieldError {

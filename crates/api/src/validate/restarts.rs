@@ -7,6 +7,7 @@ use crate::core::{
     ContainerRestartRuleAction as Action, ContainerRestartRuleOnExitCodesOperator as Operator,
     ResourceResizeRestartPolicy,
 };
+use crate::features::Gate;
 
 use super::Rules;
 use super::error::{Errors, Word};
@@ -57,11 +58,11 @@ pub(super) fn check_init_container_restarts(
         return;
     };
     let sidecar = *policy == ContainerRestartPolicy::Always;
-    if !rules.features.container_restart_rules {
+    if !rules.features.enabled(Gate::ContainerRestartRules) {
         if !sidecar {
             errors.not_supported(&path.child("restartPolicy"), Word(policy.as_str()), &["Always"]);
         }
-    } else if !sidecar || rules.features.restart_all_containers_on_container_exits {
+    } else if !sidecar || rules.features.enabled(Gate::RestartAllContainersOnContainerExits) {
         check_container_restarts(errors, path, container, rules);
     } else if !container.restart_policy_rules.is_empty() {
         let detail = "restartPolicyRules are not allowed for init containers with restart policy Always";
@@ -70,7 +71,7 @@ pub(super) fn check_init_container_restarts(
 }
 
 fn check_rule(errors: &mut Errors, path: &Path<'_>, rule: &ContainerRestartRule, rules: &Rules<'_>) {
-    let restart_all = rules.features.restart_all_containers_on_container_exits;
+    let restart_all = rules.features.enabled(Gate::RestartAllContainersOnContainerExits);
     let supported: &[&str] = if restart_all { &["Restart", "RestartAllContainers"] } else { &["Restart"] };
     let action = rule.action.as_ref().map_or("", Action::as_str);
     if !supported.contains(&action) {

@@ -7,6 +7,7 @@ use crate::core::{
     PodAffinityTerm, PodSchedulingGate, TaintEffect, Toleration, TolerationOperator,
     TopologySpreadConstraint, UnsatisfiableConstraintAction, WeightedPodAffinityTerm,
 };
+use crate::features::Gate;
 use crate::meta::LabelSelector;
 use crate::names::{
     dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors,
@@ -245,7 +246,9 @@ pub(super) fn check_topology_spread(
             }
         }
         let (keys, selector) = (&constraint.match_label_keys, constraint.label_selector.as_deref());
-        if rules.features.match_label_keys_selector_merge {
+        if rules.features.enabled(Gate::MatchLabelKeysInPodTopologySpread)
+            && rules.features.enabled(Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge)
+        {
             check_match_label_keys(errors, &path, keys, &[], selector);
         } else {
             check_match_label_keys_apart(errors, &path.child("matchLabelKeys"), keys, selector);
@@ -332,7 +335,7 @@ fn check_toleration_value(errors: &mut Errors, path: &Path<'_>, toleration: &Tol
             }
         }
         Some(operator @ (TolerationOperator::Lt | TolerationOperator::Gt)) => {
-            if !rules.features.taint_toleration_comparison_operators {
+            if !rules.features.enabled(Gate::TaintTolerationComparisonOperators) {
                 let supported = ["Equal", "Exists", "Lt", "Gt"];
                 return errors.not_supported(&field, Word(operator.as_str()), &supported);
             }

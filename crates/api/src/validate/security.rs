@@ -8,6 +8,7 @@ use crate::core::{
     AppArmorProfile, AppArmorProfileType, PodFSGroupChangePolicy, PodSELinuxChangePolicy, PodSecurityContext,
     PodSpec, ProcMountType, SeccompProfile, SeccompProfileType, SecurityContext, SupplementalGroupsPolicy,
 };
+use crate::features::Gate;
 use crate::text::Text;
 
 use super::Rules;
@@ -93,8 +94,11 @@ pub(super) fn check_pod_security_context(
         errors.not_supported(&path.child("supplementalGroupsPolicy"), Word(policy), supported);
     }
     if let Some(policy) = &context.se_linux_change_policy {
-        let supported: &[&str] =
-            if rules.features.selinux_mount { &["MountOption", "Recursive"] } else { &["Recursive"] };
+        let supported: &[&str] = if rules.features.enabled(Gate::SELinuxMount) {
+            &["MountOption", "Recursive"]
+        } else {
+            &["Recursive"]
+        };
         if !supported.contains(&PodSELinuxChangePolicy::as_str(policy)) {
             errors.not_supported(&path.child("seLinuxChangePolicy"), Word(policy.as_str()), supported);
         }

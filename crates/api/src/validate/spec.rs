@@ -8,6 +8,7 @@ use crate::core::{
     DNSPolicy, EnvVarSource, HostAlias, Pod, PodDNSConfig, PodResourceClaim, PodSchedulingGroup, PodSpec,
     PreemptionPolicy, RestartPolicy, VolumeSource,
 };
+use crate::features::Gate;
 use crate::names::{dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors};
 
 use super::Rules;
@@ -53,7 +54,7 @@ pub(super) fn check_spec(errors: &mut Errors, path: &Path<'_>, pod: &Pod, rules:
     check_containers(errors, &path.child("containers"), &surroundings);
     check_init_containers(errors, &path.child("initContainers"), &surroundings);
     check_ephemeral_containers(errors, &path.child("ephemeralContainers"), &surroundings);
-    if rules.features.pod_level_resources {
+    if rules.features.enabled(Gate::PodLevelResources) {
         check_pod_resources(errors, &path.child("resources"), spec, &claims);
     }
     check_host_network_ports(errors, &path.child("containers"), spec, rules);
@@ -202,7 +203,7 @@ fn check_dns(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec, rules: &Rules
         errors.invalid(&nameservers, Json::list(&config.nameservers), detail);
     }
     for (index, nameserver) in config.nameservers.iter().enumerate() {
-        let strict = rules.features.strict_ip_cidr_validation;
+        let strict = rules.features.enabled(Gate::StrictIPCIDRValidation);
         text::check_address(errors, &nameservers.index(index), nameserver, strict);
     }
     let searches = path.child("searches");
@@ -231,7 +232,7 @@ fn check_host_users(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec, rules:
     if spec.host_users != Some(false) {
         return;
     }
-    if spec.host_network && !rules.features.user_namespaces_host_network_support {
+    if spec.host_network && !rules.features.enabled(Gate::UserNamespacesHostNetworkSupport) {
         errors.forbidden(&path.child("hostNetwork"), DETAIL);
     }
     if spec.host_pid {
@@ -287,7 +288,12 @@ fn check_names(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec) {
 fn check_host_aliases(errors: &mut Errors, path: &Path<'_>, aliases: &[HostAlias], rules: &Rules<'_>) {
     for (index, alias) in aliases.iter().enumerate() {
         let path = path.index(index);
-        text::check_address(errors, &path.child("ip"), &alias.ip, rules.features.strict_ip_cidr_validation);
+        text::check_address(
+            errors,
+            &path.child("ip"),
+            &alias.ip,
+            rules.features.enabled(Gate::StrictIPCIDRValidation),
+        );
         let hostnames = path.child("hostnames");
         for (index, hostname) in alias.hostnames.iter().enumerate() {
             errors.invalid_each(&hostnames.index(index), hostname, dns1123_subdomain_errors(hostname));

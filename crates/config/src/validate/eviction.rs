@@ -3,10 +3,10 @@
 use crablet_api::GoDuration;
 
 use super::{Check, one_of};
-use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
 use crate::words::*;
+use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn eviction(&mut self, c: &KubeletConfiguration) {

@@ -3,9 +3,9 @@
 use crablet_api::GoDuration;
 
 use super::{Check, one_of};
-use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::words::*;
+use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn images(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

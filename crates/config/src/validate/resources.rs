@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crablet_api::{GoDuration, Parsed, Quantity};
 
 use super::{Check, one_of, quoted};
-use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::words::*;
+use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn resource_managers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

@@ -1,9 +1,9 @@
 //! The node's own servers, and the sockets of others.
 
 use super::{Check, one_of};
-use crate::gates::{FeatureGates, Gate};
 use crate::kubelet_configuration::*;
 use crate::words::*;
+use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn servers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

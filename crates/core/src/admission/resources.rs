@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod, ResourceList};
-use crablet_api::{Text, qualified_name_errors};
+use crablet_api::{Gate, Text, qualified_name_errors};
 
 use super::{Input, Insufficient};
 use crate::qos::{self, Overhead, PodLevel};
@@ -14,7 +14,7 @@ pub(super) fn insufficient(input: &Input) -> Vec<Insufficient> {
     let pods = i64::try_from(input.others.len()).unwrap_or(i64::MAX);
     let mut asked = vec![("pods".into(), 1, pods, whole(allocatable, "pods"))];
 
-    let level = if input.features.pod_level_resources { PodLevel::Counted } else { PodLevel::Ignored };
+    let level = PodLevel::from(input.features);
     let wanted = without_foreign(input);
     let wanted = amounts(&qos::pod_requests(&wanted, level, Overhead::Included));
     let mut used: BTreeMap<Text, i64> = BTreeMap::new();
@@ -89,7 +89,7 @@ fn without_foreign(input: &Input) -> Pod {
     let mappings = input.pod.status.extended_resource_claim_status.as_deref();
     let mappings = mappings.map(|status| &*status.request_mappings).unwrap_or_default();
     let is_claimed = |resource: &str, container: &str| {
-        input.features.dra_extended_resource
+        input.features.enabled(Gate::DRAExtendedResource)
             && mappings
                 .iter()
                 .any(|mapping| *mapping.resource_name == *resource && *mapping.container_name == *container)

@@ -1,8 +1,8 @@
 //! How far the init containers of a pod have come, and the sidecars that run beside the others.
 
-use crablet_api::Text;
 use crablet_api::core::{Container, ContainerState as ApiState, ContainerStatus};
 use crablet_api::meta::Time;
+use crablet_api::{Gate, Text};
 use crablet_cri_api::ContainerState;
 use jiff::Timestamp;
 
@@ -142,7 +142,7 @@ fn run_once(
 
 fn may_retry(input: &Input, container: &Container, exit_code: i32) -> bool {
     let pod = input.pod;
-    if !input.features.container_restart_rules {
+    if !input.features.enabled(Gate::ContainerRestartRules) {
         return restart::pod_restarts_failures(&pod.spec);
     }
     pod.metadata.deletion_timestamp.is_none()

@@ -1,5 +1,6 @@
 //! Whether a pod's sandbox will do.
 
+use crablet_api::Gate;
 use crablet_api::core::Pod;
 use crablet_cri_api::{ContainerState, NetworkNamespace, SandboxState};
 
@@ -68,7 +69,8 @@ pub(super) fn plan(input: &Input) -> Plan {
 }
 
 fn is_restarting_all(input: &Input) -> bool {
-    input.features.restart_all_containers && restart::is_restarting_all(input.status)
+    input.features.enabled(Gate::RestartAllContainersOnContainerExits)
+        && restart::is_restarting_all(input.status)
 }
 
 /// Everything is stopped and begins anew in the new sandbox, unless there is nothing left to run in it.

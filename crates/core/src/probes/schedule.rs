@@ -197,7 +197,7 @@ fn count(threshold: i32) -> u32 {
 mod tests {
     use super::*;
     use crablet_api::testing::pod_yaml;
-    use crablet_api::{DefaultingFeatures, default_pod};
+    use crablet_api::{FeatureGates, default_pod};
     use proptest::prelude::*;
 
     const HANDLER: &str = "exec: {command: [x]}";
@@ -205,7 +205,7 @@ mod tests {
     fn container(probes: &str) -> Container {
         let probes = probes.replace("exec", HANDLER);
         let mut pod = pod_yaml(&format!("spec: {{containers: [{{name: c, image: i, {probes}}}]}}"));
-        default_pod(&mut pod, &DefaultingFeatures::default());
+        default_pod(&mut pod, &FeatureGates::default());
         pod.spec.containers[0].clone()
     }
 

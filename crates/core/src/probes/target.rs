@@ -341,11 +341,11 @@ mod tests {
     use super::*;
     use crablet_api::core::Pod;
     use crablet_api::testing::pod_yaml;
-    use crablet_api::{DefaultingFeatures, default_pod};
+    use crablet_api::{FeatureGates, default_pod};
 
     fn pod(container: &str) -> Pod {
         let mut pod = pod_yaml(&format!("spec: {{containers: [{{name: c, image: i, {container}}}]}}"));
-        default_pod(&mut pod, &DefaultingFeatures::default());
+        default_pod(&mut pod, &FeatureGates::default());
         pod
     }
 

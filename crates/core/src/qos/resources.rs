@@ -1,7 +1,7 @@
 //! How much a pod asks for, and how much it may use at most, in all.
 
-use crablet_api::Quantity;
 use crablet_api::core::{Container, Pod, ResourceList};
+use crablet_api::{FeatureGates, Gate, Quantity};
 
 use crate::restart::is_sidecar;
 
@@ -14,9 +14,9 @@ pub enum PodLevel {
     Ignored,
 }
 
-impl From<bool> for PodLevel {
-    fn from(enabled: bool) -> PodLevel {
-        if enabled { PodLevel::Counted } else { PodLevel::Ignored }
+impl From<&FeatureGates> for PodLevel {
+    fn from(features: &FeatureGates) -> PodLevel {
+        if features.enabled(Gate::PodLevelResources) { PodLevel::Counted } else { PodLevel::Ignored }
     }
 }
 

@@ -1,19 +1,18 @@
 //! The conditions of a pod.
 
-use crablet_api::Text;
 use crablet_api::core::{
     Container, ContainerState, ContainerStatus, Pod, PodCondition, PodConditionType, PodPhase, PodStatus,
 };
 use crablet_api::meta::{ConditionStatus, Time};
+use crablet_api::{FeatureGates, Gate, Text};
 
 use super::{StatusInput, is_terminal};
-use crate::features::Features;
 use crate::plan::{SandboxNeed, sandbox_need};
 use crate::restart;
 use crate::translate::go_quote;
 
 /// Whether a condition is the agent's alone to set.
-pub(super) fn is_ours(condition: &PodConditionType, features: &Features) -> bool {
+pub(super) fn is_ours(condition: &PodConditionType, features: &FeatureGates) -> bool {
     match condition {
         PodConditionType::PodScheduled
         | PodConditionType::Ready
@@ -21,8 +20,12 @@ pub(super) fn is_ours(condition: &PodConditionType, features: &Features) -> bool
         | PodConditionType::ContainersReady
         | PodConditionType::PodResizeInProgress
         | PodConditionType::PodResizePending => true,
-        PodConditionType::PodReadyToStartContainers => features.pod_ready_to_start_containers,
-        PodConditionType::AllContainersRestarting => features.restart_all_containers,
+        PodConditionType::PodReadyToStartContainers => {
+            features.enabled(Gate::PodReadyToStartContainersCondition)
+        }
+        PodConditionType::AllContainersRestarting => {
+            features.enabled(Gate::RestartAllContainersOnContainerExits)
+        }
         PodConditionType::DisruptionTarget | PodConditionType::Other(_) => false,
     }
 }
@@ -75,7 +78,7 @@ pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {
         };
         all.push(timed(condition, previous, input.now.into()));
     };
-    if features.pod_ready_to_start_containers {
+    if features.enabled(Gate::PodReadyToStartContainersCondition) {
         let has_sandbox = matches!(sandbox_need(pod, input.observed), SandboxNeed::None { .. });
         set(PodConditionType::PodReadyToStartContainers, Said::plain(has_sandbox), true);
     }
@@ -83,7 +86,7 @@ pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {
     set(PodConditionType::Ready, ready, true);
     set(PodConditionType::ContainersReady, containers_ready, true);
     set(PodConditionType::PodScheduled, Said::plain(true), true);
-    if features.restart_all_containers && restart::could_restart_all(&pod.spec) {
+    if features.enabled(Gate::RestartAllContainersOnContainerExits) && restart::could_restart_all(&pod.spec) {
         set(PodConditionType::AllContainersRestarting, restarting_all(input, phase), false);
     }
     status.conditions = all.into();
@@ -159,7 +162,7 @@ fn initialized(input: &StatusInput, status: &PodStatus, phase: Option<&PodPhase>
         return Said::plain(true);
     }
     let was = find(&previous.conditions, &PodConditionType::Initialized);
-    let stays = features.restart_all_containers
+    let stays = features.enabled(Gate::RestartAllContainersOnContainerExits)
         && was.is_some_and(|condition| condition.status == ConditionStatus::True);
     match complaint("incomplete", &incomplete) {
         Some(message) if !stays => Said::new(false, "ContainersNotInitialized", message),

@@ -6,7 +6,7 @@ use crablet_api::core::{
     RecursiveReadOnlyMode, Signal, VolumeMount, VolumeMountStatus,
 };
 use crablet_api::meta::Time;
-use crablet_api::{OneOf, Text};
+use crablet_api::{Gate, OneOf, Text};
 use crablet_cri_api::{ContainerState as Seen, v1};
 use jiff::Timestamp;
 
@@ -25,7 +25,7 @@ pub(super) const UNKNOWN_EXIT_CODE: i32 = 137;
 
 pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {
     let (spec, previous) = (&input.pod.spec, input.previous);
-    let restarting = input.features.restart_all_containers
+    let restarting = input.features.enabled(Gate::RestartAllContainersOnContainerExits)
         && restart::all_are_to_restart(input.pod, input.observed, previous);
     let make = |role, container: &Container, previous: &[ContainerStatus]| {
         let previous = previous.iter().find(|previous| previous.name == container.name);
@@ -134,7 +134,7 @@ impl Maker<'_> {
                 let running = ContainerStateRunning { started_at: Some(time(run.started_at)) };
                 status.state = ContainerState::from(running).into();
                 if let Some(previous) = previous.filter(|previous| {
-                    self.input.features.restart_all_containers
+                    self.input.features.enabled(Gate::RestartAllContainersOnContainerExits)
                         && is_ended(&previous.state)
                         && previous.restart_count >= i32::try_from(run.restart_count()).unwrap_or(i32::MAX)
                 }) {
@@ -164,7 +164,7 @@ impl Maker<'_> {
         }
         let previous = self.previous.filter(|previous| previous.container_id == status.container_id);
         resources::fill(self.input, self.container, run, previous, &mut status);
-        if self.input.features.container_stop_signals {
+        if self.input.features.enabled(Gate::ContainerStopSignals) {
             status.stop_signal = stop_signal(run.stop_signal);
         }
         status
@@ -172,7 +172,9 @@ impl Maker<'_> {
 
     /// Takes over what the runtime cannot know after a restart of the whole pod: it removes containers.
     fn remember(&self, status: &mut ContainerStatus) {
-        let Some(previous) = self.previous.filter(|_| self.input.features.restart_all_containers) else {
+        let Some(previous) =
+            self.previous.filter(|_| self.input.features.enabled(Gate::RestartAllContainersOnContainerExits))
+        else {
             return;
         };
         status.restart_count = status.restart_count.max(previous.restart_count);

@@ -1,5 +1,6 @@
 //! Statuses at the ends of a pod's life, and what of a status goes to the API server.
 
+use crablet_api::FeatureGates;
 use crablet_api::core::{
     Container, ContainerState, ContainerStatus, Pod, PodCondition, PodConditionType, PodPhase, PodStatus,
 };
@@ -11,7 +12,6 @@ use super::containers::{NOT_LOCATED, STATUS_UNKNOWN, UNKNOWN_EXIT_CODE, ended, i
 use super::is_terminal;
 use super::transition::is_running;
 use crate::admission::Rejection;
-use crate::features::Features;
 use crate::{qos, restart};
 
 /// The status of a pod that the node did not take.
@@ -71,7 +71,7 @@ pub fn to_publish(
     pod: &Pod,
     new: &PodStatus,
     may_have_running_containers: bool,
-    features: &Features,
+    features: &FeatureGates,
     now: Timestamp,
 ) -> PodStatus {
     let old = &pod.status;

@@ -1,5 +1,6 @@
 //! Where a pod is in its life, by its containers.
 
+use crablet_api::Gate;
 use crablet_api::core::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodPhase, PodStatus, RestartPolicy,
 };
@@ -87,7 +88,7 @@ impl Counts {
         let policy = &input.pod.spec.restart_policy;
         if input.finished && !qos::is_static(input.pod) {
             ended
-        } else if input.features.container_restart_rules {
+        } else if input.features.enabled(Gate::ContainerRestartRules) {
             if self.restartable > 0 { PodPhase::Running } else { ended }
         } else {
             match (policy, ended) {
@@ -132,5 +133,6 @@ fn has_failed(input: &StatusInput, container: &Container, life: &Life) -> bool {
 
 fn is_restarted(input: &StatusInput, container: &Container, how: &ContainerStateTerminated) -> bool {
     restart::restarts_after_exit(container, &input.pod.spec, how.exit_code, input.features)
-        || (input.features.restart_all_containers && how.reason == RESTARTING_ALL)
+        || (input.features.enabled(Gate::RestartAllContainersOnContainerExits)
+            && how.reason == RESTARTING_ALL)
 }

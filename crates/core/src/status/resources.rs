@@ -127,7 +127,7 @@ fn set(list: &mut ResourceList, name: &str, actual: Option<&Quantity>, old: Opti
 /// Fills in the resources of the pod as a whole.
 pub(super) fn fill_pod_level(input: &StatusInput, status: &mut PodStatus) {
     let pod = input.pod;
-    let level = if input.features.pod_level_resources { PodLevel::Counted } else { PodLevel::Ignored };
+    let level = PodLevel::from(input.features);
     let requests = qos::pod_requests(pod, level, Overhead::Included);
     status.allocated_resources = requests.clone();
     let mut resources = pod.spec.resources.as_deref().cloned().unwrap_or_default();

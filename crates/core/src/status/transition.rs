@@ -1,18 +1,22 @@
 //! Whether a container may go from one state to another.
 
-use crablet_api::Text;
 use crablet_api::core::{Container, ContainerState, ContainerStatus, Pod, PodStatus, RestartPolicy};
+use crablet_api::{FeatureGates, Gate, Text};
 
 use super::containers::is_ended;
-use crate::features::Features;
 use crate::restart;
 
 /// The container, if there is one, that ended for good in `old` and has not in `new`. A status that says so is wrong and
 /// is not published: something forgot a container, and it must not look as if it ran once more.
-pub fn illegal_transition(pod: &Pod, old: &PodStatus, new: &PodStatus, features: &Features) -> Option<Text> {
+pub fn illegal_transition(
+    pod: &Pod,
+    old: &PodStatus,
+    new: &PodStatus,
+    features: &FeatureGates,
+) -> Option<Text> {
     let spec = &pod.spec;
     let any_may_restart = spec.restart_policy == Some(RestartPolicy::Always)
-        || (features.restart_all_containers && restart::could_restart_all(spec));
+        || (features.enabled(Gate::RestartAllContainersOnContainerExits) && restart::could_restart_all(spec));
     if any_may_restart {
         return None;
     }

@@ -1,5 +1,6 @@
 //! What a container is made from.
 
+use crablet_api::Gate;
 use crablet_api::core::{Container, Pod};
 use crablet_cri_api::{ImageUser, v1};
 
@@ -70,7 +71,7 @@ pub fn container(
 ) -> Result<v1::ContainerConfig, ContainerRefusal> {
     let ContainerInput { pod, container, node, granted, .. } = *input;
     // Its name is in its `/etc/hosts`, which nothing may mount before it can be written.
-    HostName::of_pod(pod, &node.settings.cluster_domain, node.gates.hostname_override)?;
+    HostName::of_pod(pod, &node.settings.cluster_domain, node.features.enabled(Gate::HostnameOverride))?;
     let mut devices = granted.devices.clone();
     devices.extend(mounts::devices(container, input.mounts.volumes)?);
     let mut mounts = granted.mounts.clone();
@@ -78,7 +79,7 @@ pub fn container(
     security::check_non_root(pod, container, input.image_user)?;
     let linux = linux(input)?;
     add_user_mappings(&mut mounts, &linux);
-    if node.gates.runtime_class_in_image_cri_api {
+    if node.features.enabled(Gate::RuntimeClassInImageCriApi) {
         for image in mounts.iter_mut().filter_map(|mount| mount.image.as_mut()) {
             input.runtime_handler.clone_into(&mut image.runtime_handler);
         }
@@ -115,8 +116,12 @@ pub fn container(
 
 fn linux(input: &ContainerInput<'_>) -> Result<v1::LinuxContainerConfig, ContainerRefusal> {
     let ContainerInput { pod, container, node, granted, .. } = *input;
-    let mut namespaces =
-        namespaces::of_pod(pod, input.runtime_handler, input.users, node.gates.user_namespaces_support)?;
+    let mut namespaces = namespaces::of_pod(
+        pod,
+        input.runtime_handler,
+        input.users,
+        node.features.enabled(Gate::UserNamespacesSupport),
+    )?;
     if let Some(target) = input.target.filter(|_| namespaces.pid() == v1::NamespaceMode::Container) {
         namespaces.set_pid(v1::NamespaceMode::Target);
         target.clone_into(&mut namespaces.target_id);
@@ -146,7 +151,7 @@ fn add_user_mappings(mounts: &mut [v1::Mount], linux: &v1::LinuxContainerConfig)
 
 fn stop_signal(container: &Container, node: &NodeContext) -> v1::Signal {
     match container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_ref()) {
-        Some(wanted) if node.gates.container_stop_signals => signal::to_runtime(wanted),
+        Some(wanted) if node.features.enabled(Gate::ContainerStopSignals) => signal::to_runtime(wanted),
         Some(_) | None => v1::Signal::RuntimeDefault,
     }
 }

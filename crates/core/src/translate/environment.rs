@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use crablet_api::Gate;
 use crablet_api::core::{
     ConfigMap, Container, EnvVar, EnvVarSource, FileKeySelector, Pod, ResourceFieldSelector, Secret, Service,
 };
@@ -274,7 +275,9 @@ fn resolve<'a>(
                 None => Err(no_key(ObjectKind::Secret, &key.key, &key.name)),
             }
         }
-        EnvVarSource::FileKeyRef(_) if !input.node.gates.env_files => Ok(text(String::new())),
+        EnvVarSource::FileKeyRef(_) if !input.node.features.enabled(Gate::EnvFiles) => {
+            Ok(text(String::new()))
+        }
         EnvVarSource::FileKeyRef(key) => {
             file(input, key).map(|value| value.map(|value| value.into_bytes().into()))
         }
@@ -283,7 +286,9 @@ fn resolve<'a>(
 
 fn resource(input: &EnvironmentInput<'_>, selector: &ResourceFieldSelector) -> Result<String, DownwardError> {
     let EnvironmentInput { pod, container, node, .. } = input;
-    let defaults = || downward::default_limits(pod, &node.facts.allocatable, node.gates.pod_level_resources);
+    let defaults = || {
+        downward::default_limits(pod, &node.facts.allocatable, node.features.enabled(Gate::PodLevelResources))
+    };
     let name = selector.container_name.as_str();
     if name.is_empty() {
         return downward::resource_value(container, selector, Some(&defaults()));

@@ -1,5 +1,6 @@
 //! Swap, and the quality of memory that version 2 of control groups can give.
 
+use crablet_api::Gate;
 use crablet_api::core::{Container, Pod};
 use crablet_cri_api::v1;
 
@@ -33,7 +34,7 @@ pub fn may_swap(pod: &Pod, container: &Container, class: QosClass, node: &NodeCo
     let configured = match node.settings.swap {
         SwapBehavior::NoSwap => false,
         SwapBehavior::LimitedSwap => {
-            node.gates.node_swap && node.facts.swap_controller && node.facts.cgroup_v2
+            node.features.enabled(Gate::NodeSwap) && node.facts.swap_controller && node.facts.cgroup_v2
         }
     };
     configured && !is_critical(pod) && class == QosClass::Burstable && request != limit
@@ -56,7 +57,7 @@ pub(super) fn add_memory_qos(
     class: QosClass,
     node: &NodeContext,
 ) {
-    if !(node.gates.memory_qos && node.facts.cgroup_v2) {
+    if !(node.features.enabled(Gate::MemoryQoS) && node.facts.cgroup_v2) {
         return;
     }
     let request = quantity(&container.resources.requests, "memory").value();
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(unified("{requests: {memory: 4Gi}}", &node), "memory.swap.max=2147483648");
         let critical = made("annotations: {kubernetes.io/config.source: file}", burstable, &node);
         assert_eq!(critical.unified["memory.swap.max"], "0");
-        node.gates.node_swap = false;
+        node.features = node.features.with(Gate::NodeSwap, false);
         assert_eq!(unified(burstable, &node), "memory.swap.max=0");
     }
 
@@ -163,7 +164,7 @@ mod tests {
         node.facts.page_size = 4096;
         node.facts.allocatable = ResourceList::from_iter([("memory", "2Gi".parse().unwrap())]);
         assert_eq!(unified("{requests: {memory: 1Gi}}", &node), "");
-        node.gates.memory_qos = true;
+        node.features = node.features.with(Gate::MemoryQoS, true);
         // Between 1 and 2 GiB, nine tenths of the way, down to a whole page.
         let high = GIBIBYTE + GIBIBYTE / 10 * 9 / 4096 * 4096;
         assert_eq!(
@@ -193,7 +194,7 @@ mod tests {
     fn the_throttle_is_at_a_whole_page_above_what_is_asked_for() {
         let mut node = version_two();
         node.facts.allocatable = ResourceList::default();
-        node.gates.memory_qos = true;
+        node.features = node.features.with(Gate::MemoryQoS, true);
         let near = "{limits: {memory: 1000}, requests: {memory: 0}}";
         let far = "{limits: {memory: 100000}, requests: {memory: 0}}";
         for (page_size, resources, expected) in [

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crablet_api::Gate;
 use crablet_api::core::{Container, MountPropagationMode, Pod, RecursiveReadOnlyMode, VolumeMount};
 use crablet_cri_api::v1;
 
@@ -144,7 +145,7 @@ fn volume(
     let sub_path = sub_path(mount, environment);
     match found {
         MountedVolume::Device { .. } => return Err(no_volume()),
-        MountedVolume::Image(image) if node.gates.image_volume => {
+        MountedVolume::Image(image) if node.features.enabled(Gate::ImageVolume) => {
             made.image = Some(image.clone());
             made.image_sub_path = sub_path?.unwrap_or_default();
             // What an image holds is never written.
@@ -172,7 +173,7 @@ fn volume(
     made.propagation = propagation(mount)? as i32;
     made.recursive_read_only =
         recursive_read_only(mount, input.recursive_read_only).map_err(ContainerRefusal::RecursiveReadOnly)?;
-    if made.recursive_read_only && !node.gates.recursive_read_only_mounts {
+    if made.recursive_read_only && !node.features.enabled(Gate::RecursiveReadOnlyMounts) {
         return Err(ContainerRefusal::RecursiveReadOnlyDisabled);
     }
     Ok(made)

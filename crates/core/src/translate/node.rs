@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::ResourceList;
 
 use super::dns::HostResolver;
-use crate::qos::PodLevel;
 
 /// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub struct NodeContext {
     /// How its kubelet is set up.
     pub settings: Settings,
     /// Which features are on.
-    pub gates: Gates,
+    pub features: FeatureGates,
 }
 
 /// What a node is.
@@ -139,60 +139,4 @@ pub enum CgroupDriver {
     Cgroupfs,
     /// systemd, by slices.
     Systemd,
-}
-
-/// The feature gates that show in what is asked of the runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gates {
-    /// `ContainerStopSignals`
-    pub container_stop_signals: bool,
-    /// `CustomCPUCFSQuotaPeriod`
-    pub custom_cpu_cfs_quota_period: bool,
-    /// `DisableCPUQuotaWithExclusiveCPUs`
-    pub disable_cpu_quota_with_exclusive_cpus: bool,
-    /// `EnvFiles`
-    pub env_files: bool,
-    /// `HostnameOverride`
-    pub hostname_override: bool,
-    /// `ImageVolume`
-    pub image_volume: bool,
-    /// `MemoryQoS`
-    pub memory_qos: bool,
-    /// `NodeSwap`
-    pub node_swap: bool,
-    /// `PodLevelResources`
-    pub pod_level_resources: bool,
-    /// `RecursiveReadOnlyMounts`
-    pub recursive_read_only_mounts: bool,
-    /// `RuntimeClassInImageCriApi`
-    pub runtime_class_in_image_cri_api: bool,
-    /// `UserNamespacesSupport`
-    pub user_namespaces_support: bool,
-}
-
-impl Default for Gates {
-    /// As in Kubernetes 1.36.
-    fn default() -> Gates {
-        Gates {
-            container_stop_signals: false,
-            custom_cpu_cfs_quota_period: true,
-            disable_cpu_quota_with_exclusive_cpus: true,
-            env_files: true,
-            hostname_override: true,
-            image_volume: true,
-            memory_qos: false,
-            node_swap: true,
-            pod_level_resources: true,
-            recursive_read_only_mounts: true,
-            runtime_class_in_image_cri_api: false,
-            user_namespaces_support: true,
-        }
-    }
-}
-
-impl Gates {
-    /// Whether resources of the pod as a whole are counted.
-    pub fn pod_level(self) -> PodLevel {
-        self.pod_level_resources.into()
-    }
 }

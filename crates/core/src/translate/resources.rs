@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crablet_api::Quantity;
 use crablet_api::core::{Container, Pod, ResourceList};
+use crablet_api::{Gate, Quantity};
 use crablet_cri_api::v1;
 
 use super::cgroup::{QUOTA_PERIOD, cpu_quota, cpu_shares};
@@ -19,7 +19,7 @@ pub fn container_resources(
     node: &NodeContext,
     exclusive_cpus: bool,
 ) -> v1::LinuxContainerResources {
-    let pod_level = node.gates.pod_level();
+    let pod_level = PodLevel::from(&node.features);
     let class = class_of(pod, pod_level);
     let own = &container.resources;
     let cpu_limit = limit(pod, &own.limits, "cpu", pod_level);
@@ -28,7 +28,7 @@ pub fn container_resources(
         own.requests.get("cpu"),
         &cpu_limit,
         &memory_limit,
-        exclusive_cpus && node.gates.disable_cpu_quota_with_exclusive_cpus,
+        exclusive_cpus && node.features.enabled(Gate::DisableCPUQuotaWithExclusiveCPUs),
         node,
     );
     resources.oom_score_adj = oom_score_adj(pod, container, class, node.facts.memory_capacity, pod_level);
@@ -44,14 +44,14 @@ pub(super) fn sandbox_resources(
     node: &NodeContext,
     exclusive_cpus: bool,
 ) -> v1::LinuxContainerResources {
-    let pod_level = node.gates.pod_level();
+    let pod_level = PodLevel::from(&node.features);
     let requests = qos::pod_requests(pod, pod_level, Overhead::Excluded);
     let limits = qos::pod_limits(pod, pod_level, Overhead::Excluded);
     linux_resources(
         requests.get("cpu"),
         &quantity(&limits, "cpu"),
         &quantity(&limits, "memory"),
-        exclusive_cpus && node.gates.disable_cpu_quota_with_exclusive_cpus,
+        exclusive_cpus && node.features.enabled(Gate::DisableCPUQuotaWithExclusiveCPUs),
         node,
     )
 }
@@ -85,7 +85,7 @@ fn linux_resources(
     let (cpu_period, cpu_quota) = match node.settings.cpu_cfs_quota {
         false => (0, 0),
         true => {
-            let period = quota_period(&node.settings, node.gates.custom_cpu_cfs_quota_period);
+            let period = quota_period(&node.settings, node.features.enabled(Gate::CustomCPUCFSQuotaPeriod));
             (period, if unlimited_cpu { -1 } else { cpu_quota(cpu_limit.milli_value(), period) })
         }
     };
@@ -118,7 +118,7 @@ fn limit(pod: &Pod, own: &ResourceList, name: &str, pod_level: PodLevel) -> Quan
 
 /// No huge pages of any size, but for those that the container, or the pod as a whole, is given.
 fn huge_page_limits(pod: &Pod, own: &ResourceList, node: &NodeContext) -> Vec<v1::HugepageLimit> {
-    let whole = match node.gates.pod_level() {
+    let whole = match PodLevel::from(&node.features) {
         PodLevel::Counted => pod.spec.resources.as_ref().map(|resources| &resources.limits),
         PodLevel::Ignored => None,
     };
@@ -200,7 +200,7 @@ mod tests {
         let mut node = node();
         node.settings.cpu_cfs_quota_period = 5000;
         assert_eq!(cpu(&resources(&limits, &node)), (512, 2500, 5000));
-        node.gates.custom_cpu_cfs_quota_period = false;
+        node.features = node.features.with(Gate::CustomCPUCFSQuotaPeriod, false);
         assert_eq!(cpu(&resources(&limits, &node)), (512, 50_000, 100_000));
         node.settings.cpu_cfs_quota = false;
         assert_eq!(cpu(&resources(&limits, &node)), (512, 0, 0));
@@ -213,7 +213,7 @@ mod tests {
         let container = &pod.spec.containers[0];
         assert_eq!(container_resources(&pod, container, &node, true).cpu_quota, -1);
         assert_eq!(sandbox_resources(&pod, &node, true).cpu_quota, -1);
-        node.gates.disable_cpu_quota_with_exclusive_cpus = false;
+        node.features = node.features.with(Gate::DisableCPUQuotaWithExclusiveCPUs, false);
         assert_eq!(container_resources(&pod, container, &node, true).cpu_quota, 200_000);
     }
 
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(made.cpu_shares, 2048);
         assert_eq!(made.hugepage_limits[0].limit, 8 << 20);
         let mut off = node();
-        off.gates.pod_level_resources = false;
+        off.features = off.features.with(Gate::PodLevelResources, false);
         let made = resources(spec, &off);
         assert_eq!((made.cpu_quota, made.hugepage_limits[0].limit), (0, 0));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crablet_api::Gate;
 use crablet_api::core::{Container, ContainerPort, Pod, Protocol};
 use crablet_cri_api::v1;
 use crablet_cri_api::v1::security_profile::ProfileType;
@@ -15,6 +16,7 @@ use super::refusal::SandboxRefusal;
 use super::resources::{class_of, overhead_resources, sandbox_resources};
 use super::{cgroup, dns, security, sysctl};
 use crate::labels::{sandbox_annotations, sandbox_labels};
+use crate::qos::PodLevel;
 
 /// What a pod's sandbox is made from.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +54,12 @@ pub fn sandbox(input: &SandboxInput<'_>) -> Result<Sandbox, SandboxRefusal> {
     let dns = dns::of_pod(pod, &node.facts, &node.settings, &mut warnings);
     let hostname = match pod.spec.host_network {
         true => String::new(),
-        false => HostName::of_pod(pod, &node.settings.cluster_domain, node.gates.hostname_override)?
-            .for_kernel(pod.spec.set_hostname_as_fqdn == Some(true))?,
+        false => HostName::of_pod(
+            pod,
+            &node.settings.cluster_domain,
+            node.features.enabled(Gate::HostnameOverride),
+        )?
+        .for_kernel(pod.spec.set_hostname_as_fqdn == Some(true))?,
     };
     let config = v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
@@ -90,7 +96,7 @@ fn linux(input: &SandboxInput<'_>) -> Result<v1::LinuxPodSandboxConfig, SandboxR
     Ok(v1::LinuxPodSandboxConfig {
         cgroup_parent: cgroup::cgroup_parent(
             pod,
-            class_of(pod, node.gates.pod_level()),
+            class_of(pod, PodLevel::from(&node.features)),
             &node.settings.cgroups,
         ),
         security_context: Some(security_context(input)?),
@@ -118,7 +124,7 @@ fn security_context(input: &SandboxInput<'_>) -> Result<v1::LinuxSandboxSecurity
         pod,
         input.runtime_handler,
         input.users,
-        input.node.gates.user_namespaces_support,
+        input.node.features.enabled(Gate::UserNamespacesSupport),
     )?);
     made.supplemental_groups = context
         .fs_group

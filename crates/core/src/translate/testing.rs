@@ -1,6 +1,8 @@
 //! A node for tests.
 
-use super::node::{Gates, NodeContext, NodeFacts, Settings};
+use crablet_api::FeatureGates;
+
+use super::node::{NodeContext, NodeFacts, Settings};
 
 /// A node with 2 CPUs, 8 GiB of memory, control groups of version 1 and a cluster's name server.
 pub(crate) fn node() -> NodeContext {
@@ -23,6 +25,6 @@ pub(crate) fn node() -> NodeContext {
             cluster_domain: "cluster.local".to_owned(),
             ..Settings::default()
         },
-        gates: Gates::default(),
+        features: FeatureGates::default(),
     }
 }

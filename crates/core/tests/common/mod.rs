@@ -11,10 +11,9 @@
 
 use std::collections::BTreeMap;
 
-use crablet_api::Text;
 use crablet_api::core::{ContainerRestartPolicy, Pod, PodStatus, Probe, RestartPolicy};
+use crablet_api::{FeatureGates, Text};
 use crablet_core::backoff::{Limits, Restarts};
-use crablet_core::features::Features;
 use crablet_core::observed;
 use crablet_core::plan::{self, Plan, Sandbox, WaitingFor};
 use crablet_core::probes::{ContainerProbes, ProbeResult, Probes};
@@ -95,7 +94,7 @@ pub struct World {
     pub finished: bool,
     pub failure: Option<Failure>,
     pub node: NodeFacts,
-    pub features: Features,
+    pub features: FeatureGates,
     pub now: Timestamp,
 }
 
@@ -115,7 +114,7 @@ impl World {
                 runtime_name: "containerd".into(),
                 ..NodeFacts::default()
             },
-            features: Features::default(),
+            features: FeatureGates::default(),
             now: at(1000),
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::{ConfigMap, Pod, Secret, Service, Volume, VolumeSource};
 use crablet_core::translate::{
-    Gates, HostResolver, MountedVolume, NodeContext, NodeFacts, Settings, parse_resolv_conf,
+    HostResolver, MountedVolume, NodeContext, NodeFacts, Settings, parse_resolv_conf,
 };
 use serde_json::Value as Json;
 
@@ -44,7 +45,7 @@ pub fn node() -> NodeContext {
             seccomp_profile_root: format!("{ROOT}/seccomp"),
             ..Settings::default()
         },
-        gates: Gates::default(),
+        features: FeatureGates::default(),
     }
 }
 

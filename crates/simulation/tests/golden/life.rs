@@ -13,7 +13,7 @@ use crablet_agent::recorder::{Event, EventQueue};
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{ConfigMap, Node, Pod, PodStatus, ResourceList, Secret, Service};
 use crablet_api::node::RuntimeClass;
-use crablet_core::features::Features;
+use crablet_api::{FeatureGates, Gate};
 use crablet_core::status::{self, to_publish};
 use crablet_core::translate::{SysctlAllowlist, Unavailable};
 use crablet_credentials::{PullRecords, VerificationPolicy};
@@ -216,13 +216,14 @@ async fn records(clock: &Clock) -> Arc<PullRecords> {
 }
 
 /// The recordings are of Kubernetes 1.35, where one feature was still off.
-fn features() -> Features {
-    Features { in_place_pod_level_resources: false, ..Features::default() }
+fn features() -> FeatureGates {
+    FeatureGates::default().with(Gate::InPlacePodLevelResourcesVerticalScaling, false)
 }
 
 /// The node that the recordings were made on.
 fn recorded_node(directories: &Directories) -> NodeConfig {
     let mut translation = node::node();
+    translation.features = features();
     translation.settings.pod_logs_directory.clone_from(&directories.logs);
     translation.settings.seccomp_profile_root = format!("{}/seccomp", directories.root);
     let mut node = Node::default();
@@ -245,7 +246,6 @@ fn recorded_node(directories: &Directories) -> NodeConfig {
             runtime_name: "containerd".into(),
             ..status::NodeFacts::default()
         },
-        features: features(),
         ..description(crablet_agent::planted::Planted::default())
     }
 }

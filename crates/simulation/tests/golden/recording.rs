@@ -7,7 +7,7 @@ use std::path::Path;
 use crablet_api::core::Pod;
 use crablet_api::meta::Time;
 use crablet_api::testing::pod_yaml;
-use crablet_api::{DefaultingFeatures, default_pod};
+use crablet_api::{FeatureGates, default_pod};
 use crablet_cri_sim::{Fault, Image, Method, Program, Settings};
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -82,7 +82,7 @@ impl Recording {
             "metadata: {{name: neighbour, namespace: golden, uid: neighbour}}\nspec: {{containers: [{{name: c, image: \
              'pause:1', resources: {{requests: {{{resource}: '{used}{unit}'}}}}}}]}}"
         ));
-        default_pod(&mut pod, &DefaultingFeatures::default());
+        default_pod(&mut pod, &FeatureGates::default());
         Some(pod)
     }
 

@@ -3,9 +3,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::ResourceList;
 use crablet_api::testing::pod_yaml;
-use crablet_core::translate::{Gates, NodeFacts, Settings};
+use crablet_core::translate::{NodeFacts, Settings};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 
 use super::*;
@@ -17,7 +18,7 @@ fn node() -> NodeContext {
         .into_iter()
         .collect();
     let facts = NodeFacts { allocatable, ..NodeFacts::default() };
-    NodeContext { facts, settings: Settings::default(), gates: Gates::default() }
+    NodeContext { facts, settings: Settings::default(), features: FeatureGates::default() }
 }
 
 fn volumes(place: &Place) -> HostVolumes {

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use crablet_api::Gate;
 use crablet_api::testing::pod_yaml;
 
 use super::*;
@@ -142,7 +143,7 @@ fn an_image_that_is_mounted_names_the_handler_only_where_its_feature_is_on() {
     let volumes: &'static _ = Box::leak(Box::new(BTreeMap::from([("v", image)])));
     let mut node = node();
     for (is_on, expected) in [(false, ""), (true, "kata")] {
-        node.gates.runtime_class_in_image_cri_api = is_on;
+        node.features = node.features.with(Gate::RuntimeClassInImageCriApi, is_on);
         let config = made_on(&node, &pod, |input| {
             input.runtime_handler = "kata";
             input.mounts.volumes = volumes;
@@ -158,7 +159,7 @@ fn a_stop_signal_is_set_only_where_its_feature_is_on() {
     let pod = pod("", "lifecycle: {stopSignal: SIGUSR1}");
     let mut node = node();
     assert_eq!(made_on(&node, &pod, |_| {}).unwrap().stop_signal(), v1::Signal::RuntimeDefault);
-    node.gates.container_stop_signals = true;
+    node.features = node.features.with(Gate::ContainerStopSignals, true);
     assert_eq!(made_on(&node, &pod, |_| {}).unwrap().stop_signal(), v1::Signal::Sigusr1);
 }
 

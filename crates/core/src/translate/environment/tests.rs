@@ -1,3 +1,4 @@
+use crablet_api::Gate;
 use crablet_api::testing::pod_yaml;
 
 use super::*;
@@ -177,7 +178,7 @@ fn files_of_variables_are_read() {
     let elsewhere = file("env", "").replace("volumeName: v", "volumeName: w");
     assert_eq!(made(&elsewhere), "cannot find the volume \"w\" referenced by FileKeyRef");
     let mut off = node();
-    off.gates.env_files = false;
+    off.features = off.features.with(Gate::EnvFiles, false);
     assert_eq!(made_on(&off, &pod(&file("gone", ""))).unwrap().get("A"), Some(b"".as_slice()));
 }
 

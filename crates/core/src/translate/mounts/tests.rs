@@ -1,3 +1,4 @@
+use crablet_api::Gate;
 use crablet_api::testing::pod_yaml;
 
 use super::*;
@@ -183,7 +184,7 @@ fn read_only_all_the_way_down_must_be_possible() {
         VolumeMount { recursive_read_only: Some(RecursiveReadOnlyMode::IfPossible), ..unsupported };
     assert!(!recursive_read_only(&possible, false).unwrap());
     let mut off = node();
-    off.gates.recursive_read_only_mounts = false;
+    off.features = off.features.with(Gate::RecursiveReadOnlyMounts, false);
     let mount = "{name: v, mountPath: /a, readOnly: true, recursiveReadOnly: Enabled}";
     assert_eq!(
         made_on(&off, mount, |_| {}).unwrap_err(),
@@ -194,7 +195,7 @@ fn read_only_all_the_way_down_must_be_possible() {
 #[test]
 fn an_image_is_mounted_only_where_the_feature_is_on() {
     let mut off = node();
-    off.gates.image_volume = false;
+    off.features = off.features.with(Gate::ImageVolume, false);
     let refused = made_on(&off, "{name: image, mountPath: /a}", |_| {}).unwrap_err();
     assert_eq!(refused, "cannot find volume \"image\" to mount into container \"c\"");
 }

@@ -187,8 +187,7 @@ mod tests {
             assert_eq!(size.map_or_else(|error| error.to_string(), |size| size.to_string()), expected);
         }
         let pod = pod_yaml(&format!("metadata: {{name: p}}\nspec: {whole}"));
-        let ignored: PodLevel = false.into();
-        assert!(page_size(&pod, ignored, "HugePages", None).is_err());
+        assert!(page_size(&pod, PodLevel::Ignored, "HugePages", None).is_err());
     }
 
     #[test]
