@@ -112,7 +112,7 @@ impl Agent {
         changes: Changes,
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
-        let users = Users::recall(description.user_ids, Arc::clone(&files), description.planted)?;
+        let users = Users::recall(description.user_ids, Arc::clone(&files))?;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
@@ -171,7 +171,6 @@ impl Agent {
             pod_pids_limit: description.pod_pids_limit,
             container_gc: ContainerGc::new(description.container_gc),
             restored: Mutex::new(restored),
-            planted: description.planted,
         });
 
         let (pods, ends) = Pods::new(node, tasks.clone());

@@ -35,7 +35,6 @@ pub mod objects;
 pub mod observe;
 mod orphan;
 #[doc(hidden)]
-pub mod planted;
 pub mod pod_files;
 pub mod pods;
 pub mod prober;

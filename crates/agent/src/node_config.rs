@@ -23,7 +23,6 @@ use crablet_host::machine::{Machine, Storage};
 use jiff::SignedDuration;
 
 use crate::images;
-use crate::planted::Planted;
 
 /// How many sandboxes and containers are made at the same time, for each CPU: with fewer some CPU waits for a disk or
 /// another process now and then, and with more each gets in the way of the others.
@@ -55,9 +54,6 @@ pub struct NodeConfig {
     pub container_gc: container_gc::Policy,
     /// How pulls are bounded.
     pub images: images::Settings,
-    /// The bug that a simulated run is to find.
-    #[doc(hidden)]
-    pub planted: Planted,
 }
 
 /// What was found out about the machine and its runtime.
@@ -126,7 +122,6 @@ impl NodeConfig {
                 configuration.registry_pull_qps,
                 configuration.registry_burst,
             ),
-            planted: Planted::default(),
             name,
             node,
         }

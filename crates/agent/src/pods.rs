@@ -20,7 +20,6 @@ use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
-use crate::planted::Bug;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
 use crate::tasks::Tasks;
@@ -132,8 +131,7 @@ impl Pods {
     fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
         let uid = pod.metadata.uid.to_string();
         let full_name = (pod.metadata.namespace.to_string(), pod.metadata.name.to_string());
-        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static)
-            && !self.node.planted.has(Bug::IgnoresNames);
+        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
         let after = is_static.then(|| self.names.insert(full_name.clone(), uid.clone())).flatten().and_then(
             |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
         );
@@ -192,9 +190,6 @@ impl Pods {
 
     /// Gives every pod that was found and that nobody wants a worker that ends it.
     fn end_orphans(&mut self, found: Vec<Pod>) {
-        if self.node.planted.has(Bug::IgnoresOrphans) {
-            return;
-        }
         for pod in found {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;

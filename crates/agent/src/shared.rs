@@ -16,7 +16,6 @@ use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::Images;
 use crate::objects::Objects;
-use crate::planted::Planted;
 use crate::pod_files::PodFiles;
 use crate::prober::Prober;
 use crate::readiness::Readiness;
@@ -75,8 +74,6 @@ pub struct Shared {
     pub(crate) container_gc: ContainerGc,
     /// The checkpoints that the agent before left, by UID.
     pub restored: Mutex<BTreeMap<String, Checkpoint>>,
-    /// The bug that a simulated run is to find.
-    pub planted: Planted,
 }
 
 impl Shared {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crablet_core::user_ids::{RecordError, UserIds, record};
 use crablet_cri_api::v1::IdMapping;
 
-use crate::planted::{Bug, Planted};
 use crate::pod_files::PodFiles;
 
 /// The owner. Clones are the same.
@@ -34,9 +33,8 @@ pub enum UsersError {
 
 impl Users {
     /// Goes on from what was written down of the pods that have directories.
-    pub fn recall(mut ids: UserIds, files: Arc<dyn PodFiles>, planted: Planted) -> Result<Users, UsersError> {
-        let uids = if planted.has(Bug::ForgetsUsers) { Vec::new() } else { files.pods()? };
-        for uid in uids {
+    pub fn recall(mut ids: UserIds, files: Arc<dyn PodFiles>) -> Result<Users, UsersError> {
+        for uid in files.pods()? {
             let Some(text) = files.users(&uid)?.filter(|text| !text.is_empty()) else { continue };
             ids.recall(&uid, &text).map_err(|source| UsersError::Record { uid, source })?;
         }
@@ -87,7 +85,7 @@ mod tests {
     }
 
     fn recall(files: &Arc<Simulated>) -> Result<Users, UsersError> {
-        Users::recall(ids(), Arc::clone(files) as _, Planted::default())
+        Users::recall(ids(), Arc::clone(files) as _)
     }
 
     fn files(uids: &[&str]) -> Arc<Simulated> {

@@ -50,7 +50,6 @@ use tracing::info;
 
 use crate::mailbox::{Cause, Mailbox, News};
 use crate::observe::observe;
-use crate::planted::Bug;
 use crate::pod_files::Owner;
 use crate::shared::Shared;
 use crate::statuses::Reported;
@@ -167,9 +166,6 @@ impl Worker {
         worker.restore();
         // One that panicked had heard what this one has not.
         worker.have_nothing_probed();
-        if worker.node.planted.has(Bug::ForgetsReadiness) {
-            worker.show(PodStatus::default());
-        }
         if let Some((uid, gone)) = after {
             worker.show_as_it_was();
             worker.wait_for_earlier(&uid, &gone).await;
@@ -244,8 +240,7 @@ impl Worker {
     /// Looks at what the runtime knows. What ended gets its termination message here.
     async fn look(&mut self) -> Result<(), Error> {
         let node = &self.node;
-        let observed = node.looks.take(|| observe(&*node.runtime, &self.owner.uid, &self.observed)).await;
-        let observed = self.node.planted.misread(observed, &self.pod, self.recovered)?;
+        let observed = node.looks.take(|| observe(&*node.runtime, &self.owner.uid, &self.observed)).await?;
         self.observed = self.with_termination_messages(observed);
         self.recover_restarts();
         Ok(())
@@ -282,7 +277,7 @@ impl Worker {
     /// A pod is over when all its containers have been seen to be stopped. Until then its phase is the one before.
     fn until_all_stopped(&self, status: PodStatus) -> PodStatus {
         let lives = self.observed.containers().iter().any(|container| container.may_live());
-        if self.node.planted.has(Bug::EndsTooEarly) || !lives || !is_over(&status) || is_over(&self.status) {
+        if !lives || !is_over(&status) || is_over(&self.status) {
             return status;
         }
         let PodStatus { phase, reason, message, .. } = (*self.status).clone();

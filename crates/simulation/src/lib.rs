@@ -13,12 +13,14 @@
 //!   again; then all is quiet, and everything must be as wanted.
 //! - The [`ledger`] knows what was wanted and promised; the [`invariants`] are checked against it at every call that
 //!   changes something, and after every step of the agent.
+//! - [`lies`] are told to the agent where a run is to show that it finds broken promises.
 //! - The same seed gives the same run, to the letter of its [`trace`].
 
 pub mod behaviour;
 pub mod crash;
 pub mod invariants;
 pub mod ledger;
+pub mod lies;
 pub mod manifest;
 pub mod random;
 pub mod run;

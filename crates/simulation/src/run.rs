@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crablet_agent::planted::{Bug, Planted};
 use crablet_agent::sources::SourceKind;
 use crablet_cri_sim::Method;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -11,6 +10,7 @@ use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
 use crate::invariants::{check_gone, check_settled};
 use crate::ledger::Violation;
+use crate::lies::Lie;
 use crate::manifest::Variety;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -44,8 +44,8 @@ pub struct Settings {
     pub seed: u64,
     /// Whether the trace is kept.
     pub traced: bool,
-    /// The bug to find.
-    pub bug: Option<Bug>,
+    /// What the agent is told that is not so.
+    pub lie: Option<Lie>,
     /// How many things happen by chance.
     pub acts: u64,
     /// Whether a short script is played before: pods come, one is changed, one replaced, one deleted, one removed and
@@ -66,7 +66,7 @@ impl Settings {
         Settings {
             seed,
             traced: false,
-            bug: None,
+            lie: None,
             acts: random.between(4, 40),
             scripted: false,
             variety: if random.percent(25) { Variety::Lasting } else { Variety::Everything },
@@ -158,9 +158,10 @@ struct Run {
 
 impl Run {
     fn new(settings: Settings, trace: Trace) -> Run {
-        let planted = settings.bug.map_or_else(Planted::default, Planted::one);
+        let mut world = World::new(settings.seed, trace);
+        world.lie = settings.lie;
         Run {
-            world: World::new(settings.seed, planted, trace),
+            world,
             actor: Actor::new(settings.seed, settings.variety),
             random: Random::new(settings.seed, 2),
             settings,

@@ -14,17 +14,20 @@ use futures_util::stream::BoxStream;
 
 use crate::invariants::{Doing, check_call};
 use crate::ledger::Ledger;
+use crate::lies::{Lie, RuntimeLies};
 
 /// The runtime, watched.
 pub struct WatchedRuntime {
     inner: Arc<dyn Runtime>,
     ledger: Arc<Ledger>,
+    lies: RuntimeLies,
 }
 
 impl WatchedRuntime {
-    /// Watches a runtime.
-    pub fn new(inner: Arc<dyn Runtime>, ledger: Arc<Ledger>) -> WatchedRuntime {
-        WatchedRuntime { inner, ledger }
+    /// Watches a runtime, which may tell a lie.
+    pub fn new(inner: Arc<dyn Runtime>, ledger: Arc<Ledger>, lie: Option<Lie>) -> WatchedRuntime {
+        let lies = RuntimeLies::new(lie, Arc::clone(&ledger));
+        WatchedRuntime { inner, ledger, lies }
     }
 
     /// A call that ends with its caller.
@@ -107,7 +110,7 @@ impl Runtime for WatchedRuntime {
         self.inner.sandbox_status(id).await
     }
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
-        self.inner.list_sandboxes(filter).await
+        self.lies.sandboxes(&filter, self.inner.list_sandboxes(filter.clone()).await)
     }
     async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
         self.inner.update_sandbox_resources(request).await
@@ -129,20 +132,26 @@ impl Runtime for WatchedRuntime {
         .await
     }
     async fn start_container(&self, id: &str) -> Result<()> {
+        self.lies.starts(id);
         let (inner, owned) = (Arc::clone(&self.inner), id.to_owned());
         self.lasting(Doing::StartContainer { id }, async move { inner.start_container(&owned).await }).await
     }
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        if self.lies.stops_at_once(id) {
+            let (inner, owned) = (Arc::clone(&self.inner), id.to_owned());
+            tokio::spawn(async move { inner.stop_container(&owned, grace).await });
+            return self.call(Doing::StopContainer { id, grace }, async { Ok(()) }).await;
+        }
         self.call(Doing::StopContainer { id, grace }, self.inner.stop_container(id, grace)).await
     }
     async fn remove_container(&self, id: &str) -> Result<()> {
         self.call(Doing::RemoveContainer { id }, self.inner.remove_container(id)).await
     }
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
-        self.inner.container_status(id).await
+        self.lies.container(self.inner.container_status(id).await)
     }
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>> {
-        self.inner.list_containers(filter).await
+        self.lies.containers(&filter, self.inner.list_containers(filter.clone()).await)
     }
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
         self.inner.update_container_resources(request).await

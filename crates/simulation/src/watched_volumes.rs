@@ -12,17 +12,19 @@ use crablet_volumes::{
 
 use crate::invariants::{Doing, check_call};
 use crate::ledger::Ledger;
+use crate::lies::Lie;
 
 /// Volumes, watched.
 pub struct WatchedVolumes {
     inner: SimulatedVolumes,
     ledger: Arc<Ledger>,
+    lie: Option<Lie>,
 }
 
 impl WatchedVolumes {
-    /// Watches volumes.
-    pub fn new(inner: SimulatedVolumes, ledger: Arc<Ledger>) -> WatchedVolumes {
-        WatchedVolumes { inner, ledger }
+    /// Watches volumes, of which a lie may be told.
+    pub fn new(inner: SimulatedVolumes, ledger: Arc<Ledger>, lie: Option<Lie>) -> WatchedVolumes {
+        WatchedVolumes { inner, ledger, lie }
     }
 }
 
@@ -33,6 +35,9 @@ impl Volumes for WatchedVolumes {
         pod: &Pod,
         node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
+        if self.lie == Some(Lie::VolumesAreKept) {
+            let _ = self.tear_down(&pod.metadata.uid).await;
+        }
         let done = self.inner.set_up(pod, node).await;
         let how = if done.is_ok() { "ok" } else { "failed" };
         self.ledger.trace.note(format_args!("    set up volumes of {}: {how}", pod.metadata.uid));

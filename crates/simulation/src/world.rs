@@ -8,7 +8,6 @@ use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::{self, Access};
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::{NoObjects, Objects};
-use crablet_agent::planted::Planted;
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
@@ -32,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::behaviour::{PRESENT, PULLED, image};
 use crate::crash::Crash;
 use crate::ledger::Ledger;
+use crate::lies::{Lie, LyingCheckpoints};
 use crate::trace::Trace;
 use crate::watched_runtime::WatchedRuntime;
 use crate::watched_volumes::WatchedVolumes;
@@ -61,8 +61,9 @@ pub struct World {
     pub agent: Option<Incarnation>,
     /// How many containers that ended the next agent keeps.
     pub container_gc: Policy,
+    /// What the next agent is told that is not so.
+    pub lie: Option<Lie>,
     clock: Clock,
-    planted: Planted,
 }
 
 /// An agent that runs.
@@ -79,12 +80,12 @@ pub struct Incarnation {
 
 impl World {
     /// One without pods and without an agent.
-    pub fn new(seed: u64, planted: Planted, trace: Trace) -> World {
-        World::on(settings(seed), planted, trace)
+    pub fn new(seed: u64, trace: Trace) -> World {
+        World::on(settings(seed), trace)
     }
 
     /// The same, on a runtime that is like this.
-    pub fn on(settings: Settings, planted: Planted, trace: Trace) -> World {
+    pub fn on(settings: Settings, trace: Trace) -> World {
         let clock = Clock::simulated(settings.start);
         let simulator = Simulator::new(settings);
         World {
@@ -98,8 +99,8 @@ impl World {
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
             container_gc: Policy::default(),
+            lie: None,
             clock,
-            planted,
         }
     }
 
@@ -123,15 +124,30 @@ impl World {
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone(), TaskTracker::new()).watched_by(crash.clone());
         let (mut config, changes) = PodConfig::new(self.clock.clone(), Problems::default());
-        let feeds: BTreeMap<SourceKind, Feed> =
+        let mut feeds: BTreeMap<SourceKind, Feed> =
             SOURCES.into_iter().map(|source| (source, config.feed(source))).collect();
+        match self.lie {
+            Some(Lie::PodsAreToCome) => {
+                feeds.insert(SourceKind::Url, config.feed(SourceKind::Url));
+            }
+            Some(Lie::NoUsers) => {
+                for uid in self.files.pods().unwrap_or_default() {
+                    let _ = self.files.remove_users(&uid);
+                }
+            }
+            _ => {}
+        }
         let parts = Parts {
-            runtime: Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger))),
+            runtime: Arc::new(WatchedRuntime::new(
+                Arc::new(self.client()),
+                Arc::clone(&self.ledger),
+                self.lie,
+            )),
             clock: self.clock.clone(),
             cgroups: Arc::new(self.cgroups.clone()),
             files: Arc::clone(&self.files) as _,
-            volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger))),
-            checkpoints: Arc::new(self.checkpoints.clone()),
+            volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger), self.lie)),
+            checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
             objects: Arc::clone(&self.objects),
             access: Access::default(),
         };
@@ -139,7 +155,7 @@ impl World {
         match Agent::start_on(
             &tasks,
             parts,
-            NodeConfig { container_gc: self.container_gc, ..description(self.planted) },
+            NodeConfig { container_gc: self.container_gc, ..description() },
             changes,
         )
         .await
@@ -280,7 +296,7 @@ pub fn settings(seed: u64) -> Settings {
 }
 
 /// The node that agents run on.
-pub fn description(planted: Planted) -> NodeConfig {
+pub fn description() -> NodeConfig {
     let address = std::net::IpAddr::from([10, 0, 0, 1]);
     let mut node = Node::default();
     node.metadata.name = "node".into();
@@ -317,6 +333,5 @@ pub fn description(planted: Planted) -> NodeConfig {
         starts_at_once: 4,
         container_gc: Policy::default(),
         images: images::Settings::default(),
-        planted,
     }
 }

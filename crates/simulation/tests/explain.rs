@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_agent::planted::Planted;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::Pod;
 use crablet_cri_sim::{Fault, Method};
@@ -17,7 +16,7 @@ use tonic::Code;
 
 /// A node with a runtime, and an agent that was just started.
 async fn node() -> World {
-    let mut world = World::new(0, Planted::default(), Trace::new(false));
+    let mut world = World::new(0, Trace::new(false));
     world.start(None).await;
     world
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crablet_agent::planted::Planted;
 use crablet_agent::sources::SourceKind;
 use crablet_cri_sim::Method;
 use crablet_simulation::manifest::from_text;
@@ -23,7 +22,7 @@ fn asked(world: &World, method: Method) -> BTreeMap<String, usize> {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_come_and_go_at_once_are_made_stopped_and_removed_once_each() {
-    let mut world = World::new(0, Planted::default(), Trace::new(false));
+    let mut world = World::new(0, Trace::new(false));
     world.start(None).await;
     for number in 0..PODS {
         let pod = from_text(&format!(

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::Agent;
-use crablet_agent::planted::Planted;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerState, Pod, PodPhase};
 use crablet_host::simulation::Fault;
@@ -17,7 +16,7 @@ use crablet_simulation::world::World;
 use crablet_volumes::{Operation, Trouble};
 
 async fn node() -> World {
-    let mut world = World::new(0, Planted::default(), Trace::new(false));
+    let mut world = World::new(0, Trace::new(false));
     world.start(None).await;
     world
 }

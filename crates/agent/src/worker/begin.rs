@@ -12,7 +12,6 @@ use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxSta
 use tracing::warn;
 
 use crate::log_tail;
-use crate::planted::Bug;
 use crate::readiness::Ready;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
@@ -27,9 +26,6 @@ impl Worker {
         let runs = !self.observed.containers().is_empty() || self.observed.has_ready_sandbox();
         if runs {
             self.node.admission.take_over(&self.pod);
-            if self.node.planted.has(Bug::RestartsContainersWithTheAgent) {
-                return self.stop_containers().await.err().map(|_| Next::Again);
-            }
             self.story.note("admission", format_args!("goes on: it was there when the agent began"));
             return None;
         }
@@ -50,7 +46,7 @@ impl Worker {
     /// The UID of an earlier pod of the same name that is still there: one that an agent before this one ran. Only
     /// static pods have names that come again.
     pub(super) async fn earlier_pod(&self) -> Result<Option<String>, Error> {
-        if !is_static(&self.pod) || self.node.planted.has(Bug::IgnoresNames) {
+        if !is_static(&self.pod) {
             return Ok(None);
         }
         let labels = BTreeMap::from([

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::planted::Bug;
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
 
@@ -77,9 +76,6 @@ impl Worker {
     /// Goes on from the checkpoint that the agent before left.
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
-        if self.node.planted.has(Bug::ForgetsTerminated) {
-            return;
-        }
         self.status = Arc::new(checkpoint.status);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;

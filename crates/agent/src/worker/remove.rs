@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::planted::Bug;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
 
@@ -91,9 +90,6 @@ impl Worker {
         self.node.volumes.tear_down(&self.owner.uid).await.map_err(|error| error.to_string())?;
         self.node.users.release(&self.owner.uid).map_err(|error| error.to_string())?;
         self.node.files.remove_pod(&self.owner).map_err(|error| error.to_string())?;
-        if self.node.planted.has(Bug::LeaksCheckpoints) {
-            return Ok(());
-        }
         self.node.checkpoints.remove(&self.owner.uid).await.map_err(|error| error.to_string())
     }
 }

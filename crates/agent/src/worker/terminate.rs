@@ -1,7 +1,6 @@
 //! Stopping a pod, step by step. Each step can be done again, and one that failed is where the next try begins.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_core::kill::{self, Hook, Step, Stopping, Termination, pod_grace};
@@ -16,7 +15,6 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::mailbox::End;
-use crate::planted::Bug;
 use crate::recorder::reason;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
@@ -80,12 +78,7 @@ impl Worker {
             self.node.statuses.show_end(&self.owner.uid, terminating.termination.deadline);
         }
         let done = match self.remains() {
-            Remains::Containers => {
-                if self.node.planted.has(Bug::TearsVolumesDownTooEarly) {
-                    let _ = self.tear_down_volumes().await;
-                }
-                self.stop_containers().await
-            }
+            Remains::Containers => self.stop_containers().await,
             Remains::Sandboxes => self.stop_sandboxes().await,
             Remains::Rest => return self.finish().await,
         };
@@ -123,11 +116,7 @@ impl Worker {
                 return Ok(());
             }
             let mut look_again = None;
-            let mut pod = Arc::clone(&self.pod);
-            if self.node.planted.has(Bug::StopsInWrongOrder) {
-                Arc::make_mut(&mut pod).spec.init_containers = Box::default();
-            }
-            for step in kill::steps(&pod, &termination, &live, now) {
+            for step in kill::steps(&self.pod, &termination, &live, now) {
                 match step {
                     Step::RunHook { id, name, seconds } => {
                         self.tell_of_kill(&name, sent.contains_key(&id));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
-use crablet_agent::planted::Planted;
 use crablet_agent::pod_files;
 use crablet_agent::sources::Changes;
 use crablet_agent::statuses::Statuses;
@@ -42,7 +41,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         access: Access::default(),
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let agent = Agent::start(parts, description(Planted::default()), changes, &stop, &tasks).await?;
+    let agent = Agent::start(parts, description(), changes, &stop, &tasks).await?;
     Ok((simulator, agent))
 }
 

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crablet_agent::planted::Planted;
 use crablet_agent::recorder::EventQueue;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerStatus, PodConditionType};
@@ -37,7 +36,7 @@ impl Node {
 
     /// The same, on a runtime that is like this.
     pub async fn start_on(runtime: Settings) -> Node {
-        let mut world = World::on(runtime, Planted::default(), Trace::new(false));
+        let mut world = World::on(runtime, Trace::new(false));
         world.start(None).await;
         let events = world.agent.as_ref().unwrap().agent.recorder.queue();
         Node { world, events, said: BTreeSet::new() }

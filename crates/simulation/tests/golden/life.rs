@@ -246,7 +246,7 @@ fn recorded_node(directories: &Directories) -> NodeConfig {
             runtime_name: "containerd".into(),
             ..status::NodeFacts::default()
         },
-        ..description(crablet_agent::planted::Planted::default())
+        ..description()
     }
 }
 
