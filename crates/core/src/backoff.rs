@@ -15,6 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::observed;
 use crate::translate::go_quote;
 
+/// A time so little later than now is no sign of a clock that was set back: the runtime's may be another one.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(1);
+
 /// How waits grow: from the first one, doubling, up to the longest, and from the beginning again when nothing failed
 /// for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +117,12 @@ impl Restarts {
         Restarts { limits, waits: BTreeMap::new() }
     }
 
-    /// Whether a container that ended at `finished` may not start yet.
+    /// Whether a container that ended at `finished` may not start yet. One that ended at a time that is yet to come did so
+    /// before the clock was set back: nobody can tell how long ago, and it waits no longer.
     pub fn held(&self, container: &Container, finished: Timestamp, now: Timestamp) -> Option<Held> {
+        if finished.duration_since(now) > CLOCKS_DIFFER {
+            return None;
+        }
         let wait = self.wait(container).filter(|wait| !wait.is_forgotten(finished, &self.limits))?;
         let until = finished.checked_add(wait.length).unwrap_or(Timestamp::MAX);
         (now < until).then_some(Held { length: wait.length, until })
@@ -326,6 +333,20 @@ mod tests {
         assert!(restarts.held(&old, at(1), at(2)).is_some());
         assert_eq!(restarts.held(&new, at(1), at(2)), None);
         assert_eq!(restarts.held(&resized, at(1), at(2)), None);
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_it_is_whatever_the_clock_is_set_to() {
+        let container = Container::default();
+        let mut restarts = Restarts::new(Limits::default());
+        restarts.note_start(&container, at(10_000), at(10_000));
+        for now in 0..20_000 {
+            let held = restarts.held(&container, at(10_001), at(now));
+            let left = held.map(|held| held.until.duration_since(at(now)));
+            assert!(left.is_none_or(|left| left <= seconds(10) + CLOCKS_DIFFER), "at {now}: {left:?}");
+        }
+        assert!(restarts.held(&container, at(10_001), at(10_000)).is_some(), "clocks differ a little");
+        assert_eq!(restarts.held(&container, at(10_001), at(2800)), None);
     }
 
     #[test]

@@ -3,31 +3,58 @@
 //! This is the only module that reads the real wall clock. Everything else takes a [`Clock`], so that a
 //! simulated run sees the same times each time it is replayed.
 
-use jiff::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 /// A source of wall-clock time. Cloning it is cheap, and clones agree with each other.
 #[derive(Clone, Debug)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    /// What it showed when it was made.
+    start: Timestamp,
+    origin: Instant,
+}
 
 impl Clock {
     /// The machine's own clock.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the machine's clock")]
     pub fn system() -> Clock {
-        Clock(Source::System)
+        Clock { source: Source::System, start: Timestamp::now(), origin: Instant::now() }
     }
 
     /// A clock that shows `start` now and moves with tokio's time, which a test can pause and advance.
     pub fn simulated(start: Timestamp) -> Clock {
-        Clock(Source::Simulated { start, origin: Instant::now() })
+        Clock { source: Source::Simulated { set_by: Arc::default() }, start, origin: Instant::now() }
     }
 
     /// The time it is.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the machine's clock")]
     pub fn now(&self) -> Timestamp {
-        match self.0 {
+        match &self.source {
             Source::System => Timestamp::now(),
-            Source::Simulated { start, origin } => {
-                start.checked_add(origin.elapsed()).unwrap_or(Timestamp::MAX)
+            Source::Simulated { set_by } => {
+                let set_by = SignedDuration::from_secs(set_by.load(Ordering::Relaxed));
+                self.steady().saturating_add(set_by).unwrap_or(Timestamp::MAX)
+            }
+        }
+    }
+
+    /// The time that it would be, had nobody set the clock since this one was made: what is reckoned from one such time
+    /// to another has passed. It means nothing to another process.
+    pub fn steady(&self) -> Timestamp {
+        self.start.checked_add(self.origin.elapsed()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Sets a simulated clock, and its clones, forward by so many seconds, or back. The machine's own clock is not ours
+    /// to set.
+    pub fn set_by(&self, seconds: i64) {
+        match &self.source {
+            Source::System => {}
+            Source::Simulated { set_by } => {
+                set_by.fetch_add(seconds, Ordering::Relaxed);
             }
         }
     }
@@ -36,7 +63,7 @@ impl Clock {
 #[derive(Clone, Debug)]
 enum Source {
     System,
-    Simulated { start: Timestamp, origin: Instant },
+    Simulated { set_by: Arc<AtomicI64> },
 }
 
 #[cfg(test)]
@@ -60,6 +87,15 @@ mod tests {
         let clock = Clock::simulated(Timestamp::MAX);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(clock.now(), Timestamp::MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steady_time_passes_whatever_the_clock_is_set_to() {
+        let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
+        clock.clone().set_by(-3600);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(clock.now().to_string(), "2026-11-15T02:46:05Z");
+        assert_eq!(clock.steady().to_string(), "2026-11-15T03:46:05Z");
     }
 
     #[test]
