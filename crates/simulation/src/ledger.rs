@@ -17,8 +17,8 @@ use crate::trace::Trace;
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The number of the promise in the design; 0 is for being there in the end, as wanted, and 13 for users of the node
-    /// that no two pods have.
+    /// The number of the promise in the design; 0 is for being there in the end, as wanted, 13 for users of the node
+    /// that no two pods have, and 14 for sandboxes that are stopped before they are removed.
     pub invariant: u8,
     /// What was seen.
     pub what: String,
@@ -110,6 +110,8 @@ pub struct State {
     pub runtime_answers: bool,
     /// Whether the disk ever failed: what could not be written down need not be remembered.
     pub disk_failed: bool,
+    /// Sandboxes that the runtime said it had stopped.
+    pub stopped_sandboxes: BTreeSet<String>,
     /// When an agent last began.
     pub agent_began: Instant,
     is_dirty: bool,
@@ -133,6 +135,7 @@ impl Ledger {
             statuses: None,
             runtime_answers: true,
             disk_failed: false,
+            stopped_sandboxes: BTreeSet::new(),
             agent_began: Instant::now(),
             is_dirty: false,
         };

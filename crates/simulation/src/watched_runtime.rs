@@ -101,7 +101,11 @@ impl Runtime for WatchedRuntime {
         .await
     }
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
-        self.call(Doing::StopSandbox { id }, self.inner.stop_sandbox(id)).await
+        let stopped = self.call(Doing::StopSandbox { id }, self.inner.stop_sandbox(id)).await;
+        if stopped.is_ok() {
+            self.ledger.state().stopped_sandboxes.insert(id.to_owned());
+        }
+        stopped
     }
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
         self.call(Doing::RemoveSandbox { id }, self.inner.remove_sandbox(id)).await

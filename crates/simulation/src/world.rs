@@ -63,7 +63,8 @@ pub struct World {
     pub container_gc: Policy,
     /// What the next agent is told that is not so.
     pub lie: Option<Lie>,
-    clock: Clock,
+    /// The wall clock of agents. The runtime's is its own.
+    pub clock: Clock,
 }
 
 /// An agent that runs.

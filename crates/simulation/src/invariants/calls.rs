@@ -76,6 +76,10 @@ pub fn check_call(ledger: &Ledger, doing: &Doing<'_>) -> String {
                 let what = format!("{words} while {} runs", ledger.describe(container));
                 ledger.broken(&mut state, 3, what);
             }
+            // Its network, which has an address to give back, may outlive its process.
+            if matches!(doing, Doing::RemoveSandbox { .. }) && !state.stopped_sandboxes.contains(*id) {
+                ledger.broken(&mut state, 14, format!("{words}, which was never stopped"));
+            }
         }
         Doing::TearDownVolumes { uid } => {
             if let Some(container) = check.alive(uid).next() {
