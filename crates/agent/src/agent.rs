@@ -38,6 +38,10 @@ use crate::worker::Checkpoint;
 /// How many workers look at what the runtime knows at the same time: enough to keep it busy.
 const LOOKS_AT_ONCE: usize = 16;
 
+/// How many sandboxes are stopped, and sandboxes and containers removed, at the same time: their networks, mounts and
+/// snapshots wait for the disk and the kernel more than for a processor.
+const STOPS_AT_ONCE: usize = 16;
+
 /// What an agent works on. A simulated run gives simulated ones.
 pub struct Parts {
     /// The container runtime.
@@ -152,6 +156,7 @@ impl Agent {
             images: images.clone(),
             prober,
             starts: Turns::new(description.starts_at_once),
+            stops: Turns::new(STOPS_AT_ONCE),
             looks: Turns::new(LOOKS_AT_ONCE),
             recorder,
             stories,

@@ -46,6 +46,9 @@ pub struct Shared {
     pub prober: Prober,
     /// Who says how many sandboxes and containers are made at the same time.
     pub starts: Turns,
+    /// Who says how many sandboxes are stopped, and sandboxes and containers removed, at the same time. Containers are
+    /// stopped when it is time, however many.
+    pub stops: Turns,
     /// Who says how many look at what the runtime knows of their pod at the same time.
     pub looks: Turns,
     /// Who tells what happens to people.

@@ -14,10 +14,11 @@
 //! - [`carry_out`]: what a plan asks for, done.
 //! - [`volumes`]: what must be there before either, and goes after both.
 //! - [`runtime_config`]: what sandboxes and containers are made from.
-//! - [`terminate`]: stopping, step by step, each of which can be done again.
+//! - [`stops`]: the stops of containers, each on its own.
+//! - [`terminate`]: the end of a pod, step by step, each of which can be done again.
 //! - [`remove`]: taking away what a pod that is over left behind.
 //! - [`checkpoint`]: what survives the agent, so that the next one goes on from there.
-//! - [`probing`]: what the prober is told.
+//! - [`probing`]: what the prober is told, and how a worker waits: what probes find is shown meanwhile.
 //! - [`events`]: events, and the headline of the pod's story.
 
 mod begin;
@@ -29,11 +30,12 @@ mod probing;
 mod remove;
 mod retry;
 mod runtime_config;
+mod stops;
 mod sync;
 mod terminate;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +47,7 @@ use crablet_core::probes::Probes;
 use crablet_core::status::{Failure, StartError, StatusInput, pod_status};
 use crablet_cri::Error;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -54,7 +57,8 @@ use crate::pod_files::Owner;
 use crate::shared::Shared;
 use crate::statuses::Reported;
 use crate::story::{State, Teller};
-use retry::Retries;
+use retry::{Retries, What};
+use stops::Stops;
 use terminate::Terminating;
 use volumes::PodVolumes;
 
@@ -69,7 +73,7 @@ pub(crate) struct Worker {
     /// What is wanted, in its latest form.
     pod: Arc<Pod>,
     /// What the runtime knew at the last look.
-    observed: observed::Pod,
+    observed: Arc<observed::Pod>,
     /// The latest status.
     status: Arc<PodStatus>,
     /// What probes found last.
@@ -83,6 +87,10 @@ pub(crate) struct Worker {
     start_errors: BTreeMap<Text, StartError>,
     /// What failed, and when to try again.
     retries: Retries,
+    /// The stops of its containers that are under way.
+    stops: Stops,
+    /// The sandboxes that were stopped: those that died without that may still have their network.
+    stopped_sandboxes: BTreeSet<String>,
     /// Why the pod failed as a whole, if it did.
     failure: Option<Failure>,
     /// Whether a source still wants it.
@@ -91,6 +99,8 @@ pub(crate) struct Worker {
     admitted: bool,
     /// Whether the waits before restarts were taken from what the runtime remembers.
     recovered: bool,
+    /// Whether its volumes, its cgroup and its users were taken away.
+    cleared: bool,
     phase: Phase,
 }
 
@@ -111,7 +121,7 @@ enum Next {
     /// Something was done: look again.
     Again,
     /// Nothing to do until something is told, or until then.
-    Wait(Option<Timestamp>),
+    Wait(Option<Instant>),
     /// Nothing of the pod is left.
     Gone,
 }
@@ -144,16 +154,19 @@ impl Worker {
             story,
             owner,
             pod,
-            observed: observed::Pod::default(),
+            observed: Arc::default(),
             probes: Probes::default(),
             volumes: PodVolumes::default(),
             told_prober: None,
             start_errors: BTreeMap::new(),
             retries: Retries::default(),
+            stops: Stops::default(),
+            stopped_sandboxes: BTreeSet::new(),
             failure: None,
             wanted: true,
             admitted: false,
             recovered: false,
+            cleared: false,
             phase: Phase::Syncing,
             node,
         }
@@ -209,7 +222,7 @@ impl Worker {
             self.told_prober = None;
         }
         if let Some(probes) = told.probes {
-            self.probes = probes;
+            self.show_probes(probes).await;
         }
         let Some(end) = told.end else { return };
         match end.cause {
@@ -225,24 +238,36 @@ impl Worker {
         self.end(&end).await;
     }
 
-    async fn wait(&self, until: Option<Timestamp>) {
-        match until {
-            None => self.mailbox.wait().await,
-            Some(until) => {
-                let left =
-                    Duration::try_from(until.duration_since(self.node.clock.now())).unwrap_or_default();
-                // Whether it was told something or the time has come: the next pass finds out.
-                let _ = tokio::time::timeout(left, self.mailbox.wait()).await;
-            }
+    /// Waits until it was told something, something was done to stop a container, or the time has come: the next pass
+    /// finds out.
+    async fn wait(&mut self, until: Option<Instant>) {
+        let mailbox = self.mailbox.clone();
+        tokio::select! {
+            biased;
+            () = mailbox.wait() => {}
+            done = self.stops.next() => self.note_stop(done),
+            () = probing::come(until) => {}
         }
+    }
+
+    /// When the wall clock will show a time, should nobody set it before.
+    fn instant(&self, at: Timestamp) -> Instant {
+        let left = Duration::try_from(at.duration_since(self.node.clock.now())).unwrap_or_default();
+        Instant::now() + left
     }
 
     /// Looks at what the runtime knows. What ended gets its termination message here.
     async fn look(&mut self) -> Result<(), Error> {
-        let node = &self.node;
-        let observed = node.looks.take(|| observe(&*node.runtime, &self.owner.uid, &self.observed)).await?;
-        self.observed = self.with_termination_messages(observed);
+        let (node, known, uid) = (Arc::clone(&self.node), Arc::clone(&self.observed), self.owner.uid.clone());
+        let look = node.looks.take(|| observe(&*node.runtime, &uid, &known));
+        let observed = self.see_through(look).await?;
+        self.observed = Arc::new(self.with_termination_messages(observed));
         self.recover_restarts();
+        for id in self.stops.see(&self.observed) {
+            self.retries.worked(&What::Stop(id));
+        }
+        let sandboxes = self.observed.sandboxes();
+        self.stopped_sandboxes.retain(|id| sandboxes.iter().any(|sandbox| sandbox.id == *id));
         Ok(())
     }
 
@@ -320,10 +345,14 @@ impl Worker {
 
     /// The runtime did not answer: nothing is known, so nothing is decided.
     fn runtime_failed(&mut self, error: &Error) -> Next {
-        let until = self.retries.failed("runtime", self.node.clock.now());
+        Next::Wait(Some(self.runtime_is_away(error)))
+    }
+
+    /// Says that the runtime did not answer, and when it may be asked again.
+    fn runtime_is_away(&mut self, error: &Error) -> Instant {
         self.show_as_it_was();
         self.story.headline(State::Blocked, format_args!("the container runtime does not answer: {error}"));
-        Next::Wait(Some(until))
+        self.retries.failed(What::Runtime)
     }
 }
 

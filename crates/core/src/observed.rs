@@ -91,6 +91,13 @@ impl Pod {
         &mut self.containers
     }
 
+    /// Takes in that the runtime says it has stopped a sandbox.
+    pub fn note_stopped_sandbox(&mut self, id: &str) {
+        if let Some(sandbox) = self.sandboxes.iter_mut().find(|sandbox| sandbox.id == id) {
+            sandbox.state = SandboxState::NotReady;
+        }
+    }
+
     /// The containers of a name, the newest first.
     pub fn named<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p Container> {
         self.containers.iter().filter(move |container| container.name == name)

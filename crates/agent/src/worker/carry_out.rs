@@ -1,42 +1,37 @@
 //! What a plan asks for, done: one thing at a time, so that each is seen before the next is decided.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crablet_api::Gate;
 use crablet_api::core::{Container, Secret};
-use crablet_core::plan::{Kill, Plan, Role, Sandbox, Start};
+use crablet_core::kill::{Termination, pod_grace};
+use crablet_core::plan::{Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
 use crablet_cri::Error;
 use crablet_cri_api::ContainerState;
-use futures_util::future::join_all;
-use jiff::Timestamp;
-use tokio::time::Instant;
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::images;
+use crate::mailbox::Mailbox;
 use crate::recorder::reason;
 use crate::story::State;
+use crate::worker::retry::{What, earliest};
 use crate::worker::runtime_config::{NotMade, SandboxConfig};
+use crate::worker::stops::NotKilled;
 use crate::worker::{Next, Worker, volumes};
 
-/// Every container has at least so long to stop.
-const SHORTEST_GRACE: Duration =
-    Duration::from_secs(crablet_core::kill::MINIMUM_GRACE_SECONDS.unsigned_abs());
-
 impl Worker {
-    /// Does the first thing that the plan asks for.
-    pub(super) async fn carry_out(&mut self, plan: Plan) -> Next {
-        let mailbox = self.mailbox.clone();
-        let ready = tokio::select! {
-            biased;
-            // An end goes first; what was half done is found at the next look.
-            () = mailbox.wait_for_end() => return Next::Again,
-            ready = Box::pin(self.make_ready(&plan)) => ready,
-        };
-        match ready {
-            // A start is never let go of: one that nobody waits for could still happen when the pod is over.
+    /// Does the first thing that the plan asks for. Says when to look again, where nothing was to be done: no later than
+    /// `look_again`.
+    pub(super) async fn carry_out(&mut self, plan: Plan, look_again: Option<Instant>) -> Next {
+        // An end goes first.
+        if self.mailbox.wait_for_end().now_or_never().is_some() {
+            return Next::Again;
+        }
+        let next = match Box::pin(self.make_ready(&plan)).await {
             Ok(Ready::InOrder(sandbox)) => Box::pin(self.start_first(&sandbox, &plan)).await,
             Ok(Ready::AtOnce(sandbox, starts)) => {
                 for start in &starts {
@@ -45,24 +40,36 @@ impl Worker {
                 Next::Again
             }
             Err(next) => next,
+        };
+        match next {
+            Next::Wait(until) => Next::Wait(earliest(until, look_again)),
+            Next::Again | Next::Gone => next,
         }
     }
 
     /// What was stopped to be started again is, whatever the pod's restart policy makes of how it ended.
-    async fn replace(&mut self, plan: &Plan, stop: Result<(), Error>) -> Result<Ready, Next> {
-        let Sandbox::Keep { id } = &plan.sandbox else { return Err(self.and_then_look(stop)) };
-        let looked = match stop {
-            Ok(()) => self.look().await,
-            Err(error) => Err(error),
+    async fn replace(&mut self, plan: &Plan, sandbox: &str) -> Result<Ready, Next> {
+        let failed = match self.kill(&plan.kill).await {
+            Ok(()) => None,
+            Err(NotKilled::Failed(until)) => Some(until),
+            Err(NotKilled::PodEnds) => return Err(Next::Again),
         };
-        if let Err(error) = looked {
-            return Err(self.runtime_failed(&error));
+        // The next pass would not know what they were stopped for: the runtime is waited for here.
+        while let Err(error) = self.look().await {
+            let until = self.runtime_is_away(&error);
+            if self.attend(sleep_until(until)).await.is_none() {
+                return Err(Next::Again);
+            }
         }
         let is_stopped = |start: &&Start| {
             plan.kill.iter().any(|kill| kill.name == start.name)
                 && !self.observed.named(&start.name).any(|container| container.may_live())
         };
-        Ok(Ready::AtOnce(id.clone(), plan.start.iter().filter(is_stopped).cloned().collect()))
+        let starts: Vec<Start> = plan.start.iter().filter(is_stopped).cloned().collect();
+        match failed {
+            Some(until) if starts.is_empty() => Err(Next::Wait(Some(until))),
+            Some(_) | None => Ok(Ready::AtOnce(sandbox.to_owned(), starts)),
+        }
     }
 
     /// Does the first thing that has to be done before containers are started.
@@ -71,30 +78,34 @@ impl Worker {
         if volumes::needs(plan) && matches!(plan.sandbox, Sandbox::Keep { .. }) {
             Box::pin(self.set_up_volumes()).await?;
         }
-        if plan.stops_pod() && !plan.kill.is_empty() {
-            let stop = self.stop_containers().await;
-            return Err(self.and_then_look(stop));
-        }
-        if !plan.kill.is_empty() {
-            let stop = self.kill(&plan.kill).await;
-            return self.replace(plan, stop).await;
+        match &plan.sandbox {
+            Sandbox::Keep { id } if !plan.kill.is_empty() => return Box::pin(self.replace(plan, id)).await,
+            Sandbox::Create { .. } | Sandbox::End { .. } if !plan.kill.is_empty() => {
+                let (now, grace) = (self.node.clock.steady(), pod_grace(&self.pod, None, None));
+                let termination = self.stops.passing(|| Termination::new(now, grace));
+                return Err(Next::Wait(self.stop_all(&termination)));
+            }
+            Sandbox::Keep { .. } | Sandbox::Create { .. } | Sandbox::End { .. } => {}
         }
         if !plan.remove.is_empty() {
-            let removal = self.remove_containers(&plan.remove).await;
-            return Err(self.and_then_look(removal));
+            let mailbox = self.mailbox.clone();
+            let removal = unless_ended(&mailbox, self.remove_containers(&plan.remove)).await;
+            return Err(removal.map_or(Next::Again, |removal| self.and_then_look(removal)));
         }
         match &plan.sandbox {
             Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone())),
             Sandbox::Create { attempt, stop, .. } => {
-                if !stop.is_empty() {
+                let mut sandboxes = self.sandboxes_to_stop();
+                sandboxes.retain(|id| stop.contains(id));
+                if !sandboxes.is_empty() {
                     self.say(
                         None,
                         reason::SANDBOX_CHANGED,
                         "Pod sandbox changed, it will be killed and re-created.",
                     );
-                }
-                for id in stop {
-                    if let Err(error) = self.stop_sandbox(id).await {
+                    let stops = self.stop_sandboxes(&sandboxes);
+                    let Some(stopped) = self.attend(stops).await else { return Err(Next::Again) };
+                    if let Err(error) = self.note_stopped_sandboxes(stopped) {
                         return Err(self.runtime_failed(&error));
                     }
                 }
@@ -111,101 +122,39 @@ impl Worker {
         }
     }
 
-    /// Stops containers while the pod goes on.
-    pub(super) async fn kill(&mut self, kills: &[Kill]) -> Result<(), Error> {
-        for kill in kills {
-            self.say(Some(&kill.name), reason::KILLING, &kill.message);
-        }
-        let began = Instant::now();
-        let stops = kills.iter().map(|kill| {
-            let hook = (kill.grace > 0 && self.has_pre_stop(&kill.name))
-                .then(|| self.run_pre_stop(kill.id.clone(), &kill.name, kill.grace));
-            let runtime = &self.node.runtime;
-            async move {
-                if let Some(hook) = hook {
-                    let _ = hook.await;
-                }
-                let grace = Duration::from_secs(kill.grace.unsigned_abs()).saturating_sub(began.elapsed());
-                runtime.stop_container(&kill.id, grace.max(SHORTEST_GRACE)).await
-            }
-        });
-        let results = join_all(stops).await;
-        for (kill, result) in kills.iter().zip(&results) {
-            match result {
-                Ok(()) => self.story.step(
-                    "stop",
-                    began.elapsed(),
-                    format_args!("stopped container {}: {}", kill.name, kill.message),
-                ),
-                Err(error) => self.story.failed(
-                    "stop",
-                    began.elapsed(),
-                    format_args!("could not stop container {}: {error}", kill.name),
-                ),
-            }
-        }
-        results.into_iter().filter(|result| !is_not_found(result)).collect()
-    }
-
-    pub(super) async fn remove_containers(&mut self, ids: &[String]) -> Result<(), Error> {
-        for id in ids {
-            self.node.runtime.remove_container(id).await?;
-            let Some(container) = self.observed.containers().iter().find(|container| container.id == *id)
-            else {
-                continue;
-            };
-            let log = std::path::Path::new(&container.log_path);
-            let removed =
-                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log);
-            if let Err(error) = removed {
-                warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) async fn stop_sandbox(&mut self, id: &str) -> Result<(), Error> {
-        let began = Instant::now();
-        let result = self.node.runtime.stop_sandbox(id).await;
-        match &result {
-            Ok(()) => self.story.step("sandbox", began.elapsed(), format_args!("stopped the sandbox")),
-            Err(error) => self.story.failed(
-                "sandbox",
-                began.elapsed(),
-                format_args!("could not stop the sandbox: {error}"),
-            ),
-        }
-        result
-    }
-
     async fn make_sandbox(&mut self, attempt: u32) -> Next {
-        const WHAT: &str = "sandbox";
-        let now = self.node.clock.now();
-        if let Some(until) = self.retries.held(WHAT, now).or(self.retries.held(volumes::WHAT, now)) {
+        let held = self.retries.held(&What::Sandbox).or(self.retries.held(&What::Volumes));
+        if let Some(until) = held {
             return Next::Wait(Some(until));
         }
         if let Some(not_ready) = self.not_ready_to_start() {
             return self.wait_for_node(not_ready).await;
         }
-        match self.node.looks.take(|| self.earlier_pod()).await {
+        let mailbox = self.mailbox.clone();
+        let earlier = unless_ended(&mailbox, self.node.looks.take(|| self.earlier_pod())).await;
+        let Some(earlier) = earlier else { return Next::Again };
+        match earlier {
             Ok(None) => {}
             Ok(Some(uid)) => {
                 self.story.headline(
                     State::Waiting,
                     format_args!("an earlier pod of the same name to be gone (UID {uid})"),
                 );
-                return Next::Wait(Some(self.retries.failed(WHAT, now)));
+                return Next::Wait(Some(self.retries.failed(What::Sandbox)));
             }
             Err(error) => return self.runtime_failed(&error),
         }
         let began = Instant::now();
-        let made = match Box::pin(self.prepare_sandbox(attempt)).await {
+        let prepared = unless_ended(&mailbox, Box::pin(self.prepare_sandbox(attempt))).await;
+        let Some(prepared) = prepared else { return Next::Again };
+        let made = match prepared {
             Ok(config) => {
                 if let Err(next) = Box::pin(self.set_up_volumes()).await {
                     return next;
                 }
-                let run = || self.node.runtime.run_sandbox(&config.config, &config.handler);
-                let made = self.node.starts.take(run).await;
+                let node = Arc::clone(&self.node);
+                let run = || node.runtime.run_sandbox(&config.config, &config.handler);
+                let Some(made) = self.attend(node.starts.take(run)).await else { return Next::Again };
                 match made {
                     Ok(_) => Ok(config.remarks()),
                     Err(error) => Err(NotMade::sandbox(&error.in_go_words())),
@@ -215,13 +164,13 @@ impl Worker {
         };
         match made {
             Ok(remarks) => {
-                self.retries.worked(WHAT);
+                self.retries.worked(&What::Sandbox);
                 self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}{remarks}"));
                 info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
             Err(NotMade { reason, message }) => {
-                let until = self.retries.failed(WHAT, self.node.clock.now());
+                let until = self.retries.failed(What::Sandbox);
                 self.warn_pod(reason, &message);
                 self.story.failed("sandbox", began.elapsed(), format_args!("{message}"));
                 self.story.headline(State::Blocked, format_args!("its sandbox cannot be made: {message}"));
@@ -233,10 +182,9 @@ impl Worker {
     /// Starts the first container that need not wait. One that cannot be started holds up no other, unless it is an
     /// init container.
     async fn start_first(&mut self, sandbox: &str, plan: &Plan) -> Next {
-        let now = self.node.clock.now();
-        let mut wait = plan.look_again;
+        let mut wait = None;
         for start in &plan.start {
-            if let Some(until) = self.retries.held(&start.name, now) {
+            if let Some(until) = self.retries.held(&What::Start(start.name.clone())) {
                 wait = earliest(wait, Some(until));
                 let is_init = start.role == Role::Init
                     && start.container(&self.pod).is_some_and(|container| !is_sidecar(container));
@@ -258,7 +206,7 @@ impl Worker {
         match self.try_to_start(sandbox, start).await {
             Ok(Started::No) => {}
             Ok(Started::Yes) => {
-                self.retries.worked(&start.name);
+                self.retries.worked(&What::Start(start.name.clone()));
                 self.start_errors.remove(&start.name);
                 let (name, attempt) = (&start.name, start.attempt);
                 self.story.step(
@@ -272,11 +220,13 @@ impl Worker {
                 );
             }
             Err(failure) => {
-                let now = self.node.clock.now();
+                let what = What::Start(start.name.clone());
                 match failure.until {
-                    Some(until) => self.retries.failed_until(&start.name, until),
-                    None => self.retries.failed(&start.name, now),
-                };
+                    Some(until) => self.retries.failed_until(what, until),
+                    None => {
+                        self.retries.failed(what);
+                    }
+                }
                 let (name, error) = (&start.name, &failure.error);
                 self.story.failed(
                     "start",
@@ -299,28 +249,20 @@ impl Worker {
         let Some(container) = start.container(&self.pod) else { return Ok(Started::No) };
         let container = container.clone();
         let mailbox = self.mailbox.clone();
-        let made_from = tokio::select! {
-            biased;
-            () = mailbox.wait_for_end() => return Ok(Started::No),
-            made_from = self.active_sandbox() => made_from?,
-        };
-        let image = tokio::select! {
-            biased;
-            () = mailbox.wait_for_end() => return Ok(Started::No),
-            image = Box::pin(self.ensure_image(&container, &made_from)) => image?,
-        };
-        let Some(image) = image else { return Ok(Started::No) };
-        let config = tokio::select! {
-            biased;
-            () = mailbox.wait_for_end() => return Ok(Started::No),
-            config = Box::pin(self.prepare_container(start, &container, &image, made_from)) => config?,
-        };
-        let runtime = &self.node.runtime;
+        let made_from = unless_ended(&mailbox, self.active_sandbox()).await;
+        let Some(made_from) = made_from.transpose()? else { return Ok(Started::No) };
+        let image = unless_ended(&mailbox, Box::pin(self.ensure_image(&container, &made_from))).await;
+        let Some(image) = image.transpose()?.flatten() else { return Ok(Started::No) };
+        let prepare = Box::pin(self.prepare_container(start, &container, &image, made_from));
+        let config = unless_ended(&mailbox, prepare).await;
+        let Some(config) = config.transpose()? else { return Ok(Started::No) };
+        let node = Arc::clone(&self.node);
+        // A start is never let go of: one that nobody waits for could still happen when the pod is over.
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
-                let create = || runtime.create_container(sandbox, &config.config, &config.sandbox);
-                let created = self.node.starts.take(create).await;
+                let create = || node.runtime.create_container(sandbox, &config.config, &config.sandbox);
+                let created = self.see_through(node.starts.take(create)).await;
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
@@ -330,7 +272,8 @@ impl Worker {
         if let Some(last) = start.last_finished {
             self.restarts.note_start(&container, last, self.node.clock.now());
         }
-        let started = self.node.starts.take(|| runtime.start_container(&id)).await;
+        let start = node.starts.take(|| node.runtime.start_container(&id));
+        let started = self.see_through(start).await;
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
         self.link_log(&config, &id);
@@ -390,7 +333,7 @@ impl Worker {
             // What just failed is asked for again soon all the same: then it says that it waits, and until when.
             let waits = error.reason == images::ImageErrorReason::ImagePullBackOff;
             NotStarted {
-                until: error.retry_at.filter(|_| waits).map(|at| self.wall_time(at)),
+                until: error.retry_at.filter(|_| waits),
                 error: StartError::new(error.reason.as_str(), error.message),
             }
         })
@@ -415,10 +358,14 @@ impl Worker {
         }
         found
     }
+}
 
-    fn wall_time(&self, at: Instant) -> Timestamp {
-        let left = at.saturating_duration_since(Instant::now());
-        self.node.clock.now().checked_add(left).unwrap_or(Timestamp::MAX)
+/// Waits for something, unless the pod is told to end: then it is let go of, and the answer is nothing.
+async fn unless_ended<T>(mailbox: &Mailbox, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = mailbox.wait_for_end() => None,
+        done = work => Some(done),
     }
 }
 
@@ -440,13 +387,5 @@ enum Started {
 /// Why a container was not started, and when to try again, if it says so.
 pub(super) struct NotStarted {
     pub(super) error: StartError,
-    pub(super) until: Option<Timestamp>,
-}
-
-fn is_not_found(result: &Result<(), Error>) -> bool {
-    result.as_ref().is_err_and(Error::is_not_found)
-}
-
-pub(super) fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    one.into_iter().chain(other).min()
+    pub(super) until: Option<Instant>,
 }

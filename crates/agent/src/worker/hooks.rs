@@ -22,6 +22,7 @@ use crate::recorder::{EventType, reason};
 use crate::story::State;
 use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
+use crate::worker::stops::{self, NotKilled};
 
 /// How long a hook after a start may take. Upstream waits for ever.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -173,8 +174,11 @@ impl Worker {
             message: "FailedPostStartHook".into(),
             name: name.clone(),
         };
-        if let Err(error) = self.kill(&[kill]).await {
-            warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, %error, "Cannot stop a container whose hook failed");
+        match self.kill(&[kill]).await {
+            Ok(()) | Err(NotKilled::PodEnds) => {}
+            Err(NotKilled::Failed(_)) => {
+                warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "Cannot stop a container whose hook failed");
+            }
         }
         let message = format!(
             "{} for Container {name:?} in Pod {:?} failed - error: {error}",
@@ -184,11 +188,6 @@ impl Worker {
         Err(NotStarted { error: StartError::new("PostStartHookError", message), until: None })
     }
 
-    /// Whether a container has a hook before its stop.
-    pub(super) fn has_pre_stop(&self, name: &str) -> bool {
-        self.pre_stop(name).is_some()
-    }
-
     /// Runs the hook before a container's stop, within the grace period. How it ends changes nothing: the container
     /// is stopped.
     pub(super) fn run_pre_stop(
@@ -196,7 +195,7 @@ impl Worker {
         id: String,
         name: &str,
         seconds: i64,
-    ) -> BoxFuture<'static, (String, Result<(), Error>)> {
+    ) -> BoxFuture<'static, stops::Done> {
         let hook = self.pre_stop(name);
         let (runtime, recorder, story) =
             (self.node.runtime.clone(), self.node.recorder.clone(), self.story.clone());
@@ -205,7 +204,7 @@ impl Worker {
         let within = Duration::from_secs(seconds.unsigned_abs());
         let name = name.to_owned();
         async move {
-            let Some(hook) = hook else { return (id, Ok(())) };
+            let Some(hook) = hook else { return stops::Done::Hook { id } };
             let began = Instant::now();
             let done = tokio::time::timeout(within, hook.run(&*runtime, &id, Some(within))).await;
             let outcome = match done {
@@ -224,7 +223,7 @@ impl Worker {
             };
             let what = format_args!("the hook before the stop of container {name} {outcome}");
             story.step("hook", began.elapsed(), what);
-            (id, Ok(()))
+            stops::Done::Hook { id }
         }
         .boxed()
     }

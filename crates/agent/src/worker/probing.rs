@@ -1,13 +1,15 @@
 //! What the prober is told of a pod's containers.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::pin::pin;
 
 use crablet_api::Text;
 use crablet_api::core::{PodConditionType, PodStatus};
 use crablet_api::meta::ConditionStatus;
-use crablet_core::probes::ProbeKind;
+use crablet_core::probes::{ProbeKind, Probes};
 use crablet_cri_api::ContainerState;
+use tokio::time::Instant;
 
 use crate::prober::{Running, Watch};
 use crate::worker::{Phase, Worker};
@@ -18,6 +20,24 @@ pub(super) struct Watched {
     pod_ip: String,
     stopping: bool,
     running: Vec<Running>,
+}
+
+/// What a wait was over for.
+enum Meanwhile<T, E> {
+    /// What was waited for.
+    Done(T),
+    /// The pod is to end.
+    End(E),
+    /// Something was done to stop a container.
+    Stop,
+}
+
+/// Waits until a time has come; for ever, if there is none.
+pub(super) async fn come(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => pending().await,
+    }
 }
 
 impl Worker {
@@ -40,23 +60,78 @@ impl Worker {
         self.told_prober = Some(told);
     }
 
-    /// Waits for something that takes long. What probes find meanwhile is shown. The answer is nothing when the pod was
-    /// told to end.
+    /// Waits for something that takes long, unless the pod is told to end: then the answer is nothing.
+    ///
+    /// Everything long that a worker waits for is waited for here: what probes find meanwhile is shown, whatever the
+    /// worker is doing, and stops that are under way go on.
     pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mailbox) = (pin!(work), self.mailbox.clone());
+        let mailbox = self.mailbox.clone();
+        let (mut work, mut end) = (pin!(work), pin!(mailbox.wait_for_end()));
+        loop {
+            match self.meanwhile(&mut work, &mut end).await {
+                Meanwhile::Done(done) => return Some(done),
+                Meanwhile::End(()) => return None,
+                Meanwhile::Stop => {}
+            }
+        }
+    }
+
+    /// The same for what is never let go of: the end waits.
+    pub(super) async fn see_through<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let (mut work, mut end) = (pin!(work), pin!(pending::<Infallible>()));
+        loop {
+            match self.meanwhile(&mut work, &mut end).await {
+                Meanwhile::Done(done) => return done,
+                Meanwhile::End(never) => match never {},
+                Meanwhile::Stop => {}
+            }
+        }
+    }
+
+    /// The same for the stops that are under way: waits until something was done for one of them, or until then.
+    pub(super) async fn attend_stops(&mut self, until: Option<Instant>) -> Option<()> {
+        let mailbox = self.mailbox.clone();
+        let (mut time, mut end) = (pin!(come(until)), pin!(mailbox.wait_for_end()));
+        match self.meanwhile(&mut time, &mut end).await {
+            Meanwhile::Done(()) | Meanwhile::Stop => Some(()),
+            Meanwhile::End(()) => None,
+        }
+    }
+
+    async fn meanwhile<T, E>(
+        &mut self,
+        work: &mut (impl Future<Output = T> + Unpin),
+        end: &mut (impl Future<Output = E> + Unpin),
+    ) -> Meanwhile<T, E> {
+        let mailbox = self.mailbox.clone();
         loop {
             tokio::select! {
                 biased;
-                () = mailbox.wait_for_end() => return None,
-                done = &mut work => return Some(done),
+                told = &mut *end => return Meanwhile::End(told),
+                done = &mut *work => return Meanwhile::Done(done),
+                done = self.stops.next() => {
+                    self.note_stop(done);
+                    return Meanwhile::Stop;
+                }
                 probes = mailbox.wait_for_probes() => {
-                    self.probes = probes;
-                    let status = self.make_status(false);
-                    self.show_for_sure(status).await;
+                    Box::pin(self.show_probes(probes)).await;
                     // Whatever else follows from it is for the next pass.
                     mailbox.tell(crate::mailbox::Input::Look);
                 }
             }
+        }
+    }
+
+    /// Shows what probes found, with what was seen last of all else: the next look may take long.
+    pub(super) async fn show_probes(&mut self, probes: Probes) {
+        self.probes = probes;
+        match self.phase {
+            // Before the first look there is nothing to show it with.
+            Phase::Syncing | Phase::Terminating(_) if self.recovered => {
+                let status = self.make_status(false);
+                self.show_for_sure(status).await;
+            }
+            Phase::Syncing | Phase::Terminating(_) | Phase::Terminated => {}
         }
     }
 

@@ -1,13 +1,15 @@
 //! Taking away what is left of containers that ended, and of a pod that is over.
 
+use std::sync::Arc;
+
 use crablet_core::container_gc;
 use crablet_cri::Error;
-use crablet_cri_api::SandboxState;
-use jiff::Timestamp;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::story::State;
+use crate::worker::retry::What;
 use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
@@ -29,30 +31,60 @@ impl Worker {
 
     /// Removes dead containers beyond those that are kept, and old sandboxes that have none. Says when something more
     /// will be old enough.
-    pub(super) async fn prune(&mut self) -> Option<Timestamp> {
+    pub(super) async fn prune(&mut self) -> Option<Instant> {
         let (gc, now) = (&self.node.container_gc, self.node.clock.now());
         let is_over = matches!(self.phase, Phase::Terminated);
         let dead = || container_gc::dead(&self.observed, is_over, &gc.policy, now);
         let over_limit = gc.tell(&self.owner.uid, &self.mailbox, dead);
         let surplus = container_gc::surplus(&self.observed, &gc.policy, &over_limit, now);
+        let look_again = surplus.look_again.map(|at| self.instant(at));
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
-            return surplus.look_again;
+            return look_again;
         }
         let mut removal = self.remove_containers(&surplus.containers).await;
-        for id in &surplus.sandboxes {
-            if removal.is_ok() {
-                removal = self.node.runtime.remove_sandbox(id).await;
-            }
+        if removal.is_ok() {
+            removal = self.remove_sandboxes(&surplus.sandboxes).await;
         }
         if let Err(error) = removal {
             warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove dead containers; the next pass tries again");
         }
-        surplus.look_again
+        look_again
+    }
+
+    /// Removes containers at the same time, and their logs. One that fails holds up no other.
+    pub(super) async fn remove_containers(&mut self, ids: &[String]) -> Result<(), Error> {
+        let node = Arc::clone(&self.node);
+        let removals = ids.iter().map(|id| node.stops.take(|| node.runtime.remove_container(id)));
+        let results = self.see_through(join_all(removals)).await;
+        for (id, _) in ids.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+            let Some(container) = self.observed.containers().iter().find(|container| container.id == *id)
+            else {
+                continue;
+            };
+            let log = std::path::Path::new(&container.log_path);
+            let removed =
+                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log);
+            if let Err(error) = removed {
+                warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
+            }
+        }
+        results.into_iter().collect()
+    }
+
+    /// Removes sandboxes at the same time, each after its stop: what a network has given them is given back.
+    async fn remove_sandboxes(&mut self, ids: &[String]) -> Result<(), Error> {
+        let mut to_stop = self.sandboxes_to_stop();
+        to_stop.retain(|id| ids.contains(id));
+        let stops = self.stop_sandboxes(&to_stop);
+        let stopped = self.see_through(stops).await;
+        self.note_stopped_sandboxes(stopped)?;
+        let node = Arc::clone(&self.node);
+        let removals = ids.iter().map(|id| node.stops.take(|| node.runtime.remove_sandbox(id)));
+        self.see_through(join_all(removals)).await.into_iter().collect()
     }
 
     /// Removes everything of a pod that is over and that nobody wants any more.
     pub(super) async fn remove(&mut self) -> Next {
-        const WHAT: &str = "removal";
         let began = Instant::now();
         self.story.headline(State::Terminating, format_args!("what it left behind is being removed"));
         match self.try_to_remove().await {
@@ -62,7 +94,7 @@ impl Worker {
                 Next::Gone
             }
             Err(error) => {
-                let until = self.retries.failed(WHAT, self.node.clock.now());
+                let until = self.retries.failed(What::Removal);
                 self.story.failed("remove", began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("what it left cannot be removed: {error}"));
@@ -78,17 +110,15 @@ impl Worker {
         let containers: Vec<String> =
             self.observed.containers().iter().map(|container| container.id.clone()).collect();
         self.remove_containers(&containers).await.map_err(words)?;
-        let sandboxes: Vec<(String, SandboxState)> =
-            self.observed.sandboxes().iter().map(|sandbox| (sandbox.id.clone(), sandbox.state)).collect();
-        for (id, state) in sandboxes {
-            if state == SandboxState::Ready {
-                self.node.runtime.stop_sandbox(&id).await.map_err(words)?;
-            }
-            self.node.runtime.remove_sandbox(&id).await.map_err(words)?;
+        let sandboxes: Vec<String> =
+            self.observed.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect();
+        self.remove_sandboxes(&sandboxes).await.map_err(words)?;
+        // What an agent before this one may have left.
+        if !self.cleared {
+            self.node.remove_cgroup(&self.owner.uid).await?;
+            self.node.volumes.tear_down(&self.owner.uid).await.map_err(|error| error.to_string())?;
+            self.node.users.release(&self.owner.uid).map_err(|error| error.to_string())?;
         }
-        self.node.remove_cgroup(&self.owner.uid).await?;
-        self.node.volumes.tear_down(&self.owner.uid).await.map_err(|error| error.to_string())?;
-        self.node.users.release(&self.owner.uid).map_err(|error| error.to_string())?;
         self.node.files.remove_pod(&self.owner).map_err(|error| error.to_string())?;
         self.node.checkpoints.remove(&self.owner.uid).await.map_err(|error| error.to_string())
     }

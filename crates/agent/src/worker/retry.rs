@@ -1,64 +1,98 @@
-//! What failed, and when to try it again.
+//! What failed, and when to try it again. The waits are by time that passes, which nobody can set.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use crablet_api::Text;
+use tokio::time::Instant;
 
 /// The wait after the first failure; each further one doubles it.
-const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
+const SHORTEST: Duration = Duration::from_secs(1);
 /// No wait is longer.
-const LONGEST: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(10);
 
-/// Waits before things are tried again, by what they are.
+/// Something that can fail and is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// To ask the runtime what it knows.
+    Runtime,
+    /// To make the pod's sandbox.
+    Sandbox,
+    /// To set up its volumes, or to take them away.
+    Volumes,
+    /// To bring its volumes up to date.
+    Refresh,
+    /// To remove its cgroup and take its users back.
+    Cgroup,
+    /// To remove what it left behind.
+    Removal,
+    /// To start the container of this name.
+    Start(Text),
+    /// To stop the container that has this ID.
+    Stop(String),
+}
+
+/// Waits before things are tried again.
 #[derive(Debug, Default)]
-pub(super) struct Retries(BTreeMap<String, Retry>);
+pub(super) struct Retries(BTreeMap<What, Retry>);
 
 #[derive(Debug)]
 struct Retry {
-    until: Timestamp,
-    wait: SignedDuration,
+    until: Instant,
+    wait: Duration,
 }
 
 impl Retries {
     /// Something failed: the answer is when it may be tried again.
-    pub(super) fn failed(&mut self, what: &str, now: Timestamp) -> Timestamp {
-        let wait = self.0.get(what).map_or(SHORTEST, |earlier| (earlier.wait * 2).min(LONGEST));
-        let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
-        self.0.insert(what.to_owned(), Retry { until, wait });
+    pub(super) fn failed(&mut self, what: What) -> Instant {
+        let wait = self.0.get(&what).map_or(SHORTEST, |earlier| (earlier.wait * 2).min(LONGEST));
+        let until = Instant::now() + wait;
+        self.0.insert(what, Retry { until, wait });
         until
     }
 
     /// Something failed and says itself when it may be tried again.
-    pub(super) fn failed_until(&mut self, what: &str, until: Timestamp) -> Timestamp {
-        self.0.insert(what.to_owned(), Retry { until, wait: SHORTEST });
-        until
+    pub(super) fn failed_until(&mut self, what: What, until: Instant) {
+        self.0.insert(what, Retry { until, wait: SHORTEST });
     }
 
     /// Something worked.
-    pub(super) fn worked(&mut self, what: &str) {
+    pub(super) fn worked(&mut self, what: &What) {
         self.0.remove(what);
     }
 
     /// Until when something must wait, if it must.
-    pub(super) fn held(&self, what: &str, now: Timestamp) -> Option<Timestamp> {
-        self.0.get(what).map(|retry| retry.until).filter(|until| *until > now)
+    pub(super) fn held(&self, what: &What) -> Option<Instant> {
+        self.0.get(what).map(|retry| retry.until).filter(|until| *until > Instant::now())
     }
+}
+
+/// The earlier of two times, either of which may not be.
+pub(super) fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn waits_double_up_to_a_limit_and_begin_anew_after_a_success() {
+    #[tokio::test(start_paused = true)]
+    async fn waits_double_up_to_a_limit_and_begin_anew_after_a_success() {
         let mut retries = Retries::default();
-        let now: Timestamp = "2026-11-15T07:00:00Z".parse().unwrap();
-        let waits: Vec<_> =
-            (0..6).map(|_| retries.failed("sandbox", now).duration_since(now).as_secs()).collect();
+        let now = Instant::now();
+        let waits: Vec<_> = (0..6).map(|_| (retries.failed(What::Sandbox) - now).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
-        assert!(retries.held("sandbox", now).is_some() && retries.held("other", now).is_none());
-        retries.worked("sandbox");
-        assert_eq!(retries.held("sandbox", now), None);
-        assert_eq!(retries.failed("sandbox", now).duration_since(now).as_secs(), 1);
+        assert!(retries.held(&What::Sandbox).is_some() && retries.held(&What::Volumes).is_none());
+        retries.worked(&What::Sandbox);
+        assert_eq!(retries.held(&What::Sandbox), None);
+        assert_eq!((retries.failed(What::Sandbox) - now).as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_container_shares_its_wait_with_nothing_of_the_agents() {
+        let mut retries = Retries::default();
+        retries.failed(What::Start("runtime".into()));
+        retries.worked(&What::Runtime);
+        assert!(retries.held(&What::Start("runtime".into())).is_some());
     }
 }

@@ -1,11 +1,14 @@
 //! A pass over a pod that should run.
 
+use crablet_api::core::PodStatus;
 use crablet_core::kill::pod_grace;
 use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
 use crablet_core::status::Failure;
 use crablet_cri_api::ContainerState;
+use tokio::time::Instant;
 
 use crate::recorder::reason;
+use crate::worker::retry::{What, earliest};
 use crate::worker::terminate::Terminating;
 use crate::worker::{Next, Phase, Worker, is_over};
 
@@ -15,7 +18,7 @@ impl Worker {
         if let Err(error) = self.look().await {
             return self.runtime_failed(&error);
         }
-        self.retries.worked("runtime");
+        self.retries.worked(&What::Runtime);
         self.forget_errors_of_what_runs();
         if let Some(rejected) = Box::pin(self.admit()).await {
             return rejected;
@@ -29,21 +32,22 @@ impl Worker {
             return self.stop_by_itself("its phase is terminal").await;
         }
 
-        let mut plan = self.plan(&status);
-        let status = self.with_held_back(&mut plan, status);
+        let plan = self.plan(&status);
+        let look_again = plan.look_again.map(|at| self.instant(at));
+        let (status, look_again) = self.with_held_back(&plan, look_again, status);
         Box::pin(self.show_for_sure(status)).await;
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
             return self.stop_for(why).await;
         }
         if plan.is_empty() {
-            if let Some(next) = Box::pin(self.refresh_volumes(&plan)).await {
+            if let Some(next) = Box::pin(self.refresh_volumes(look_again)).await {
                 return next;
             }
             let grown_old = Box::pin(self.prune()).await;
-            return Next::Wait([plan.look_again, grown_old].into_iter().flatten().min());
+            return Next::Wait(earliest(look_again, grown_old));
         }
-        Box::pin(self.carry_out(plan)).await
+        Box::pin(self.carry_out(plan, look_again)).await
     }
 
     /// A start whose answer never came, or came too late, may have worked all the same.
@@ -54,7 +58,7 @@ impl Worker {
         });
     }
 
-    fn plan(&self, status: &crablet_api::core::PodStatus) -> Plan {
+    fn plan(&self, status: &PodStatus) -> Plan {
         plan::plan(&plan::Input {
             pod: &self.pod,
             observed: &self.observed,
@@ -67,23 +71,24 @@ impl Worker {
     }
 
     /// Containers that wait before a restart say so in the status; those that could not be started say that first, and
-    /// the plan is to look again when they have said it for long enough.
+    /// are looked at again when they have said it for long enough.
     fn with_held_back(
         &mut self,
-        plan: &mut Plan,
-        status: crablet_api::core::PodStatus,
-    ) -> crablet_api::core::PodStatus {
+        plan: &Plan,
+        mut look_again: Option<Instant>,
+        status: PodStatus,
+    ) -> (PodStatus, Option<Instant>) {
         let held: std::collections::BTreeMap<_, _> = plan.held_back().collect();
         let before = self.start_errors.len();
         self.start_errors
             .retain(|name, error| *error.reason != *"CrashLoopBackOff" || held.contains_key(name));
         if held.is_empty() && self.start_errors.len() == before {
-            return status;
+            return (status, look_again);
         }
         for (name, error) in held {
             let says = self.start_errors.get(&name).is_some_and(|says| *says.reason != *"CrashLoopBackOff");
-            if let Some(until) = self.retries.held(&name, self.node.clock.now()).filter(|_| says) {
-                plan.look_again = Some(plan.look_again.map_or(until, |other| other.min(until)));
+            if let Some(until) = self.retries.held(&What::Start(name.clone())).filter(|_| says) {
+                look_again = earliest(look_again, Some(until));
                 continue;
             }
             let is_new = self.start_errors.get(&name) != Some(&error);
@@ -92,7 +97,7 @@ impl Worker {
             }
             self.start_errors.insert(name, error);
         }
-        self.make_status(false)
+        (self.make_status(false), look_again)
     }
 
     async fn stop_for(&mut self, why: &WhyEnd) -> Next {
@@ -120,7 +125,7 @@ impl Worker {
     pub(super) async fn stop_by_itself(&mut self, why: &str) -> Next {
         let grace = pod_grace(&self.pod, None, None);
         self.story.note("stop", format_args!("{why}"));
-        self.phase = Phase::Terminating(Terminating::new(self.node.clock.now(), grace));
+        self.phase = Phase::Terminating(Terminating::new(self.node.clock.steady(), grace));
         Next::Again
     }
 }

@@ -4,6 +4,7 @@
 //! and takes away what it finds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
@@ -14,11 +15,11 @@ use tracing::warn;
 
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::carry_out::earliest;
+use crate::worker::retry::{What, earliest};
 use crate::worker::{Next, Worker};
 
-/// What waits after volumes could not be set up.
-pub(super) const WHAT: &str = "volumes";
+/// What a pod's story calls them.
+const WHAT: &str = "volumes";
 
 /// What a worker knows of its pod's volumes.
 #[derive(Debug, Default)]
@@ -79,7 +80,7 @@ impl Worker {
         if used.is_empty() || (self.volumes.is_current && self.volumes.has_all(&self.pod)) {
             return Ok(());
         }
-        if let Some(until) = self.retries.held(WHAT, self.node.clock.now()) {
+        if let Some(until) = self.retries.held(&What::Volumes) {
             return Err(Next::Wait(Some(until)));
         }
         // What went wrong before stays in the headline while it is tried again.
@@ -88,9 +89,13 @@ impl Worker {
             self.story.headline(State::Waiting, format_args!("its volumes ({})", names.join(", ")));
         }
         let began = Instant::now();
-        match self.node.volumes.set_up(&self.pod, &self.node.translation).await {
+        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
+        let Some(set_up) = self.attend(node.volumes.set_up(&pod, &node.translation)).await else {
+            return Err(Next::Again);
+        };
+        match set_up {
             Ok(mounted) => {
-                self.retries.worked(WHAT);
+                self.retries.worked(&What::Volumes);
                 let count = mounted.len();
                 self.story.step(WHAT, began.elapsed(), format_args!("set up its volumes ({count})"));
                 self.volumes = PodVolumes { mounted, is_current: true, failure: None };
@@ -102,7 +107,7 @@ impl Worker {
                 let failure = first.map(|error| format!("volume {}: {}", error.volume, error.cause));
                 self.story.headline(State::Waiting, format_args!("{}", failure.as_deref().unwrap_or(WHAT)));
                 self.volumes.failure = failure;
-                Err(Next::Wait(Some(self.retries.failed(WHAT, self.node.clock.now()))))
+                Err(Next::Wait(Some(self.retries.failed(What::Volumes))))
             }
         }
     }
@@ -123,31 +128,28 @@ impl Worker {
     }
 
     /// Brings the files up to date that tell the pod about itself. What cannot be stays as it was, and is tried again.
-    pub(super) async fn refresh_volumes(&mut self, plan: &Plan) -> Option<Next> {
-        const WHAT: &str = "refresh";
+    pub(super) async fn refresh_volumes(&mut self, look_again: Option<Instant>) -> Option<Next> {
         if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
             return None;
         }
-        let now = self.node.clock.now();
-        if let Some(until) = self.retries.held(WHAT, now) {
-            return Some(Next::Wait(earliest(plan.look_again, Some(until))));
+        if let Some(until) = self.retries.held(&What::Refresh) {
+            return Some(Next::Wait(earliest(look_again, Some(until))));
         }
         let began = Instant::now();
-        let refreshed = tokio::select! {
-            biased;
-            () = self.mailbox.wait_for_end() => return Some(Next::Again),
-            refreshed = self.node.volumes.refresh(&self.pod, &self.node.translation) => refreshed,
+        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
+        let Some(refreshed) = self.attend(node.volumes.refresh(&pod, &node.translation)).await else {
+            return Some(Next::Again);
         };
         match refreshed {
             Ok(()) => {
-                self.retries.worked(WHAT);
+                self.retries.worked(&What::Refresh);
                 self.volumes.is_current = true;
                 None
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors, began);
-                let until = self.retries.failed(WHAT, self.node.clock.now());
-                Some(Next::Wait(earliest(plan.look_again, Some(until))))
+                let until = self.retries.failed(What::Refresh);
+                Some(Next::Wait(earliest(look_again, Some(until))))
             }
         }
     }
@@ -190,14 +192,15 @@ impl Worker {
     pub(super) async fn tear_down_volumes(&mut self) -> Result<(), Next> {
         self.story.headline(State::Terminating, format_args!("its volumes are being taken away"));
         let began = Instant::now();
-        match self.node.volumes.tear_down(&self.owner.uid).await {
+        let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
+        match self.see_through(node.volumes.tear_down(&uid)).await {
             Ok(()) => {
-                self.retries.worked(WHAT);
+                self.retries.worked(&What::Volumes);
                 self.volumes = PodVolumes::default();
                 Ok(())
             }
             Err(error) => {
-                let until = self.retries.failed(WHAT, self.node.clock.now());
+                let until = self.retries.failed(What::Volumes);
                 self.story.failed(WHAT, began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("its volumes cannot be taken away: {error}"));

@@ -63,6 +63,9 @@ impl Node {
     /// Does not want it any more.
     pub fn unwant(&mut self, name: &str) {
         self.world.wanted.entry(SourceKind::File).or_default().remove(name);
+        if let Some(life) = self.world.ledger.state().lives.get_mut(name) {
+            life.wanted = false;
+        }
         self.world.tell_all();
     }
 

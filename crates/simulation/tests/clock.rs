@@ -1,0 +1,74 @@
+//! Waits of the agent's own, and a wall clock that is set back.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use common::{Node, seconds};
+use crablet_cri_sim::{Fault, Method};
+use tonic::Code;
+
+const HOURS: i64 = 3 * 60 * 60;
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_is_tried_again_soon_though_the_clock_was_set_back_by_hours() {
+    let mut node = Node::start().await;
+    for (name, method) in [("sandbox", Method::RunPodSandbox), ("start", Method::CreateContainer)] {
+        let fault = Fault::on(method).always().about(format!("default/{name}"));
+        node.world.simulator.inject(fault.fail(Code::Unknown, "no room"));
+        node.want(name, &format!("{{containers: [{{name: {name}, image: 'sim/forever:1'}}]}}")).await;
+    }
+    seconds(30).await;
+    assert_eq!(node.live(), [""; 0]);
+    node.world.clock.set_by(-HOURS);
+    node.world.simulator.clear_faults();
+    seconds(15).await;
+    assert_eq!(node.live(), ["sandbox", "start"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_waits_no_longer_than_its_back_off_though_the_clock_was_set_back_by_hours() {
+    let mut node = Node::start().await;
+    node.want("p", "{containers: [{name: c, image: 'sim/exits-1-0:1'}]}").await;
+    // It has waited 10 s and waits 20 s.
+    seconds(20).await;
+    let before = node.container("p", "c").restart_count;
+    node.world.clock.set_by(-HOURS);
+    seconds(20).await;
+    assert!(node.container("p", "c").restart_count > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_stops_within_its_grace_period_though_the_clock_was_set_back_by_hours() {
+    let mut node = Node::start().await;
+    let sidecar = "{name: s, image: 'sim/stubborn:1', restartPolicy: Always}";
+    let main = "{name: m, image: 'sim/stubborn:1'}";
+    let spec =
+        format!("{{terminationGracePeriodSeconds: 30, initContainers: [{sidecar}], containers: [{main}]}}");
+    node.want("p", &spec).await;
+    seconds(10).await;
+    assert_eq!(node.live(), ["m", "s"]);
+    node.unwant("p");
+    seconds(5).await;
+    node.world.clock.set_by(-HOURS);
+    seconds(15).await;
+    // Another agent knows no more than what the one before wrote down.
+    node.restart().await;
+    seconds(45).await;
+    assert_eq!(node.live(), [""; 0]);
+    assert!(node.find_container("p", "m").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_may_have_any_name_and_waits_before_it_is_tried_again() {
+    for name in ["runtime", "sandbox", "volumes", "refresh", "cgroup", "removal"] {
+        let mut node = Node::start().await;
+        node.world
+            .simulator
+            .inject(Fault::on(Method::CreateContainer).always().fail(Code::Unknown, "no room"));
+        node.want("p", &format!("{{containers: [{{name: {name}, image: 'sim/forever:1'}}]}}")).await;
+        seconds(60).await;
+        let tried = node.world.simulator.count_calls(Method::CreateContainer);
+        assert!((5..=10).contains(&tried), "{name} was tried {tried} times");
+    }
+}

@@ -1,0 +1,154 @@
+//! Stops of containers and sandboxes: each is its own, whatever fails beside it.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use common::{Node, seconds};
+use crablet_cri_sim::{Call, Fault, Method};
+use tonic::Code;
+
+/// A container that takes all the time that it is given, and whose hook before the stop takes 5 s of it.
+const STUBBORN: &str = "image: 'sim/stubborn:1', lifecycle: {preStop: {exec: {command: [sleep, '5']}}}";
+/// One that stops at once after a hook that takes no time.
+const WILLING: &str = "image: 'sim/forever:1', lifecycle: {preStop: {exec: {command: ['true']}}}";
+
+/// The ID of the container of a name that runs.
+fn id(node: &Node, name: &str) -> String {
+    let mut containers = node.world.simulator.containers().into_iter();
+    containers.find(|container| container.alive && container.name == name).unwrap().id
+}
+
+/// How often a call was made about something.
+fn times(node: &Node, method: Method, subject: &str) -> usize {
+    let is_it = |call: &&Call| call.method == method && call.subject == subject;
+    node.world.simulator.calls().iter().filter(is_it).count()
+}
+
+fn broken(node: &Node) -> Option<String> {
+    node.world.ledger.state().violation.as_ref().map(|violation| violation.what.clone())
+}
+
+async fn two_that_run(node: &mut Node, policy: &str) -> (String, String) {
+    let containers = format!("[{{name: a, {WILLING}}}, {{name: b, {STUBBORN}}}]");
+    let spec =
+        format!("{{restartPolicy: {policy}, terminationGracePeriodSeconds: 30, containers: {containers}}}");
+    node.want("p", &spec).await;
+    seconds(5).await;
+    (id(node, "a"), id(node, "b"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_fails_cuts_off_no_other_and_no_hook_runs_twice() {
+    let mut node = Node::start().await;
+    let (a, b) = two_that_run(&mut node, "Always").await;
+    node.world.simulator.inject(Fault::on(Method::StopContainer).about(&a).fail(Code::Unknown, "not now"));
+    node.unwant("p");
+    seconds(4).await;
+    assert_eq!(times(&node, Method::StopContainer, &a), 2, "it was tried again");
+    assert_eq!(node.live(), ["b"]);
+    seconds(24).await;
+    assert_eq!(node.live(), ["b"], "it has its whole grace period");
+    seconds(10).await;
+    assert_eq!(node.live(), [""; 0]);
+    assert_eq!(times(&node, Method::StopContainer, &b), 1);
+    assert_eq!((times(&node, Method::ExecSync, &a), times(&node, Method::ExecSync, &b)), (1, 1));
+    assert_eq!(broken(&node), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_cuts_off_no_stop_and_no_hook_runs_twice() {
+    let mut node = Node::start().await;
+    let (a, b) = two_that_run(&mut node, "Always").await;
+    node.unwant("p");
+    seconds(1).await;
+    node.world.simulator.inject(Fault::on(Method::ListContainers).times(9).fail(Code::Unknown, "not now"));
+    // What has ended is looked at, again and again.
+    seconds(27).await;
+    assert_eq!(node.live(), ["b"]);
+    node.world.simulator.clear_faults();
+    seconds(15).await;
+    assert_eq!(node.live(), [""; 0]);
+    for id in [&a, &b] {
+        let asked = (times(&node, Method::ExecSync, id), times(&node, Method::StopContainer, id));
+        assert_eq!(asked, (1, 1), "{id}");
+    }
+    assert!(node.world.agent.as_ref().unwrap().agent.statuses.get("p").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_stopped_for_another_one_holds_up_no_other_and_its_hook_runs_once() {
+    let mut node = Node::start().await;
+    let (a, b) = two_that_run(&mut node, "Never").await;
+    node.world.simulator.inject(Fault::on(Method::StopContainer).about(&a).fail(Code::Unknown, "not now"));
+    let containers = format!("[{{name: a, {WILLING}}}, {{name: b, {STUBBORN}}}]").replace(":1'", ":2'");
+    let spec =
+        format!("{{restartPolicy: Never, terminationGracePeriodSeconds: 30, containers: {containers}}}");
+    node.want("p", &spec).await;
+    seconds(60).await;
+    assert_eq!(node.live(), ["a", "b"]);
+    assert!(id(&node, "a") != a && id(&node, "b") != b, "both were replaced");
+    assert_eq!((times(&node, Method::ExecSync, &a), times(&node, Method::ExecSync, &b)), (1, 1));
+    assert_eq!((times(&node, Method::StopContainer, &a), times(&node, Method::StopContainer, &b)), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_goes_on_with_a_stop_that_is_under_way() {
+    let mut node = Node::start().await;
+    let (_, b) = two_that_run(&mut node, "Always").await;
+    let spec = format!(
+        "{{terminationGracePeriodSeconds: 30, containers: [{{name: a, {WILLING}}}, {{name: b, {STUBBORN}}}]}}"
+    );
+    node.want("p", &spec.replace("stubborn:1", "stubborn:2")).await;
+    seconds(3).await;
+    // Its hook runs, so that another one can take its place.
+    assert_eq!(times(&node, Method::ExecSync, &b), 1);
+    node.unwant("p");
+    seconds(40).await;
+    assert_eq!(node.live(), [""; 0]);
+    assert_eq!((times(&node, Method::ExecSync, &b), times(&node, Method::StopContainer, &b)), (1, 1));
+}
+
+/// The sandboxes, whether they are ready or not.
+fn sandboxes(node: &Node) -> Vec<String> {
+    node.world.simulator.sandboxes().into_iter().map(|sandbox| sandbox.id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_died_is_stopped_once_before_another_one_takes_its_place() {
+    let mut node = Node::start().await;
+    node.want("p", "{containers: [{name: c, image: 'sim/forever:1'}]}").await;
+    seconds(5).await;
+    let first = sandboxes(&node).remove(0);
+    node.world.simulator.inject(Fault::on(Method::RunPodSandbox).always().fail(Code::Unknown, "no room"));
+    node.world.simulator.kill_sandbox_process(&first);
+    seconds(120).await;
+    assert!(node.world.simulator.count_calls(Method::RunPodSandbox) > 5);
+    assert_eq!(times(&node, Method::StopPodSandbox, &first), 1);
+    node.world.simulator.clear_faults();
+    seconds(30).await;
+    assert_eq!(node.live(), ["c"]);
+    node.unwant("p");
+    seconds(60).await;
+    assert_eq!(sandboxes(&node), [""; 0]);
+    assert_eq!(broken(&node), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_sandbox_died_gives_its_network_back_when_it_ends() {
+    let mut node = Node::start().await;
+    node.want("p", "{restartPolicy: Never, containers: [{name: c, image: 'sim/forever:1'}]}").await;
+    seconds(5).await;
+    let sandbox = sandboxes(&node).remove(0);
+    node.world.simulator.kill_sandbox_process(&sandbox);
+    seconds(600).await;
+    assert_eq!(node.live(), [""; 0]);
+    assert_eq!(times(&node, Method::StopPodSandbox, &sandbox), 1, "and then it is left alone");
+    node.restart().await;
+    seconds(600).await;
+    node.unwant("p");
+    seconds(60).await;
+    assert_eq!(sandboxes(&node), [""; 0]);
+    assert!(times(&node, Method::StopPodSandbox, &sandbox) <= 2, "nobody told the next agent");
+    assert_eq!(broken(&node), None);
+}
