@@ -38,10 +38,16 @@ spec: {{containers: [{{name: c, image: 'sim/forever:1'}}]}}
     let running = world.simulator.containers().iter().filter(|container| container.alive).count();
     assert_eq!(running, PODS);
 
+    let lists = || world.simulator.count_calls(Method::ListContainers);
+    let before = lists();
     world.wanted.entry(SourceKind::Api).or_default().clear();
     world.tell_all();
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.simulator.sandboxes().len(), 0);
+    // One look before the first stop, one that finds all containers stopped, and one before the removal; and the
+    // relist now and then.
+    let looks = lists() - before;
+    assert!(looks <= PODS * 3 + 5, "{looks}");
     let calls = [
         Method::RunPodSandbox,
         Method::CreateContainer,
