@@ -85,6 +85,11 @@ impl Termination {
         Termination { began: now, grace, deadline: after(now, grace) }
     }
 
+    /// Goes on at `now` with one that an earlier agent began. A clock that was set back meanwhile does not make it longer.
+    pub fn resume(self, now: Timestamp) -> Termination {
+        if self.began > now { Termination::new(now, self.grace) } else { self }
+    }
+
     /// Takes in another wish; it counts only where it makes the end come earlier. The answer is whether it did.
     pub fn shorten(&mut self, now: Timestamp, grace: i64) -> bool {
         let deadline = after(now, grace);

@@ -71,6 +71,14 @@ fn a_container_is_told_once_and_again_only_when_the_end_comes_nearer() {
 }
 
 #[test]
+fn an_end_that_an_earlier_agent_began_takes_no_longer_because_the_clock_was_set_back() {
+    let begun = Termination::new(at(10_000), 30);
+    for (now, remaining) in [(10_000, 30), (10_020, 10), (20_000, 0), (9_990, 30), (0, 30)] {
+        assert_eq!(begun.resume(at(now)).remaining(at(now)), remaining, "at {now}");
+    }
+}
+
+#[test]
 fn the_time_only_ever_gets_shorter() {
     let mut termination = Termination::new(at(0), 30);
     assert!(!termination.shorten(at(1), 60));

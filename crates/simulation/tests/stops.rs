@@ -61,19 +61,24 @@ async fn a_look_that_fails_cuts_off_no_stop_and_no_hook_runs_twice() {
     let mut node = Node::start().await;
     let (a, b) = two_that_run(&mut node, "Always").await;
     node.unwant("p");
-    seconds(1).await;
-    node.world.simulator.inject(Fault::on(Method::ListContainers).times(9).fail(Code::Unknown, "not now"));
-    // What has ended is looked at, again and again.
-    seconds(27).await;
+    // All hooks have begun, and that of one is over.
+    seconds(2).await;
     assert_eq!(node.live(), ["b"]);
+    node.world.simulator.inject(Fault::on(Method::ListContainers).always().fail(Code::Unknown, "not now"));
+    seconds(6).await;
+    assert_eq!(times(&node, Method::StopContainer, &b), 1, "its hook is over, whoever looks");
+    seconds(20).await;
+    assert_eq!(node.live(), ["b"]);
+    seconds(5).await;
+    assert_eq!(node.live(), [""; 0]);
+    assert!(node.find_container("p", "b").is_some(), "nobody has seen that it ended");
     node.world.simulator.clear_faults();
     seconds(15).await;
-    assert_eq!(node.live(), [""; 0]);
+    assert!(node.find_container("p", "b").is_none());
     for id in [&a, &b] {
         let asked = (times(&node, Method::ExecSync, id), times(&node, Method::StopContainer, id));
         assert_eq!(asked, (1, 1), "{id}");
     }
-    assert!(node.world.agent.as_ref().unwrap().agent.statuses.get("p").is_none());
 }
 
 #[tokio::test(start_paused = true)]

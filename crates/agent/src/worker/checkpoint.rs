@@ -82,12 +82,7 @@ impl Worker {
         if checkpoint.terminated {
             self.phase = Phase::Terminated;
         } else if let Some(Ending { began, grace, deadline }) = checkpoint.terminating {
-            // A clock that was set back meanwhile must not make it longer.
-            let now = self.node.clock.steady();
-            let termination = match began <= now {
-                true => Termination { began, grace, deadline },
-                false => Termination::new(now, grace),
-            };
+            let termination = Termination { began, grace, deadline }.resume(self.node.clock.steady());
             self.phase = Phase::Terminating(Terminating { termination });
             self.story.note("stop", format_args!("goes on with the end that began before the agent's start"));
         }

@@ -166,7 +166,7 @@ impl Worker {
             let now = self.node.clock.steady();
             let mut wait = None;
             for kill in kills {
-                let Some(stop) = self.stops.get(&kill.id).filter(|stop| !stop.answered) else { continue };
+                let Some(stop) = self.stops.get(&kill.id) else { continue };
                 let alone = slice::from_ref(&stop.container);
                 let steps = kill::steps(&self.pod, &stop.termination, alone, now);
                 wait = earliest(wait, self.take_steps(steps, &kill.message, now));
@@ -192,6 +192,8 @@ impl Worker {
                         self.stops.call(call);
                     }
                 }
+                // The next look is to tell.
+                Step::Stop { id, .. } if self.stops.get(&id).is_some_and(|stop| stop.answered) => {}
                 Step::Stop { id, name, grace } => {
                     if let Some(until) = self.retries.held(&What::Stop(id.clone())) {
                         wait = earliest(wait, Some(until));

@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::mailbox::End;
 use crate::story::State;
-use crate::worker::retry::What;
+use crate::worker::retry::{What, earliest};
 use crate::worker::{Next, Phase, Worker};
 
 /// A pod that is being stopped.
@@ -59,12 +59,14 @@ impl Worker {
 
     /// Does what is left to do.
     pub(super) async fn terminate(&mut self) -> Next {
+        let Phase::Terminating(Terminating { termination }) = self.phase else { return Next::Again };
         if let Err(error) = self.look().await {
-            return self.runtime_failed(&error);
+            let until = self.runtime_is_away(&error);
+            // What was seen last is enough for stops to go on.
+            return Next::Wait(earliest(Some(until), self.stop_all(&termination)));
         }
         let status = self.make_status(false);
         self.show(status);
-        let Phase::Terminating(Terminating { termination }) = self.phase else { return Next::Again };
         if !self.wanted {
             self.node.statuses.show_end(&self.owner.uid, termination.deadline);
         }
