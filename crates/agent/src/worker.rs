@@ -97,7 +97,7 @@ pub(crate) struct Worker {
     wanted: bool,
     /// Whether the node has taken it.
     admitted: bool,
-    /// Whether the waits before restarts were taken from what the runtime remembers.
+    /// Whether what the runtime remembers was asked for the waits before restarts.
     recovered: bool,
     /// Whether its volumes, its cgroup and its users were taken away.
     cleared: bool,

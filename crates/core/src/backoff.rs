@@ -1,9 +1,9 @@
 //! How long to wait before something that failed is tried again.
 //!
 //! Each pod has a [`Restarts`], which its worker holds, and a [`Pulls`], which the owner of images holds; they go with
-//! the pod. They are not written to disk. [`Restarts::recover`] finds them again in what the runtime remembers after the
-//! agent restarted, so that a crash loop is not hurried by it. (Upstream forgets: there, every container in a crash loop
-//! runs at once when the kubelet restarts.) Pulls begin anew, as upstream.
+//! the pod. The waits before restarts are in the pod's checkpoint, and what the runtime knows of a later start than it
+//! counts more ([`Restarts::recover`]), so that a crash loop is not hurried by a restart of the agent. (Upstream forgets:
+//! there, every container in a crash loop runs at once when the kubelet restarts.) Pulls begin anew, as upstream.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use crablet_api::core::{Container, Pod, ResourceRequirements};
 use crablet_api::{GoDuration, Text};
 use crablet_cri_api::ContainerState;
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::observed;
 use crate::translate::go_quote;
@@ -66,7 +67,7 @@ impl Default for Limits {
 }
 
 /// A wait, and since when it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Wait {
     length: SignedDuration,
     since: Timestamp,
@@ -100,11 +101,15 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restarts {
     limits: Limits,
-    waits: BTreeMap<Text, Restart>,
+    waits: Waits,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Restart {
+/// The waits of containers by their names, as a checkpoint has them.
+pub type Waits = BTreeMap<Text, Restart>;
+
+/// The last restart of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
     // A container whose image or resources changed is another one, and starts over.
     image: Text,
     resources: ResourceRequirements,
@@ -136,20 +141,34 @@ impl Restarts {
         self.waits.insert(container.name.clone(), restart);
     }
 
-    /// Finds the waits again in what the runtime remembers: how long a container had waited before it was started
-    /// last tells which wait is next. A container that was started once has none.
-    pub fn recover(limits: Limits, pod: &Pod, observed: &observed::Pod) -> Restarts {
-        let mut restarts = Restarts::new(limits);
+    /// As a checkpoint has them.
+    pub fn of_checkpoint(limits: Limits, mut waits: Waits) -> Restarts {
+        // The limits may be other ones by now.
+        waits.values_mut().for_each(|restart| restart.wait.length = restart.wait.length.min(limits.max));
+        Restarts { limits, waits }
+    }
+
+    /// For a checkpoint.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// Finds the waits again where the checkpoint is older than what the runtime remembers: how long a container had
+    /// waited before it was started last tells which wait is next. A container that was started once has none.
+    pub fn recover(&mut self, pod: &Pod, observed: &observed::Pod) {
+        let limits = self.limits;
         for container in pod.spec.init_containers.iter().chain(&pod.spec.containers) {
             let mut runs = observed.named(&container.name).filter(|run| run.state != ContainerState::Created);
             let (Some(last), Some(before)) = (runs.next(), runs.next()) else { continue };
             let (Some(started), Some(ended)) = (last.started_at, before.finished_at) else { continue };
+            if self.waits.get(&container.name).is_some_and(|restart| restart.wait.since >= ended) {
+                continue;
+            }
             let wait = Wait { length: limits.wait_after(started.duration_since(ended)), since: started };
             let restart =
                 Restart { image: container.image.clone(), resources: container.resources.clone(), wait };
-            restarts.waits.insert(container.name.clone(), restart);
+            self.waits.insert(container.name.clone(), restart);
         }
-        restarts
     }
 
     fn wait(&self, container: &Container) -> Option<&Wait> {
@@ -363,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_restarted_finds_the_waits_again() {
+    fn an_agent_that_restarted_finds_the_waits_again_in_what_the_runtime_remembers() {
         let pod = pod("web").container("c", "img").build();
         for (gap, expected) in
             [(0, 10), (2, 10), (10, 20), (11, 20), (20, 40), (21, 40), (45, 80), (299, 300), (301, 300)]
@@ -372,7 +391,8 @@ mod tests {
         {
             let ended = run("c", 3).exited(1).made_at(100).finished_at(110);
             let runs = [ended, run("c", 4).exited(1).made_at(110 + gap)];
-            let restarts = Restarts::recover(Limits::default(), &pod, &observed(&pod, runs));
+            let mut restarts = Restarts::new(Limits::default());
+            restarts.recover(&pod, &observed(&pod, runs));
             let finished = at(110 + gap + 10);
             let held = restarts.held(&pod.spec.containers[0], finished, finished);
             assert_eq!(held.map(|held| held.length), Some(seconds(expected)), "after a gap of {gap} s");
@@ -382,11 +402,41 @@ mod tests {
     #[test]
     fn an_agent_that_restarted_does_not_hold_back_what_ran_long_or_once() {
         let pod = pod("web").container("c", "img").build();
-        let recovered = |runs| Restarts::recover(Limits::default(), &pod, &observed(&pod, runs));
+        let recovered = |runs| {
+            let mut restarts = Restarts::new(Limits::default());
+            restarts.recover(&pod, &observed(&pod, runs));
+            restarts
+        };
         let once = recovered(vec![run("c", 0).exited(1)]);
         assert_eq!(once.held(&pod.spec.containers[0], at(11), at(12)), None);
         let long = recovered(vec![run("c", 0).exited(1), run("c", 1).exited(1).finished_at(1000)]);
         assert_eq!(long.held(&pod.spec.containers[0], at(1000), at(1000)), None);
+    }
+
+    #[test]
+    fn a_wait_in_the_checkpoint_counts_unless_the_runtime_knows_of_a_later_start() {
+        let pod = pod("web").container("c", "img").build();
+        let container = &pod.spec.containers[0];
+        let mut before = Restarts::new(Limits::default());
+        for started in [100, 200, 300] {
+            before.note_start(container, at(started), at(started));
+        }
+        let json = crablet_api::to_json(before.waits());
+        let recovered = |limits, runs: Vec<observed::Container>| {
+            let waits = crablet_api::from_json(&json, crablet_api::document::Limits::API).unwrap();
+            let mut restarts = Restarts::of_checkpoint(limits, waits);
+            restarts.recover(&pod, &observed(&pod, runs));
+            restarts.held(container, at(320), at(320)).map(|held| held.length.as_secs())
+        };
+        // The one before is removed when the next one has ended.
+        let last = || run("c", 3).exited(1).made_at(300).finished_at(320);
+        assert_eq!(recovered(Limits::default(), vec![last()]), Some(40));
+        let ended = |seconds| run("c", 2).exited(1).made_at(200).finished_at(seconds);
+        assert_eq!(recovered(Limits::default(), vec![ended(280), last()]), Some(40), "it was started at 300");
+        let later = run("c", 3).exited(1).made_at(312).finished_at(320);
+        assert_eq!(recovered(Limits::default(), vec![ended(302), later]), Some(20), "it waited for 10 s");
+        let shorter = Limits::restarts(true, Some(GoDuration::from_secs(25)));
+        assert_eq!(recovered(shorter, vec![last()]), Some(25));
     }
 
     #[test]

@@ -112,8 +112,8 @@ pub struct Surplus {
     pub look_again: Option<Timestamp>,
 }
 
-/// Of each container the newest ones stay, but for those over the node's limit; and of sandboxes the newest, and those
-/// that have containers.
+/// Of each container the newest dead ones stay beside the one that runs, but for those over the node's limit; and of
+/// sandboxes the newest, and those that have containers.
 pub fn surplus(
     observed: &observed::Pod,
     policy: &Policy,
@@ -122,17 +122,22 @@ pub fn surplus(
 ) -> Surplus {
     let mut surplus = Surplus::default();
     let containers = observed.containers();
+    // As many are kept of each name already.
+    let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, container) in containers.iter().enumerate() {
-        let newer = newer(observed, place);
-        let is_over = newer > 0 && newer >= policy.max_per_container;
-        if container.state != ContainerState::Exited || !(is_over || over_limit.contains(&container.id)) {
+        if container.state != ContainerState::Exited {
             continue;
         }
-        match policy.of_age(container).filter(|of_age| *of_age > now) {
-            None => surplus.containers.push(container.id.clone()),
-            Some(of_age) => {
-                surplus.look_again = Some(surplus.look_again.map_or(of_age, |other| other.min(of_age)));
-            }
+        if let Some(of_age) = policy.of_age(container).filter(|of_age| *of_age > now) {
+            surplus.look_again = Some(surplus.look_again.map_or(of_age, |other| other.min(of_age)));
+            continue;
+        }
+        let kept = kept.entry(&container.name).or_default();
+        let is_over = newer(observed, place) > 0 && *kept >= policy.max_per_container;
+        if is_over || over_limit.contains(&container.id) {
+            surplus.containers.push(container.id.clone());
+        } else {
+            *kept += 1;
         }
     }
     for sandbox in observed.sandboxes().iter().skip(1) {
@@ -176,13 +181,15 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_counts_as_the_newest_and_stays() {
-        let pod = observed::Pod::new(
-            vec![],
-            vec![container("a", 0).exited(1), container("a", 1).exited(1), container("a", 2).running()],
-        );
-        assert_eq!(removed(&pod, Policy { max_per_container: 2, ..Policy::default() }), ["a-0"]);
-        assert_eq!(removed(&pod, Policy::default()), ["a-1", "a-0"]);
+    fn what_runs_does_not_count_so_that_the_one_before_it_stays() {
+        let attempts = (0..3).map(|attempt| container("a", attempt).exited(1));
+        let pod = observed::Pod::new(vec![], attempts.chain([container("a", 3).running()]).collect());
+        for (each, expected) in
+            [(2, &["a-0"][..]), (1, &["a-1", "a-0"]), (0, &["a-2", "a-1", "a-0"]), (3, &[])]
+        {
+            let policy = Policy { max_per_container: each, ..Policy::default() };
+            assert_eq!(removed(&pod, policy), expected, "{each} of each");
+        }
     }
 
     #[test]
@@ -194,9 +201,9 @@ mod tests {
         );
         let at_time = |seconds| surplus(&pod, &policy, &BTreeSet::new(), at(seconds));
         let early = at_time(105);
-        assert_eq!((early.containers, early.look_again), (vec!["a-0".to_owned()], Some(at(161))));
+        assert_eq!((early.containers, early.look_again), (vec![], Some(at(161))), "the young do not count");
         let late = at_time(161);
-        assert_eq!((late.containers.len(), late.look_again), (2, None));
+        assert_eq!((late.containers, late.look_again), (vec!["a-0".to_owned()], None));
         assert_eq!(dead(&pod, false, &policy, at(105)).len(), 1);
     }
 

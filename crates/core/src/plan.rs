@@ -5,7 +5,7 @@
 //!
 //! 1. `kill`: stop these containers. Where the plan stops the whole pod ([`Plan::stops_pod`]), in the order that
 //!    [`kill`](crate::kill) gives.
-//! 2. `remove`: remove these containers.
+//! 2. `remove`: remove these containers, and their logs but where the plan keeps them ([`Plan::keeps_logs`]).
 //! 3. `sandbox`: stop the sandboxes that it names, and make the new one, where one is wanted.
 //! 4. `start`: start these containers, in this order. An init container that is no sidecar and fails to start ends the
 //!    pass; no other failure holds up the rest.
@@ -231,6 +231,11 @@ impl Plan {
             Sandbox::Keep { .. } => false,
             Sandbox::Create { .. } | Sandbox::End { .. } => true,
         }
+    }
+
+    /// Whether the logs of the containers that are removed stay: nobody asked for those containers to be forgotten.
+    pub fn keeps_logs(&self) -> bool {
+        self.waiting_for.contains(&WaitingFor::RestartOfAll)
     }
 
     /// What the statuses of containers say that are not started because of a back-off.

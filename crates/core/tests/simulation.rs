@@ -271,9 +271,9 @@ impl Model {
 
     fn restart_agent(&mut self) {
         self.world.probes = Probes::default();
-        let limits = Limits::default();
         let observed = observed::Pod::new(self.sandboxes.clone(), self.containers.clone());
-        self.world.restarts = Restarts::recover(limits, &self.world.pod, &observed);
+        self.world.restarts = Restarts::new(Limits::default());
+        self.world.restarts.recover(&self.world.pod, &observed);
     }
 
     fn happen(&mut self, event: &Event) {

@@ -18,6 +18,9 @@ pub struct Simulated {
 struct State {
     pods: BTreeSet<Owner>,
     users: BTreeMap<String, Vec<u8>>,
+    /// The logs that a link was made to, since the runtime's own files are not seen here: whose they are, as links
+    /// say it, and their names.
+    logs: BTreeSet<(String, String)>,
     calls: u64,
     failing: BTreeSet<u64>,
 }
@@ -97,12 +100,17 @@ impl PodFiles for Simulated {
         })
     }
 
-    fn logs(&self, _: &Owner, _: &str) -> io::Result<Vec<String>> {
-        Ok(Vec::new())
+    fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+        let whose = whose(owner, container);
+        Ok(self.state().logs.iter().filter(|log| log.0 == whose).map(|log| log.1.clone()).collect())
     }
 
-    fn link_log(&self, _: &str, _: &Path) -> io::Result<()> {
-        self.change(|_| {})
+    fn link_log(&self, name: &str, log: &Path) -> io::Result<()> {
+        self.change(|state| {
+            if let (Some((whose, _)), Some(log)) = (name.rsplit_once('-'), log.file_name()) {
+                state.logs.insert((whose.to_owned(), log.display().to_string()));
+            }
+        })
     }
 
     fn unlink_logs(&self, _: &Owner) -> io::Result<()> {
@@ -117,12 +125,16 @@ impl PodFiles for Simulated {
         Ok(None)
     }
 
-    fn remove_container(&self, _: &Owner, _: &str, _: u32, _: &Path) -> io::Result<()> {
-        self.change(|_| {})
+    fn remove_container(&self, owner: &Owner, container: &str, attempt: u32, _: &Path) -> io::Result<()> {
+        self.change(|state| {
+            state.logs.remove(&(whose(owner, container), format!("{attempt}.log")));
+        })
     }
 
     fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+        let logs = whose(owner, "");
         self.change(|state| {
+            state.logs.retain(|log| !log.0.starts_with(&logs));
             state.pods.retain(|other| other.uid != owner.uid);
             state.users.remove(&owner.uid);
         })
@@ -131,4 +143,8 @@ impl PodFiles for Simulated {
     fn pods(&self) -> io::Result<Vec<String>> {
         Ok(self.state().pods.iter().map(|owner| owner.uid.clone()).collect())
     }
+}
+
+fn whose(owner: &Owner, container: &str) -> String {
+    format!("{}_{}_{container}", owner.name, owner.namespace)
 }

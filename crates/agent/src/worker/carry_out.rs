@@ -89,7 +89,8 @@ impl Worker {
         }
         if !plan.remove.is_empty() {
             let mailbox = self.mailbox.clone();
-            let removal = unless_ended(&mailbox, self.remove_containers(&plan.remove)).await;
+            let logs = if plan.keeps_logs() { Logs::Stay } else { Logs::Go };
+            let removal = unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await;
             return Err(removal.map_or(Next::Again, |removal| self.and_then_look(removal)));
         }
         match &plan.sandbox {
@@ -375,6 +376,14 @@ enum Ready {
     InOrder(String),
     /// These.
     AtOnce(String, Vec<Start>),
+}
+
+/// What becomes of the logs of containers that are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Logs {
+    /// They are removed with their pod.
+    Stay,
+    Go,
 }
 
 /// Whether a container was started.

@@ -1,11 +1,11 @@
-//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, and how far
-//! its end has come. Everything else is read from the runtime and the disk.
+//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, how far
+//! its end has come, and which waits before restarts there are. Everything else is read from the runtime and the disk.
 
 use std::sync::Arc;
 
 use crablet_api::core::PodStatus;
 use crablet_api::document::Limits;
-use crablet_core::backoff::Restarts;
+use crablet_core::backoff::{Restarts, Waits};
 use crablet_core::kill::Termination;
 use crablet_core::restart::is_sidecar;
 use jiff::Timestamp;
@@ -26,6 +26,8 @@ pub(super) struct CheckpointRef<'a> {
     /// Whether its source did not want it any more.
     pub(super) unwanted: bool,
     pub(super) sidecars: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Waits::is_empty")]
+    pub(super) waits: &'a Waits,
     pub(super) status: &'a PodStatus,
 }
 
@@ -42,6 +44,7 @@ pub struct Checkpoint {
     terminating: Option<Ending>,
     terminated: bool,
     unwanted: bool,
+    waits: Waits,
     status: PodStatus,
 }
 
@@ -77,6 +80,7 @@ impl Worker {
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
         self.status = Arc::new(checkpoint.status);
+        self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
         if checkpoint.terminated {
@@ -88,11 +92,11 @@ impl Worker {
         }
     }
 
-    /// Takes the waits before restarts from what the runtime remembers, once after a start of the agent.
+    /// Looks for waits before restarts in what the runtime remembers, once after a start of the agent.
     pub(super) fn recover_restarts(&mut self) {
         if !self.recovered {
             self.recovered = true;
-            self.restarts = Restarts::recover(self.node.restart_limits, &self.pod, &self.observed);
+            self.restarts.recover(&self.pod, &self.observed);
         }
     }
 
@@ -128,6 +132,7 @@ impl Worker {
             terminated: matches!(self.phase, Phase::Terminated),
             unwanted: !self.wanted,
             sidecars: self.sidecars().collect(),
+            waits: self.restarts.waits(),
             status: &self.status,
         };
         crablet_api::to_json(&checkpoint)

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::story::State;
+use crate::worker::carry_out::Logs;
 use crate::worker::retry::What;
 use crate::worker::{Next, Phase, Worker};
 
@@ -41,7 +42,7 @@ impl Worker {
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
             return look_again;
         }
-        let mut removal = self.remove_containers(&surplus.containers).await;
+        let mut removal = self.remove_containers(&surplus.containers, Logs::Go).await;
         if removal.is_ok() {
             removal = self.remove_sandboxes(&surplus.sandboxes).await;
         }
@@ -51,12 +52,13 @@ impl Worker {
         look_again
     }
 
-    /// Removes containers at the same time, and their logs. One that fails holds up no other.
-    pub(super) async fn remove_containers(&mut self, ids: &[String]) -> Result<(), Error> {
+    /// Removes containers at the same time, and maybe their logs. One that fails holds up no other.
+    pub(super) async fn remove_containers(&mut self, ids: &[String], logs: Logs) -> Result<(), Error> {
         let node = Arc::clone(&self.node);
         let removals = ids.iter().map(|id| node.stops.take(|| node.runtime.remove_container(id)));
         let results = self.see_through(join_all(removals)).await;
-        for (id, _) in ids.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+        let removed = ids.iter().zip(&results).filter(|(_, result)| result.is_ok() && logs == Logs::Go);
+        for (id, _) in removed {
             let Some(container) = self.observed.containers().iter().find(|container| container.id == *id)
             else {
                 continue;
@@ -109,7 +111,7 @@ impl Worker {
         self.look().await.map_err(words)?;
         let containers: Vec<String> =
             self.observed.containers().iter().map(|container| container.id.clone()).collect();
-        self.remove_containers(&containers).await.map_err(words)?;
+        self.remove_containers(&containers, Logs::Go).await.map_err(words)?;
         let sandboxes: Vec<String> =
             self.observed.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect();
         self.remove_sandboxes(&sandboxes).await.map_err(words)?;

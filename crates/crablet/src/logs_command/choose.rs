@@ -71,6 +71,13 @@ pub(super) fn log(pod: &Pod, container: &str, previous: bool) -> anyhow::Result<
         is_running,
     };
     if previous {
+        // One that waits has no later run than the one that its last state tells of.
+        let waits = status.is_some_and(|status| {
+            matches!(status.state.one(), Some(ContainerState::Waiting(_))) && ran_before(status)
+        });
+        if waits {
+            return Ok(Log::There(chosen(attempt, false)));
+        }
         if attempt == 0 {
             bail!(
                 "container {container:?} of pod {} was not restarted, so there is none before",
@@ -97,8 +104,9 @@ pub(super) fn log(pod: &Pod, container: &str, previous: bool) -> anyhow::Result<
     })
 }
 
+/// Whether its last state tells of a run. Where all containers begin anew, it tells of none.
 fn ran_before(status: &ContainerStatus) -> bool {
-    status.last_state.one().is_some()
+    matches!(status.last_state.one(), Some(ContainerState::Terminated(end)) if !end.container_id.is_empty())
 }
 
 #[cfg(test)]
@@ -145,13 +153,19 @@ mod tests {
                 r#"{{"name":"a","ready":false,"restartCount":{count},"state":{{{state}}},"lastState":{{{last}}}}}"#
             )
         };
-        let (runs, ended) = (r#""running":{}"#, r#""terminated":{"exitCode":1}"#);
+        let (runs, ended) = (r#""running":{}"#, r#""terminated":{"exitCode":1,"containerID":"c://1"}"#);
         let waits = r#""waiting":{"reason":"CrashLoopBackOff","message":"back-off"}"#;
         check(&status(0, runs, ""), false, "0 true");
         check(&status(2, runs, ended), false, "2 true");
         check(&status(2, runs, ended), true, "1 false");
         check(&status(1, ended, ""), false, "1 false");
         check(&status(2, waits, ended), false, "2 false");
+        check(&status(2, waits, ended), true, "2 false");
+        let removed = (
+            r#""waiting":{"reason":"RestartingAllContainers"}"#,
+            r#""terminated":{"reason":"RestartingAllContainers","exitCode":137}"#,
+        );
+        check(&status(2, removed.0, removed.1), true, "1 false");
         check(
             &status(0, waits, ""),
             false,

@@ -98,6 +98,28 @@ async fn pods_run_finish_fail_and_say_why_on_containerd() {
 }
 
 #[tokio::test]
+async fn what_a_container_wrote_before_its_restart_can_be_read_on_containerd() {
+    let mut world = World::start().await;
+    let script =
+        format!("if [ -e /kept/ran ]; then echo second; {OBEDIENT}; fi; touch /kept/ran; echo first; exit 1");
+    let mounts =
+        "    volumeMounts: [{name: kept, mountPath: /kept}]\n  volumes: [{name: kept, emptyDir: {}}]\n";
+    world.put("restarts", &format!("{}{mounts}", of_one(&script)));
+    let runs_again =
+        |pod: &Value| is_ready(pod) && container_status(pod, "main")["restartCount"].as_u64() == Some(1);
+    world.awaits("restarts", "runs again", runs_again).await;
+    assert_eq!(world.prints("logs", &["restarts"]).await, "second\n");
+    assert_eq!(world.prints("logs", &["--previous", "restarts"]).await, "first\n");
+    world.stop_agent().await;
+    world.start_agent().await;
+    world.awaits("restarts", "is shown by the next agent", runs_again).await;
+    assert_eq!(world.prints("logs", &["--previous", "restarts"]).await, "first\n");
+    world.take_all().await;
+    world.assert_nothing_is_left().await;
+    world.containerd.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn pods_stop_in_their_order_and_within_their_time_on_containerd() {
     let world = World::start().await;
     let ear = Ear::open().await;

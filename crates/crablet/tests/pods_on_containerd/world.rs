@@ -48,6 +48,15 @@ impl World {
         self.node.put(name, &manifest(name, spec)).unwrap();
     }
 
+    /// What a command of crablet says of the node.
+    pub(crate) async fn prints(&self, command: &str, arguments: &[&str]) -> String {
+        let root = format!("--root-dir={}", self.node.root().display());
+        let mut program = tokio::process::Command::new(PROGRAM);
+        let output = program.arg(command).arg(root).args(arguments).output().await.unwrap();
+        assert!(output.status.success(), "{command} {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub(crate) async fn stop_agent(&mut self) {
         let mut agent = self.agent.take().unwrap();
         agent.terminate();

@@ -1,0 +1,87 @@
+//! What is kept of a container that is restarted, on the simulated runtime.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use common::{Node, seconds};
+use crablet_agent::pod_files::{Owner, PodFiles as _};
+use crablet_api::core::ContainerState;
+
+/// The attempts of a container that the runtime knows, and its logs.
+fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>) {
+    let runs = node.world.simulator.containers().into_iter();
+    let mut attempts: Vec<u32> =
+        runs.filter(|run| run.pod_uid == pod && run.name == container).map(|run| run.attempt).collect();
+    attempts.sort_unstable();
+    let owner = Owner { namespace: "default".into(), name: pod.into(), uid: pod.into() };
+    (attempts, node.world.files.logs(&owner, container).unwrap())
+}
+
+/// Since when the container runs, or nothing.
+fn started(node: &Node, pod: &str, container: &str) -> Option<i64> {
+    match node.container(pod, container).state.one()? {
+        ContainerState::Running(running) => Some(jiff::Timestamp::from(running.started_at?).as_second()),
+        ContainerState::Waiting(_) | ContainerState::Terminated(_) => None,
+    }
+}
+
+async fn wait_for_start(node: &Node, pod: &str, container: &str, restarts: i32) -> i64 {
+    for _ in 0..3600 {
+        if node.find_container(pod, container).is_some_and(|status| status.restart_count == restarts)
+            && let Some(started) = started(node, pod, container)
+        {
+            return started;
+        }
+        seconds(1).await;
+    }
+    panic!("{container} was not restarted {restarts} times: {:?}", node.container(pod, container));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_the_previous_container_and_its_log_are_there() {
+    let mut node = Node::start().await;
+    node.want("p", "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-40:1'}]}").await;
+    wait_for_start(&node, "p", "c", 1).await;
+    let both = |one: u32, other: u32| (vec![one, other], vec![format!("{one}.log"), format!("{other}.log")]);
+    assert_eq!(kept(&node, "p", "c"), both(0, 1));
+    wait_for_start(&node, "p", "c", 3).await;
+    assert_eq!(kept(&node, "p", "c"), both(2, 3), "and no others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_goes_on_where_it_was_when_the_agent_is_restarted() {
+    // How long the container stood still before its fifth start, with an agent that is killed so many seconds after
+    // the fourth start: 1 s in which it runs, and 80 s in which it waits.
+    for killed_after in [None, Some(1), Some(10), Some(60)] {
+        let mut node = Node::start().await;
+        node.want("p", "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-3:1'}]}").await;
+        let fourth = wait_for_start(&node, "p", "c", 4).await;
+        if let Some(after) = killed_after {
+            seconds(after).await;
+            node.restart().await;
+            seconds(1).await;
+        }
+        let fifth = wait_for_start(&node, "p", "c", 5).await;
+        let stood_still = fifth - fourth - 3;
+        assert!((80..=83).contains(&stood_still), "{stood_still} s, killed after {killed_after:?} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_containers_restart_their_logs_stay() {
+    let mut node = Node::start().await;
+    node.want(
+        "p",
+        "{restartPolicy: Always, containers: [{name: a, image: 'sim/forever:1'}, {name: b, image: 'sim/exits-1-3:1', \
+         restartPolicy: Always, restartPolicyRules: \
+         [{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}",
+    )
+    .await;
+    seconds(2).await;
+    assert_eq!(kept(&node, "p", "a"), (vec![0], vec!["0.log".to_owned()]));
+    wait_for_start(&node, "p", "a", 1).await;
+    let (attempts, logs) = kept(&node, "p", "a");
+    assert_eq!(attempts.len(), 1, "all were removed");
+    assert_eq!(logs.len(), 2, "{logs:?}");
+}
