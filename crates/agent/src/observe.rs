@@ -70,6 +70,7 @@ async fn look_at_container(
             Ok(status.map(|status| observed::Container {
                 sandbox_id,
                 status: ContainerStatus { labels: BTreeMap::new(), ..status },
+                is_replaced: false,
             }))
         }
     }

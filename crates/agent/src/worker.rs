@@ -83,6 +83,8 @@ pub(crate) struct Worker {
     told_prober: Option<probing::Watched>,
     /// The waits before restarts.
     restarts: Restarts,
+    /// The containers that were stopped to be started anew, by the runtime's names, until they are.
+    replaced: BTreeSet<String>,
     /// Why containers could not be started.
     start_errors: BTreeMap<Text, StartError>,
     /// What failed, and when to try again.
@@ -158,6 +160,7 @@ impl Worker {
             probes: Probes::default(),
             volumes: PodVolumes::default(),
             told_prober: None,
+            replaced: BTreeSet::new(),
             start_errors: BTreeMap::new(),
             retries: Retries::default(),
             stops: Stops::default(),
@@ -261,7 +264,9 @@ impl Worker {
         let (node, known, uid) = (Arc::clone(&self.node), Arc::clone(&self.observed), self.owner.uid.clone());
         let look = node.looks.take(|| observe(&*node.runtime, &uid, &known));
         let observed = self.see_through(look).await?;
-        self.observed = Arc::new(self.with_termination_messages(observed));
+        let mut observed = self.with_termination_messages(observed);
+        self.mark_replaced(&mut observed);
+        self.observed = Arc::new(observed);
         self.recover_restarts();
         for id in self.stops.see(&self.observed) {
             self.retries.worked(&What::Stop(id));

@@ -17,6 +17,9 @@ pub struct Container {
     /// What the runtime says of it. Its message has its termination message already: see
     /// [`status::termination_message`](crate::status::termination_message).
     pub status: ContainerStatus,
+    /// Whether the agent stopped it, or is about to, to start it anew: then it is not over, whatever its restart policy
+    /// makes of how it ended. The runtime does not know, so that the worker says it.
+    pub is_replaced: bool,
 }
 
 impl Deref for Container {

@@ -122,6 +122,10 @@ pub struct Kill {
     pub message: Text,
     /// How many seconds it may take; see [`kill::container_grace`].
     pub grace: i64,
+    /// Whether it is started anew afterwards, whatever its restart policy makes of how it ends. Whoever stops it writes
+    /// that down before, and says so of what it looks at from then on
+    /// ([`is_replaced`](observed::Container::is_replaced)).
+    pub starts_anew: bool,
 }
 
 /// A container to start.
@@ -297,7 +301,14 @@ fn kill_all(input: &Input) -> Vec<Kill> {
 fn kill(input: &Input, container: &observed::Container, reason: KillReason, message: String) -> Kill {
     let name = container.name.as_str();
     let grace = kill::container_grace(input.pod, name, reason);
-    Kill { id: container.id.clone(), name: name.into(), reason, message: message.into(), grace }
+    Kill {
+        id: container.id.clone(),
+        name: name.into(),
+        reason,
+        message: message.into(),
+        grace,
+        starts_anew: false,
+    }
 }
 
 /// Adds the start of a container to a plan, or the wait before it. Whatever of its name may still run is stopped

@@ -106,7 +106,9 @@ pub fn is_to_be_started(
     match latest.state {
         ContainerState::Running => false,
         ContainerState::Created | ContainerState::Unknown => true,
-        ContainerState::Exited => restarts_after_exit(container, &pod.spec, latest.exit_code, features),
+        ContainerState::Exited => {
+            latest.is_replaced || restarts_after_exit(container, &pod.spec, latest.exit_code, features)
+        }
     }
 }
 

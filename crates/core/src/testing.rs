@@ -60,6 +60,7 @@ pub fn container(name: &str, attempt: u32) -> Container {
             user: None,
             stop_signal: Signal::RuntimeDefault,
         },
+        is_replaced: false,
     }
 }
 
@@ -79,6 +80,8 @@ pub trait Described: Sized {
     fn in_sandbox(self, attempt: u32) -> Container;
     /// One more annotation.
     fn annotation(self, key: &str, value: &str) -> Container;
+    /// It is to be started anew.
+    fn replaced(self) -> Container;
 }
 
 impl Described for Container {
@@ -121,6 +124,11 @@ impl Described for Container {
 
     fn annotation(mut self, key: &str, value: &str) -> Container {
         self.status.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    fn replaced(mut self) -> Container {
+        self.is_replaced = true;
         self
     }
 }

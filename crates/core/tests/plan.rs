@@ -101,6 +101,24 @@ fn what_may_still_run_is_stopped_before_another_one_is_started() {
 }
 
 #[test]
+fn what_is_stopped_to_be_started_anew_is_not_over_whatever_its_policy_says() {
+    check("Never: c", "c replaced 137", "start c#1");
+    check("OnFailure: c", "c replaced 0", "start c#1");
+    check("Always: i | c", "i replaced 0", "start i#1");
+    check("Never: c", "c exited 137", "stop sandbox-0, end");
+    check("OnFailure: c", "sandbox dead, c replaced 0", "stop sandbox-0, new sandbox 1, start c#1");
+    let anew = |world: World| world.plan().kill.iter().map(|kill| kill.starts_anew).collect::<Vec<_>>();
+    let of = |line: &str, seen: &str| World::new(pod(line), seen);
+    assert_eq!(anew(of("Never: c", "c changed")), [true]);
+    assert_eq!(anew(of("Never: c", "c unknown")), [true]);
+    assert_eq!(anew(of("OnFailure: c", "sandbox dead, c running")), [true]);
+    assert_eq!(anew(of("Always: s* | c", "s changed, c running")), [true]);
+    assert_eq!(anew(of("Always: c", "c running").probe("c-0", "liveness", "failed")), [true]);
+    assert_eq!(anew(of("Never: c", "c running").probe("c-0", "liveness", "failed")), [false]);
+    assert_eq!(anew(of("Never: c", "sandbox dead, c running")), [false]);
+}
+
+#[test]
 fn a_sandbox_that_will_not_do_is_replaced() {
     check("Always: c", "sandbox dead, c exited 0", "stop sandbox-0, new sandbox 1, start c#1");
     check("Always: c", "sandbox#3 dead, c@3 running", "kill c-0, stop sandbox-3, new sandbox 4, start c#1");

@@ -170,6 +170,25 @@ fn the_phase_follows_from_the_containers() {
 }
 
 #[test]
+fn a_pod_whose_container_was_stopped_to_be_started_anew_is_not_over() {
+    for container_restart_rules in [true, false] {
+        for (line, seen) in [("Never: c", "c replaced 137"), ("OnFailure: c", "c replaced 0")] {
+            let mut world = World::new(pod(line), seen);
+            world.features = Features { container_restart_rules, ..Features::default() };
+            assert_eq!(world.status().phase, Some(PodPhase::Running), "{line}");
+            // An image that cannot be had is said, and the pod waits for it.
+            let world = world.start_error("c", "ErrImagePull", "no such image");
+            assert_eq!(world.status().phase, Some(PodPhase::Running), "{line}");
+            let state = world.status().container_statuses[0].state.clone();
+            assert!(format!("{state:?}").contains("ErrImagePull"), "{state:?}");
+            // It is when nothing of it is to run any more.
+            let ended = World { finished: true, ..world }.status().phase;
+            assert!(matches!(ended, Some(PodPhase::Failed | PodPhase::Succeeded)), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn a_containers_own_policy_counts_for_the_phase() {
     let restarted = with_policy(pod("Never: c d"), "c", ContainerRestartPolicy::Always);
     let status = World::new(restarted, "c exited 0, d exited 0").status();

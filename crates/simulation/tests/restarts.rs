@@ -6,7 +6,8 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_agent::pod_files::{Owner, PodFiles as _};
-use crablet_api::core::ContainerState;
+use crablet_agent::sources::SourceKind;
+use crablet_api::core::{ContainerState, PodPhase};
 
 /// The attempts of a container that the runtime knows, and its logs.
 fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>) {
@@ -84,4 +85,64 @@ async fn when_all_containers_restart_their_logs_stay() {
     let (attempts, logs) = kept(&node, "p", "a");
     assert_eq!(attempts.len(), 1, "all were removed");
     assert_eq!(logs.len(), 2, "{logs:?}");
+}
+
+/// A pod that never restarts and whose only container has this image, which takes its time to stop.
+fn never(image: &str) -> String {
+    format!(
+        "{{restartPolicy: Never, terminationGracePeriodSeconds: 10, containers: [{{name: c, image: '{image}'}}]}}"
+    )
+}
+
+/// Lets seconds pass; in each of them the pod is not over.
+async fn goes_on(node: &Node, pod: &str, for_seconds: u64) {
+    for _ in 0..for_seconds * 10 {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let Some(shown) = node.world.agent.as_ref().unwrap().agent.statuses.get(pod) else { continue };
+        let phase = shown.status.phase.clone();
+        assert!(!matches!(phase, Some(PodPhase::Failed | PodPhase::Succeeded)), "{:?}", shown.status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_image_was_changed_is_not_over_before_the_new_container_runs() {
+    // Nothing happens; or the agent is killed while the old container stops, which it does before the next one is there.
+    for is_killed in [false, true] {
+        let mut node = Node::start().await;
+        node.want_from(SourceKind::Api, "p", &never("sim/stubborn:1"));
+        seconds(5).await;
+        node.want_from(SourceKind::Api, "p", &never("sim/forever:1"));
+        if is_killed {
+            goes_on(&node, "p", 3).await;
+            node.world.kill().await;
+            let old = node.world.simulator.containers().into_iter().find(|run| run.alive).unwrap();
+            node.world.simulator.exit_container(&old.id, 137);
+            seconds(1).await;
+            node.restart().await;
+        }
+        goes_on(&node, "p", 60).await;
+        let shown = node.container("p", "c");
+        assert_eq!(
+            (&*shown.image, shown.restart_count),
+            ("docker.io/sim/forever:1", 1),
+            "killed: {is_killed}"
+        );
+        assert!(started(&node, "p", "c").is_some(), "{shown:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_new_image_is_missing_waits_for_it() {
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &never("sim/forever:1"));
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "p", &never("sim/missing:1"));
+    goes_on(&node, "p", 60).await;
+    node.restart().await;
+    goes_on(&node, "p", 60).await;
+    let shown = format!("{:?}", node.container("p", "c").state);
+    assert!(shown.contains("ImagePull"), "{shown}");
+    node.want_from(SourceKind::Api, "p", &never("sim/forever:2"));
+    goes_on(&node, "p", 400).await;
+    assert_eq!(node.live(), ["c"]);
 }

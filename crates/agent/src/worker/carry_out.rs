@@ -54,12 +54,8 @@ impl Worker {
             Err(NotKilled::Failed(until)) => Some(until),
             Err(NotKilled::PodEnds) => return Err(Next::Again),
         };
-        // The next pass would not know what they were stopped for: the runtime is waited for here.
-        while let Err(error) = self.look().await {
-            let until = self.runtime_is_away(&error);
-            if self.attend(sleep_until(until)).await.is_none() {
-                return Err(Next::Again);
-            }
+        if let Err(error) = self.look().await {
+            return Err(self.runtime_failed(&error));
         }
         let is_stopped = |start: &&Start| {
             plan.kill.iter().any(|kill| kill.name == start.name)
@@ -78,6 +74,7 @@ impl Worker {
         if volumes::needs(plan) && matches!(plan.sandbox, Sandbox::Keep { .. }) {
             Box::pin(self.set_up_volumes()).await?;
         }
+        self.replace_after(&plan.kill).await;
         match &plan.sandbox {
             Sandbox::Keep { id } if !plan.kill.is_empty() => return Box::pin(self.replace(plan, id)).await,
             Sandbox::Create { .. } | Sandbox::End { .. } if !plan.kill.is_empty() => {

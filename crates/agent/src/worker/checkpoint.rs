@@ -1,12 +1,15 @@
-//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, how far
-//! its end has come, and which waits before restarts there are. Everything else is read from the runtime and the disk.
+//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, how far its end has come,
+//! which containers are being replaced, and which waits before restarts there are. Everything else is read from the runtime and the disk.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crablet_api::core::PodStatus;
 use crablet_api::document::Limits;
 use crablet_core::backoff::{Restarts, Waits};
+use crablet_core::observed;
 use crablet_core::kill::Termination;
+use crablet_core::plan::Kill;
 use crablet_core::restart::is_sidecar;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -26,6 +29,8 @@ pub(super) struct CheckpointRef<'a> {
     /// Whether its source did not want it any more.
     pub(super) unwanted: bool,
     pub(super) sidecars: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) replaced: &'a BTreeSet<String>,
     #[serde(skip_serializing_if = "Waits::is_empty")]
     pub(super) waits: &'a Waits,
     pub(super) status: &'a PodStatus,
@@ -44,6 +49,7 @@ pub struct Checkpoint {
     terminating: Option<Ending>,
     terminated: bool,
     unwanted: bool,
+    replaced: BTreeSet<String>,
     waits: Waits,
     status: PodStatus,
 }
@@ -80,6 +86,7 @@ impl Worker {
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
         self.status = Arc::new(checkpoint.status);
+        self.replaced = checkpoint.replaced;
         self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
@@ -97,6 +104,30 @@ impl Worker {
         if !self.recovered {
             self.recovered = true;
             self.restarts.recover(&self.pod, &self.observed);
+        }
+    }
+
+    /// Writes down which of the containers that are about to be stopped are to be started anew: how they end says
+    /// nothing of that, and an agent may end before they are.
+    pub(super) async fn replace_after(&mut self, kills: &[Kill]) {
+        let before = self.replaced.len();
+        let anew = kills.iter().filter(|kill| kill.starts_anew);
+        self.replaced.extend(anew.map(|kill| kill.id.clone()));
+        if self.replaced.len() > before {
+            self.checkpoint_now().await;
+        }
+    }
+
+    /// Marks what is being replaced in what was just seen. What has a newer one beside it was replaced.
+    pub(super) fn mark_replaced(&mut self, observed: &mut observed::Pod) {
+        self.replaced.retain(|id| {
+            let container = observed.containers().iter().find(|container| container.id == *id);
+            container
+                .and_then(|container| observed.latest(&container.name))
+                .is_some_and(|latest| latest.id == *id)
+        });
+        for container in observed.containers_mut() {
+            container.is_replaced = self.replaced.contains(&container.id);
         }
     }
 
@@ -132,6 +163,7 @@ impl Worker {
             terminated: matches!(self.phase, Phase::Terminated),
             unwanted: !self.wanted,
             sidecars: self.sidecars().collect(),
+            replaced: &self.replaced,
             waits: self.restarts.waits(),
             status: &self.status,
         };

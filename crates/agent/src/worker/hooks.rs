@@ -173,6 +173,7 @@ impl Worker {
             reason: KillReason::PostStartHook,
             message: "FailedPostStartHook".into(),
             name: name.clone(),
+            starts_anew: false,
         };
         match self.kill(&[kill]).await {
             Ok(()) | Err(NotKilled::PodEnds) => {}

@@ -6,7 +6,7 @@ use crablet_api::core::Container;
 use crablet_cri_api::ContainerState;
 
 use super::init::{self, Initialization};
-use super::{Input, Plan, Role, WhyEnd, end, kill, start, stop_others};
+use super::{Input, Kill, Plan, Role, WhyEnd, end, kill, start, stop_others};
 use crate::kill::KillReason;
 use crate::probes::ProbeResult;
 use crate::{observed, restart};
@@ -46,7 +46,7 @@ fn plan_container(input: &Input, plan: &mut Plan, index: usize, container: &Cont
         }
         if let Some(unknown) = latest.filter(|latest| latest.state == ContainerState::Unknown) {
             let message = "Container is in \"unknown\" state, try killing it before restart".to_owned();
-            plan.kill.push(kill(input, unknown, KillReason::Unknown, message));
+            plan.kill.push(Kill { starts_anew: true, ..kill(input, unknown, KillReason::Unknown, message) });
         }
         start(input, plan, Role::Main, index, container);
         return true;
@@ -66,7 +66,7 @@ fn plan_container(input: &Input, plan: &mut Plan, index: usize, container: &Cont
     if restarts {
         message += ", will be restarted";
     }
-    plan.kill.push(kill(input, running, fault.into(), message));
+    plan.kill.push(Kill { starts_anew: restarts, ..kill(input, running, fault.into(), message) });
     if restarts {
         start(input, plan, Role::Main, index, container);
     }

@@ -7,7 +7,7 @@ use crablet_cri_api::ContainerState;
 use jiff::Timestamp;
 
 use super::containers::Fault;
-use super::{Input, Plan, Role, WaitingFor, kill, start, stop_others};
+use super::{Input, Kill, Plan, Role, WaitingFor, kill, start, stop_others};
 use crate::kill::KillReason;
 use crate::probes::ProbeResult;
 use crate::{observed, restart};
@@ -126,6 +126,7 @@ fn run_once(
         }
         // It was made and never started: the agent ended in between, or the runtime failed.
         ContainerState::Created => true,
+        ContainerState::Exited if run.is_replaced => true,
         ContainerState::Exited if run.exit_code == 0 && run.reason != "OOMKilled" => return Some(true),
         ContainerState::Exited => may_retry(input, container, run.exit_code),
         ContainerState::Unknown => {
@@ -173,7 +174,7 @@ fn keep_running(
     match sidecar_fault(input, container, run, started) {
         Some(fault) => {
             let message = format!("Init container {} {fault}", container.name);
-            plan.kill.push(kill(input, run, fault.into(), message));
+            plan.kill.push(Kill { starts_anew: true, ..kill(input, run, fault.into(), message) });
             start(input, plan, Role::Init, index, container);
         }
         None => stop_others(input, plan, &container.name, Some(&run.id)),
@@ -214,6 +215,6 @@ fn has_started(input: &Input, container: &Container, run: &observed::Container) 
 fn stop_unknown(input: &Input, plan: &mut Plan, run: &observed::Container) {
     if run.state == ContainerState::Unknown {
         let message = "Init container is in \"unknown\" state, try killing it before restart".to_owned();
-        plan.kill.push(kill(input, run, KillReason::Unknown, message));
+        plan.kill.push(Kill { starts_anew: true, ..kill(input, run, KillReason::Unknown, message) });
     }
 }

@@ -102,6 +102,7 @@ fn plan_new(input: &Input, attempt: u32, why: WhyNewSandbox) -> Plan {
             .for_each(|index| start(input, &mut plan, Role::Main, index, &spec.containers[index])),
     }
     plan.kill = kill_all(input);
+    plan.kill.iter_mut().for_each(|kill| kill.starts_anew = true);
     // What init containers did in the old sandbox does not count in the new one.
     let init_names = |name: &str| spec.init_containers.iter().any(|container| *container.name == *name);
     let old = input.observed.containers().iter().filter(|container| init_names(&container.name));
@@ -113,7 +114,7 @@ fn plan_new(input: &Input, attempt: u32, why: WhyNewSandbox) -> Plan {
 fn is_done(input: &Input, index: usize) -> bool {
     let container = &input.pod.spec.containers[index];
     let latest = input.observed.latest(&container.name);
-    latest.filter(|latest| latest.state == ContainerState::Exited).is_some_and(|latest| {
-        !restart::restarts_after_exit(container, &input.pod.spec, latest.exit_code, input.features)
-    })
+    latest.filter(|latest| latest.state == ContainerState::Exited && !latest.is_replaced).is_some_and(
+        |latest| !restart::restarts_after_exit(container, &input.pod.spec, latest.exit_code, input.features),
+    )
 }

@@ -53,6 +53,7 @@ pub(super) fn phase(input: &StatusInput, status: &PodStatus) -> PodPhase {
             Life::Running { .. } => counts.running += 1,
             Life::Ended { now, how } => {
                 counts.stopped += 1;
+                counts.replaced += u32::from(is_replaced(input, container));
                 counts.restartable += u32::from(is_restarted(input, container, how));
                 counts.succeeded += u32::from(now && how.exit_code == 0);
             }
@@ -78,6 +79,7 @@ struct Counts {
     waiting: u32,
     running: u32,
     stopped: u32,
+    replaced: u32,
     restartable: u32,
     succeeded: u32,
 }
@@ -88,6 +90,8 @@ impl Counts {
         let policy = &input.pod.spec.restart_policy;
         if input.finished && !qos::is_static(input.pod) {
             ended
+        } else if self.replaced > 0 {
+            PodPhase::Running
         } else if input.features.enabled(Gate::ContainerRestartRules) {
             if self.restartable > 0 { PodPhase::Running } else { ended }
         } else {
@@ -133,6 +137,12 @@ fn has_failed(input: &StatusInput, container: &Container, life: &Life) -> bool {
 
 fn is_restarted(input: &StatusInput, container: &Container, how: &ContainerStateTerminated) -> bool {
     restart::restarts_after_exit(container, &input.pod.spec, how.exit_code, input.features)
+        || is_replaced(input, container)
         || (input.features.enabled(Gate::RestartAllContainersOnContainerExits)
             && how.reason == RESTARTING_ALL)
+}
+
+/// Whether a container was stopped to be started anew.
+fn is_replaced(input: &StatusInput, container: &Container) -> bool {
+    input.observed.latest(&container.name).is_some_and(|latest| latest.is_replaced)
 }

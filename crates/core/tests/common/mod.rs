@@ -4,7 +4,8 @@
 //! container a sidecar, `?` a sidecar with a startup probe.
 //!
 //! What a runtime says is `"sandbox#1, sandbox#0 dead, c#1@1 running, c exited 137"`: a name, `#` an attempt, `@` a
-//! sandbox, and a state; `changed` instead of `running` is made from another image. Where no sandbox is named there is
+//! sandbox, and a state; `changed` instead of `running` is made from another image, `replaced` instead of `exited` was
+//! stopped to be started anew. Where no sandbox is named there is
 //! one, and it is ready; `none` has none.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
@@ -68,6 +69,7 @@ pub fn seen(pod: &Pod, line: &str) -> observed::Pod {
             "running" => made.running(),
             "changed" => made.running().annotation("io.kubernetes.container.hash", "0"),
             "exited" => made.exited(code),
+            "replaced" => made.exited(code).replaced(),
             "unknown" => made.unknown(),
             other => panic!("no such state: {other}"),
         });

@@ -52,11 +52,16 @@ impl Node {
 
     /// Wants a pod, whose UID is its name.
     pub async fn want(&mut self, name: &str, spec: &str) {
+        self.want_from(SourceKind::File, name, spec);
+    }
+
+    /// The same from another source. The API's pods can change while they run.
+    pub fn want_from(&mut self, source: SourceKind, name: &str, spec: &str) {
         let pod = from_text(&format!(
             "metadata: {{name: {name}, namespace: default, uid: {name}}}\nspec: {spec}\n"
         ));
-        self.world.ledger.want(&pod, SourceKind::File);
-        self.world.wanted.entry(SourceKind::File).or_default().insert(name.to_owned(), pod);
+        self.world.ledger.want(&pod, source);
+        self.world.wanted.entry(source).or_default().insert(name.to_owned(), pod);
         self.world.tell_all();
     }
 
