@@ -12,12 +12,14 @@
 //! They stand behind a trait, so that a simulated run can let them fail.
 
 mod on_disk;
+#[cfg(any(test, feature = "simulated"))]
 mod simulated;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use on_disk::OnDisk;
+#[cfg(any(test, feature = "simulated"))]
 pub use simulated::Simulated;
 
 /// Whose files they are.

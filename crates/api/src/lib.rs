@@ -7,7 +7,7 @@
 //! - [`features`]: the feature gates, and which are on.
 //! - [`default_pod`] and [`validate`]: what the API server does to a pod, for manifests that never meet one.
 //! - [`document`]: YAML and JSON as trees that know where each value was written.
-//! - [`testing`]: pods in few words.
+//! - `testing`: pods in few words.
 
 pub mod coordination;
 pub mod core;
@@ -17,6 +17,7 @@ pub mod meta;
 pub mod node;
 pub mod patch;
 pub mod selector;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod validate;
 

@@ -17,6 +17,7 @@ pub mod probes;
 pub mod qos;
 pub mod restart;
 pub mod status;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 /// What a pod and its containers are made from, in the runtime's terms.
 pub mod translate;

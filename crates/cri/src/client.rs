@@ -78,12 +78,14 @@ impl Client {
         Client { runtime: Arc::clone(&transport), images: transport, settings: Arc::new(settings) }
     }
 
-    fn runtime_service(&self) -> RuntimeServiceClient<Service> {
+    /// The runtime's service itself, for calls that [`Runtime`](crate::Runtime) lacks.
+    pub fn runtime_service(&self) -> RuntimeServiceClient<Service> {
         RuntimeServiceClient::new(self.runtime.service())
             .max_decoding_message_size(self.settings.answer_limit)
     }
 
-    fn image_service(&self) -> ImageServiceClient<Service> {
+    /// The same for its images.
+    pub fn image_service(&self) -> ImageServiceClient<Service> {
         ImageServiceClient::new(self.images.service()).max_decoding_message_size(self.settings.answer_limit)
     }
 }

@@ -23,8 +23,6 @@ pub trait Runtime: Send + Sync {
     async fn status(&self) -> Result<RuntimeStatus>;
     /// Who makes the cgroups of containers.
     async fn cgroup_driver(&self) -> Result<CgroupDriver>;
-    /// Tells the runtime which addresses pods get.
-    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()>;
 
     /// Makes and starts a sandbox, and gives its ID. An empty handler is the default one.
     async fn run_sandbox(&self, config: &v1::PodSandboxConfig, runtime_handler: &str) -> Result<String>;
@@ -36,8 +34,6 @@ pub trait Runtime: Send + Sync {
     async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus>;
     /// The sandboxes that match.
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>>;
-    /// Tells the runtime what a pod may use from now on.
-    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()>;
 
     /// Makes a container in a sandbox, and gives its ID.
     async fn create_container(
@@ -59,34 +55,9 @@ pub trait Runtime: Send + Sync {
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>>;
     /// Changes what a container may use.
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()>;
-    /// Has the runtime open a container's log anew, after it was rotated.
-    async fn reopen_container_log(&self, id: &str) -> Result<()>;
-    /// Writes a container's state to an archive.
-    async fn checkpoint_container(&self, id: &str, location: &str, timeout: Duration) -> Result<()>;
 
     /// Runs a command in a container to its end. Without a timeout it may run for ever.
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput>;
-    /// Where to run a command with streams.
-    async fn exec(&self, request: v1::ExecRequest) -> Result<String>;
-    /// Where to attach to a container's streams.
-    async fn attach(&self, request: v1::AttachRequest) -> Result<String>;
-    /// Where to reach a sandbox's ports.
-    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String>;
-
-    /// What a container uses.
-    async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats>;
-    /// What the containers that match use.
-    async fn list_container_stats(&self, filter: v1::ContainerStatsFilter)
-    -> Result<Vec<v1::ContainerStats>>;
-    /// What a sandbox and its containers use.
-    async fn sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats>;
-    /// What the sandboxes that match use.
-    async fn list_sandbox_stats(&self, filter: v1::PodSandboxStatsFilter)
-    -> Result<Vec<v1::PodSandboxStats>>;
-    /// The metrics that the runtime makes for sandboxes.
-    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>>;
-    /// The values of those metrics.
-    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>>;
 
     /// The images that the runtime has.
     async fn list_images(&self) -> Result<Vec<Image>>;
@@ -94,10 +65,6 @@ pub trait Runtime: Send + Sync {
     async fn image_status(&self, image: &v1::ImageSpec) -> Result<Option<Image>>;
     /// Pulls an image, and gives the reference to ask for it by.
     async fn pull_image(&self, pull: ImagePull) -> Result<String>;
-    /// Removes an image. Removing one that is gone succeeds.
-    async fn remove_image(&self, image: &v1::ImageSpec) -> Result<()>;
-    /// The disk that images and containers take.
-    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse>;
 
     /// What happens to sandboxes and containers from now on, as the source tells it. The stream ends with its first
     /// error; a source that the runtime lacks is such an error.

@@ -3,7 +3,7 @@
 //! The agent has a tree of its own, `kubepods`, with a cgroup for each pod below the level of its QoS class. The
 //! container runtime makes the containers' cgroups below the pod's.
 //!
-//! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel; [`SimulatedCgroups`] keeps everything in
+//! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel; `SimulatedCgroups` keeps everything in
 //!   memory and fails when told to.
 //! - [`Layout`] names cgroups, in the form of the driver.
 //! - [`Limits`] says what a cgroup may use, in words that fit both versions.
@@ -17,6 +17,7 @@ mod huge_pages;
 mod limits;
 mod name;
 mod processes;
+#[cfg(any(test, feature = "simulated"))]
 mod simulated;
 mod tree;
 mod v1;
@@ -35,6 +36,7 @@ pub use hierarchy::{Hierarchy, V1Mounts};
 pub use host::HostCgroups;
 pub use limits::{Bound, CpuBandwidth, HugePages, Limits, shares_of_weight, weight_of_shares};
 pub use name::{CgroupName, Driver, Layout, NameError, PodCgroup, Qos};
+#[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedCgroups};
 
 /// Where the system mounts cgroups.

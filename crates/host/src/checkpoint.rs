@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::files::{self, ReadError, TEMPORARY_PREFIX, WriteError};
+#[cfg(any(test, feature = "simulated"))]
 use crate::simulation::{Fault, Simulated};
 
 /// The longest name of a checkpoint, as of any file.
@@ -186,6 +187,7 @@ fn checked(name: &str, size: usize, limit: usize) -> Result<(), CheckpointError>
 }
 
 /// A kind of call of [`Checkpoints`].
+#[cfg(any(test, feature = "simulated"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the call of the same name")]
 pub enum Operation {
@@ -196,15 +198,18 @@ pub enum Operation {
 
 /// Checkpoints in memory, for tests of those who use them. They fail when told to, fill up, and outlive a crash. Clones
 /// are the same disk, so that an agent that starts again finds what the one before it saved.
+#[cfg(any(test, feature = "simulated"))]
 #[derive(Debug, Clone)]
 pub struct SimulatedCheckpoints(Simulated<Disk, Operation>);
 
+#[cfg(any(test, feature = "simulated"))]
 #[derive(Debug)]
 struct Disk {
     checkpoints: BTreeMap<String, Vec<u8>>,
     capacity: usize,
 }
 
+#[cfg(any(test, feature = "simulated"))]
 impl SimulatedCheckpoints {
     /// An empty disk that never gets full.
     pub fn new() -> SimulatedCheckpoints {
@@ -242,12 +247,14 @@ impl SimulatedCheckpoints {
     }
 }
 
+#[cfg(any(test, feature = "simulated"))]
 impl Default for SimulatedCheckpoints {
     fn default() -> Self {
         SimulatedCheckpoints::new()
     }
 }
 
+#[cfg(any(test, feature = "simulated"))]
 #[async_trait]
 impl Checkpoints for SimulatedCheckpoints {
     async fn load_all(&self) -> Result<Loaded, CheckpointError> {

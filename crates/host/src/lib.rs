@@ -7,7 +7,7 @@
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
-//! - [`simulation`]: what goes wrong with simulated parts, when told to.
+//! - `simulation`: what goes wrong with simulated parts, when told to.
 //! - [`sub_ids`]: which user IDs the machine sets aside for somebody.
 //! - [`swap`]: whether the machine swaps.
 //! - [`watch`]: learning that a file or directory changed.
@@ -19,6 +19,7 @@ pub mod files;
 pub mod lock;
 pub mod machine;
 pub mod mounts;
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulation;
 pub mod sub_ids;
 pub mod swap;

@@ -1,13 +1,18 @@
 //! Lies that the agent can be told at its seams. Each makes it break a promise, so that a run can show that somebody
 //! would notice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use crablet_agent::sources::SourceKind;
+use crablet_api::core::{Container, Pod};
 use crablet_core::labels;
+use crablet_core::restart::is_sidecar;
 use crablet_cri::Result;
-use crablet_cri_api::{Container, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter};
+use crablet_cri_api::{
+    self as cri, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter,
+};
 use crablet_host::checkpoint::{CheckpointError, Checkpoints, Loaded, SimulatedCheckpoints};
 use serde_json::{Value, json};
 
@@ -24,24 +29,24 @@ pub enum Lie {
     StopsAreInstant,
     /// The runtime: init containers that are done were never there.
     InitsWereNeverThere,
-    /// The runtime: nothing has the name of a pod but that pod.
-    NamesAreUnique,
-    /// The runtime: there is nothing, when it cannot tell.
-    ErrorsAreEmptyLists,
+    /// The runtime: a pod has nothing, when it is the runtime that is away.
+    SilenceIsAnEmptyList,
     /// The disk: nothing was written down.
     NoCheckpoints,
     /// The disk: no status was written down.
     NoStatuses,
-    /// The disk: no pod has sidecars.
-    NoSidecars,
     /// The disk: a checkpoint is removed, which stays.
     CheckpointsAreRemoved,
     /// The disk: no pod has users of its own.
     NoUsers,
     /// The volumes: they are as they were, when all of them were taken away and made anew.
     VolumesAreKept,
-    /// A source: it will say what it wants.
+    /// The sources: one of them will say yet what it wants.
     PodsAreToCome,
+    /// The sources: all pods come from the API, whose UIDs say who is who.
+    PodsAreOfTheApi,
+    /// The sources: sidecars are containers like any other.
+    SidecarsAreMains,
 }
 
 /// What the runtime tells one agent.
@@ -84,29 +89,35 @@ impl RuntimeLies {
         filter: &SandboxFilter,
         answer: Result<Vec<Sandbox>>,
     ) -> Result<Vec<Sandbox>> {
-        match self.lie {
-            Some(Lie::ErrorsAreEmptyLists) => Ok(answer.unwrap_or_default()),
-            Some(Lie::NamesAreUnique) if filter.labels.contains_key(labels::POD_NAME) => Ok(Vec::new()),
-            _ => answer,
+        self.or_nothing(filter.labels.get(labels::POD_UID), answer)
+    }
+
+    fn or_nothing<T>(&self, uid: Option<&String>, answer: Result<Vec<T>>) -> Result<Vec<T>> {
+        match answer {
+            Err(error)
+                if self.lie == Some(Lie::SilenceIsAnEmptyList) && uid.is_some() && error.is_unreachable() =>
+            {
+                Ok(Vec::new())
+            }
+            answer => answer,
         }
     }
 
     pub(crate) fn containers(
         &self,
         filter: &ContainerFilter,
-        answer: Result<Vec<Container>>,
-    ) -> Result<Vec<Container>> {
+        answer: Result<Vec<cri::Container>>,
+    ) -> Result<Vec<cri::Container>> {
         let uid = filter.labels.get(labels::POD_UID);
         match self.lie {
-            Some(Lie::ErrorsAreEmptyLists) => Ok(answer.unwrap_or_default()),
-            Some(Lie::NamesAreUnique) if filter.labels.contains_key(labels::POD_NAME) => Ok(Vec::new()),
+            Some(Lie::SilenceIsAnEmptyList) => self.or_nothing(uid, answer),
             Some(Lie::ContainersAreNotThereYet) => {
                 let is_first = uid.is_some_and(|uid| self.with(|told| told.asked.insert(uid.clone())));
                 if is_first { answer.map(|_| Vec::new()) } else { answer }
             }
             Some(Lie::InitsWereNeverThere) => {
                 let state = self.ledger.state();
-                let is_done = |container: &Container| {
+                let is_done = |container: &cri::Container| {
                     let life = uid.and_then(|uid| state.lives.get(uid));
                     life.is_some_and(|life| {
                         life.done.contains(&(container.sandbox_id.clone(), container.name.clone()))
@@ -148,28 +159,14 @@ pub(crate) struct LyingCheckpoints {
     pub(crate) lie: Option<Lie>,
 }
 
-impl LyingCheckpoints {
-    fn read(&self, checkpoint: &[u8]) -> Vec<u8> {
-        let (field, value) = match self.lie {
-            Some(Lie::NoStatuses) => ("status", json!({})),
-            Some(Lie::NoSidecars) => ("sidecars", json!([])),
-            _ => return checkpoint.to_vec(),
-        };
-        let mut checkpoint: Value = serde_json::from_slice(checkpoint).unwrap_or_default();
-        checkpoint[field] = value;
-        checkpoint.to_string().into_bytes()
-    }
-}
-
 #[async_trait]
 impl Checkpoints for LyingCheckpoints {
     async fn load_all(&self) -> std::result::Result<Loaded, CheckpointError> {
         let mut loaded = self.inner.load_all().await?;
-        if self.lie == Some(Lie::NoCheckpoints) {
-            loaded.checkpoints.clear();
-        }
-        for checkpoint in loaded.checkpoints.values_mut() {
-            *checkpoint = self.read(checkpoint);
+        match self.lie {
+            Some(Lie::NoCheckpoints) => loaded.checkpoints.clear(),
+            Some(Lie::NoStatuses) => loaded.checkpoints.values_mut().for_each(without_status),
+            _ => {}
         }
         Ok(loaded)
     }
@@ -184,4 +181,36 @@ impl Checkpoints for LyingCheckpoints {
             _ => self.inner.remove(name).await,
         }
     }
+}
+
+fn without_status(checkpoint: &mut Vec<u8>) {
+    let mut read: Value = serde_json::from_slice(checkpoint).unwrap_or_default();
+    read["status"] = json!({});
+    *checkpoint = read.to_string().into_bytes();
+}
+
+/// What a source says to an agent that it wants, and as whom.
+pub(crate) fn told(
+    lie: Option<Lie>,
+    source: SourceKind,
+    wanted: &BTreeMap<SourceKind, BTreeMap<String, Arc<Pod>>>,
+) -> Vec<Arc<Pod>> {
+    let of = |source| wanted.get(&source).into_iter().flat_map(BTreeMap::values).cloned();
+    match (lie, source) {
+        (Some(Lie::PodsAreOfTheApi), SourceKind::Api) => of(SourceKind::File).chain(of(source)).collect(),
+        (Some(Lie::PodsAreOfTheApi), _) => Vec::new(),
+        (Some(Lie::SidecarsAreMains), _) => of(source).map(without_sidecars).collect(),
+        _ => of(source).collect(),
+    }
+}
+
+fn without_sidecars(pod: Arc<Pod>) -> Arc<Pod> {
+    let mut pod = Arc::unwrap_or_clone(pod);
+    let spec = &mut pod.spec;
+    let inits = std::mem::take(&mut spec.init_containers).into_vec();
+    let (sidecars, inits): (Vec<_>, Vec<_>) = inits.into_iter().partition(is_sidecar);
+    let plain = sidecars.into_iter().map(|sidecar| Container { restart_policy: None, ..sidecar });
+    spec.containers = plain.chain(std::mem::take(&mut spec.containers)).collect();
+    spec.init_containers = inits.into();
+    Arc::new(pod)
 }

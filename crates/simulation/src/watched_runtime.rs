@@ -87,10 +87,6 @@ impl Runtime for WatchedRuntime {
     async fn cgroup_driver(&self) -> Result<CgroupDriver> {
         self.inner.cgroup_driver().await
     }
-    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
-        self.inner.update_pod_cidr(pod_cidr).await
-    }
-
     async fn run_sandbox(&self, config: &v1::PodSandboxConfig, handler: &str) -> Result<String> {
         let metadata = config.metadata.clone().unwrap_or_default();
         let users = users(config);
@@ -116,10 +112,6 @@ impl Runtime for WatchedRuntime {
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
         self.lies.sandboxes(&filter, self.inner.list_sandboxes(filter.clone()).await)
     }
-    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
-        self.inner.update_sandbox_resources(request).await
-    }
-
     async fn create_container(
         &self,
         sandbox_id: &str,
@@ -160,13 +152,6 @@ impl Runtime for WatchedRuntime {
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
         self.inner.update_container_resources(request).await
     }
-    async fn reopen_container_log(&self, id: &str) -> Result<()> {
-        self.inner.reopen_container_log(id).await
-    }
-    async fn checkpoint_container(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
-        self.inner.checkpoint_container(id, location, timeout).await
-    }
-
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
         let answer = self.call(Doing::Exec { id }, self.inner.exec_sync(id, command, timeout)).await;
         if let Err(Error::Answer { .. }) = &answer {
@@ -174,41 +159,6 @@ impl Runtime for WatchedRuntime {
         }
         answer
     }
-    async fn exec(&self, request: v1::ExecRequest) -> Result<String> {
-        self.inner.exec(request).await
-    }
-    async fn attach(&self, request: v1::AttachRequest) -> Result<String> {
-        self.inner.attach(request).await
-    }
-    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String> {
-        self.inner.port_forward(request).await
-    }
-
-    async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats> {
-        self.inner.container_stats(id).await
-    }
-    async fn list_container_stats(
-        &self,
-        filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>> {
-        self.inner.list_container_stats(filter).await
-    }
-    async fn sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats> {
-        self.inner.sandbox_stats(id).await
-    }
-    async fn list_sandbox_stats(
-        &self,
-        filter: v1::PodSandboxStatsFilter,
-    ) -> Result<Vec<v1::PodSandboxStats>> {
-        self.inner.list_sandbox_stats(filter).await
-    }
-    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>> {
-        self.inner.metric_descriptors().await
-    }
-    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
-        self.inner.sandbox_metrics().await
-    }
-
     async fn list_images(&self) -> Result<Vec<Image>> {
         self.inner.list_images().await
     }
@@ -218,13 +168,6 @@ impl Runtime for WatchedRuntime {
     async fn pull_image(&self, pull: ImagePull) -> Result<String> {
         self.inner.pull_image(pull).await
     }
-    async fn remove_image(&self, image: &v1::ImageSpec) -> Result<()> {
-        self.inner.remove_image(image).await
-    }
-    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
-        self.inner.image_fs_info().await
-    }
-
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {
         self.inner.hints(source)
     }

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::behaviour::{PRESENT, PULLED, image};
 use crate::crash::Crash;
 use crate::ledger::Ledger;
-use crate::lies::{Lie, LyingCheckpoints};
+use crate::lies::{self, Lie, LyingCheckpoints};
 use crate::trace::Trace;
 use crate::watched_runtime::WatchedRuntime;
 use crate::watched_volumes::WatchedVolumes;
@@ -199,8 +199,8 @@ impl World {
     /// Says to the agent what a source wants.
     pub fn tell(&self, source: SourceKind) {
         let Some(agent) = &self.agent else { return };
-        let pods = self.wanted.get(&source).into_iter().flat_map(BTreeMap::values);
-        let wanted = pods.map(|pod| Wanted { pod: Arc::clone(pod), origin: "the simulation".into() });
+        let pods = lies::told(self.lie, source, &self.wanted).into_iter();
+        let wanted = pods.map(|pod| Wanted { pod, origin: "the simulation".into() });
         if let Some(feed) = agent.feeds.get(&source) {
             feed.set(wanted.collect());
         }

@@ -119,10 +119,10 @@ lies! {
     a_pod_that_is_said_to_be_over_too_early_is_found: StopsAreInstant breaks 4: "shown to be over";
     readiness_that_changes_with_the_agent_is_found: NoStatuses breaks 5: "not ready any more";
     init_containers_that_run_again_are_found: InitsWereNeverThere breaks 6: "was done";
-    sidecars_that_stop_too_early_are_found: NoSidecars breaks 7: "which stops first";
+    sidecars_that_stop_too_early_are_found: SidecarsAreMains breaks 7: "which stops first";
     orphans_that_nobody_ends_are_found: PodsAreToCome breaks 8: "nobody wants it";
-    pods_of_one_name_that_do_not_wait_are_found: NamesAreUnique breaks 9: "of the same name";
-    silence_that_is_taken_for_death_is_found: ErrorsAreEmptyLists breaks 11: "";
+    pods_of_one_name_that_do_not_wait_are_found: PodsAreOfTheApi breaks 9: "of the same name";
+    silence_that_is_taken_for_death_is_found: SilenceIsAnEmptyList breaks 11: "";
     records_that_stay_for_ever_are_found: CheckpointsAreRemoved breaks 12: "checkpoint";
     volumes_that_go_before_their_containers_are_found: VolumesAreKept breaks 4: "tear down volumes";
     users_that_two_pods_have_are_found: NoUsers breaks 13: "with users that";

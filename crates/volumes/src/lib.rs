@@ -1,7 +1,7 @@
 //! The volumes of pods.
 //!
 //! - [`Volumes`] is what the agent asks for: set a pod's volumes up, keep them current, make sub paths ready, read a
-//!   file, take all of it away. [`HostVolumes`] does it on this machine; [`SimulatedVolumes`] keeps everything in memory and fails
+//!   file, take all of it away. [`HostVolumes`] does it on this machine; `SimulatedVolumes` keeps everything in memory and fails
 //!   when told to.
 //! - [`Plugin`] is a kind of volume. [`EmptyDir`], [`HostPath`], [`DownwardApi`], [`Projected`] and [`Image`] need
 //!   nobody but the node. A kind that shows files collects them as a [`Payload`] and hands them to [`show`].
@@ -27,6 +27,7 @@ mod places;
 mod plugin;
 mod plugins;
 mod remove_tree;
+#[cfg(any(test, feature = "simulated"))]
 mod simulated;
 mod sub_path;
 mod tear_down;
@@ -41,6 +42,7 @@ pub use places::Places;
 pub use plugin::{Plugin, Request, kind};
 pub use plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected, show};
 pub use remove_tree::remove_directory;
+#[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedVolumes, Trouble};
 pub use sub_path::SubPath;
 pub use volume_file::VolumeFile;

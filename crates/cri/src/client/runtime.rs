@@ -106,15 +106,6 @@ impl Runtime for Client {
         Ok(linux.cgroup_driver().into())
     }
 
-    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
-        let network_config = Some(v1::NetworkConfig { pod_cidr: pod_cidr.to_owned() });
-        let runtime_config = Some(v1::RuntimeConfig { network_config });
-        let request = v1::UpdateRuntimeConfigRequest { runtime_config };
-        let mut service = self.runtime_service();
-        self.ask("UpdateRuntimeConfig", service.update_runtime_config(request)).await?;
-        Ok(())
-    }
-
     async fn run_sandbox(&self, config: &v1::PodSandboxConfig, runtime_handler: &str) -> Result<String> {
         let request = v1::RunPodSandboxRequest {
             config: Some(config.clone()),
@@ -163,12 +154,6 @@ impl Runtime for Client {
             )
             .await?;
         list.into_iter().map(|sandbox| sensible(METHOD, sandbox)).collect()
-    }
-
-    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
-        let mut service = self.runtime_service();
-        self.ask_if_there("UpdatePodSandboxResources", service.update_pod_sandbox_resources(request)).await?;
-        Ok(())
     }
 
     async fn create_container(
@@ -239,25 +224,6 @@ impl Runtime for Client {
         Ok(())
     }
 
-    async fn reopen_container_log(&self, id: &str) -> Result<()> {
-        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
-        let mut service = self.runtime_service();
-        self.ask("ReopenContainerLog", service.reopen_container_log(request)).await?;
-        Ok(())
-    }
-
-    async fn checkpoint_container(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
-        let within = timeout.max(self.settings.timeout);
-        let request = v1::CheckpointContainerRequest {
-            container_id: id.to_owned(),
-            location: location.to_owned(),
-            timeout: whole_seconds(within),
-        };
-        let mut service = self.runtime_service();
-        self.ask_within("CheckpointContainer", Some(within), service.checkpoint_container(request)).await?;
-        Ok(())
-    }
-
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
@@ -268,94 +234,6 @@ impl Runtime for Client {
         let within = timeout.map(|timeout| timeout.saturating_add(self.settings.timeout));
         let mut service = self.runtime_service();
         Ok(self.ask_within("ExecSync", within, service.exec_sync(request)).await?.into())
-    }
-
-    async fn exec(&self, request: v1::ExecRequest) -> Result<String> {
-        let mut service = self.runtime_service();
-        Ok(self.ask("Exec", service.exec(request)).await?.url)
-    }
-
-    async fn attach(&self, request: v1::AttachRequest) -> Result<String> {
-        let mut service = self.runtime_service();
-        Ok(self.ask("Attach", service.attach(request)).await?.url)
-    }
-
-    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String> {
-        let mut service = self.runtime_service();
-        Ok(self.ask("PortForward", service.port_forward(request)).await?.url)
-    }
-
-    async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats> {
-        const METHOD: &str = "ContainerStats";
-        let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
-        let mut service = self.runtime_service();
-        let answer = self.ask(METHOD, service.container_stats(request)).await?;
-        present(METHOD, answer.stats, "ContainerStatsResponse", "stats")
-    }
-
-    async fn list_container_stats(
-        &self,
-        filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>> {
-        let filter = Some(filter);
-        let in_pieces = v1::StreamContainerStatsRequest { filter: filter.clone() };
-        let request = v1::ListContainerStatsRequest { filter };
-        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
-        self.list(
-            &self.runtime,
-            ("StreamContainerStats", streaming.stream_container_stats(in_pieces)),
-            |piece| piece.container_stats,
-            self.ask("ListContainerStats", service.list_container_stats(request)),
-            |whole| whole.stats,
-        )
-        .await
-    }
-
-    async fn sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats> {
-        const METHOD: &str = "PodSandboxStats";
-        let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
-        let mut service = self.runtime_service();
-        let answer = self.ask_if_there(METHOD, service.pod_sandbox_stats(request)).await?;
-        present(METHOD, answer.stats, "PodSandboxStatsResponse", "stats")
-    }
-
-    async fn list_sandbox_stats(
-        &self,
-        filter: v1::PodSandboxStatsFilter,
-    ) -> Result<Vec<v1::PodSandboxStats>> {
-        let filter = Some(filter);
-        let in_pieces = v1::StreamPodSandboxStatsRequest { filter: filter.clone() };
-        let request = v1::ListPodSandboxStatsRequest { filter };
-        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
-        self.list(
-            &self.runtime,
-            ("StreamPodSandboxStats", streaming.stream_pod_sandbox_stats(in_pieces)),
-            |piece| piece.pod_sandbox_stats,
-            self.ask_if_there("ListPodSandboxStats", service.list_pod_sandbox_stats(request)),
-            |whole| whole.stats,
-        )
-        .await
-    }
-
-    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>> {
-        let request = v1::ListMetricDescriptorsRequest {};
-        let mut service = self.runtime_service();
-        let call = service.list_metric_descriptors(request);
-        Ok(self.ask_if_there("ListMetricDescriptors", call).await?.descriptors)
-    }
-
-    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
-        let (mut streaming, mut service) = (self.runtime_service(), self.runtime_service());
-        let in_pieces = streaming.stream_pod_sandbox_metrics(v1::StreamPodSandboxMetricsRequest {});
-        let whole = service.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {});
-        self.list(
-            &self.runtime,
-            ("StreamPodSandboxMetrics", in_pieces),
-            |piece| piece.pod_sandbox_metrics,
-            self.ask_if_there("ListPodSandboxMetrics", whole),
-            |whole| whole.pod_metrics,
-        )
-        .await
     }
 
     async fn list_images(&self) -> Result<Vec<Image>> {
@@ -385,18 +263,6 @@ impl Runtime for Client {
         let mut service = self.image_service();
         let call = service.pull_image(request);
         Ok(self.images.call("PullImage", limit, within, call).await?.image_ref)
-    }
-
-    async fn remove_image(&self, image: &v1::ImageSpec) -> Result<()> {
-        let request = v1::RemoveImageRequest { image: Some(image.clone()) };
-        let mut service = self.image_service();
-        self.ask_images("RemoveImage", service.remove_image(request)).await?;
-        Ok(())
-    }
-
-    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
-        let mut service = self.image_service();
-        self.ask_images("ImageFsInfo", service.image_fs_info(v1::ImageFsInfoRequest {})).await
     }
 
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {

@@ -18,13 +18,13 @@ use tower::{BoxError, ServiceExt as _, service_fn};
 use crate::client::endpoint::Endpoint;
 
 /// What takes a request and gives its response: a connection to a socket, or services in this process.
-pub(crate) type Service = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, ConnectionError>;
+pub type Service = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, ConnectionError>;
 
 /// A request that got no response. It has a type of its own because futures over a boxed error cannot be shown to be
 /// `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error("no response")]
-pub(crate) struct ConnectionError(#[source] BoxError);
+pub struct ConnectionError(#[source] BoxError);
 
 /// A way to a runtime.
 pub(crate) struct Transport {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
+use crablet_cri::Client;
 use crablet_cri::client::Settings;
-use crablet_cri::{Client, Runtime};
 use crablet_testkit::{Containerd, Image};
 use tokio::sync::Mutex;
 
@@ -66,7 +66,7 @@ struct OnContainerd {
 
 #[async_trait]
 impl Host for OnContainerd {
-    fn runtime(&self) -> Arc<dyn Runtime> {
+    fn client(&self) -> Arc<Client> {
         self.client.clone()
     }
 

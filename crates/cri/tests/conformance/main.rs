@@ -6,6 +6,7 @@
 //! - [`cases`]: the list. A new case is a function in one of its modules and a line in that module's `cases!`.
 //! - [`world`]: what a case is given: the runtime, and everything it needs to ask it.
 //! - [`listener`]: how it hears what the runtime tells.
+//! - [`services`]: the calls that the agent does not make.
 //! - [`transcript`]: how answers are written down.
 //! - [`containerd`], [`simulator`]: where the runtime comes from, and how it is killed.
 //! - [`registry`]: where a real runtime pulls images from.
@@ -19,6 +20,7 @@ mod containerd;
 mod listener;
 mod registry;
 mod runner;
+mod services;
 mod simulator;
 mod transcript;
 mod world;

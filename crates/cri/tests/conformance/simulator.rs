@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use async_trait::async_trait;
+use crablet_cri::Client;
 use crablet_cri::client::Settings;
-use crablet_cri::{Client, Runtime};
 use crablet_cri_sim::{self as sim, Image, Simulator};
 
 use crate::cases;
@@ -63,7 +63,7 @@ impl OnSimulator {
 
 #[async_trait]
 impl Host for OnSimulator {
-    fn runtime(&self) -> Arc<dyn Runtime> {
+    fn client(&self) -> Arc<Client> {
         self.client.clone()
     }
 

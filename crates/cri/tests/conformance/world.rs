@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
-use crablet_cri::{ImagePull, Runtime};
+use crablet_cri::{Client, ImagePull, Runtime};
 use crablet_cri_api::{
     Container, ContainerFilter, ContainerState, ContainerStatus, ExecOutput, Sandbox, SandboxFilter, v1,
 };
@@ -34,7 +34,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[async_trait]
 pub trait Host: Send + Sync {
     /// The runtime.
-    fn runtime(&self) -> Arc<dyn Runtime>;
+    fn client(&self) -> Arc<Client>;
     /// The cgroup to make those of pods in.
     fn cgroup_parent(&self) -> String;
     /// Gives the runtime an image with a shell, whose ID follows from the content.
@@ -55,6 +55,8 @@ pub trait Host: Send + Sync {
 /// tense bring something about without a word in the transcript. Cleaning up is not the case's work.
 pub struct World {
     pub runtime: Arc<dyn Runtime>,
+    /// The same, for calls that the agent does not make.
+    pub client: Arc<Client>,
     /// Where the logs of its pods are.
     pub directory: PathBuf,
     host: Arc<dyn Host>,
@@ -79,7 +81,8 @@ impl World {
     pub fn new(case: &'static str, host: Arc<dyn Host>, directory: &Path) -> World {
         fs::create_dir_all(directory).expect("a test can make directories");
         World {
-            runtime: host.runtime(),
+            runtime: host.client(),
+            client: host.client(),
             directory: directory.to_owned(),
             host,
             case,
@@ -295,7 +298,7 @@ impl World {
         told: impl Fn(&v1::ContainerStats) -> bool,
     ) -> v1::ContainerStats {
         let stats = eventually("what the container uses is told", PATIENCE, || async {
-            let stats = self.runtime.container_stats(id).await.map_err(|error| error.to_string())?;
+            let stats = self.container_stats(id).await.map_err(|error| error.to_string())?;
             if told(&stats) { Ok(stats) } else { Err(format!("{stats:?}")) }
         });
         stats.await.expect("it is told")
@@ -485,7 +488,7 @@ impl World {
     }
 
     pub async fn reopen_log(&self, id: &str) {
-        self.record_done(format!("reopen the log of {id}"), &self.runtime.reopen_container_log(id).await);
+        self.record_done(format!("reopen the log of {id}"), &self.reopen_container_log(id).await);
     }
 
     /// Writes down a log, with its times taken out.
@@ -506,7 +509,7 @@ impl World {
     }
 
     pub async fn remove_image(&self, name: &str) {
-        self.record_done(format!("remove image {name:?}"), &self.runtime.remove_image(&image(name)).await);
+        self.record_done(format!("remove image {name:?}"), &self.image_removed(name).await);
     }
 
     /// Pulls an image.
@@ -533,7 +536,7 @@ impl World {
         }
         let images = std::mem::take(&mut *self.images.lock().unwrap_or_else(PoisonError::into_inner));
         for name in images {
-            self.runtime.remove_image(&image(&name)).await.context("an image cannot be removed")?;
+            self.image_removed(&name).await.context("an image cannot be removed")?;
         }
         Ok(())
     }

@@ -344,9 +344,6 @@ impl Runtime for Fake {
     async fn cgroup_driver(&self) -> Result<CgroupDriver> {
         unused()
     }
-    async fn update_pod_cidr(&self, _: &str) -> Result<()> {
-        unused()
-    }
     async fn run_sandbox(&self, _: &v1::PodSandboxConfig, _: &str) -> Result<String> {
         unused()
     }
@@ -354,9 +351,6 @@ impl Runtime for Fake {
         unused()
     }
     async fn remove_sandbox(&self, _: &str) -> Result<()> {
-        unused()
-    }
-    async fn update_sandbox_resources(&self, _: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
         unused()
     }
     async fn create_container(
@@ -379,40 +373,7 @@ impl Runtime for Fake {
     async fn update_container_resources(&self, _: v1::UpdateContainerResourcesRequest) -> Result<()> {
         unused()
     }
-    async fn reopen_container_log(&self, _: &str) -> Result<()> {
-        unused()
-    }
-    async fn checkpoint_container(&self, _: &str, _: &str, _: Duration) -> Result<()> {
-        unused()
-    }
     async fn exec_sync(&self, _: &str, _: &[String], _: Option<Duration>) -> Result<ExecOutput> {
-        unused()
-    }
-    async fn exec(&self, _: v1::ExecRequest) -> Result<String> {
-        unused()
-    }
-    async fn attach(&self, _: v1::AttachRequest) -> Result<String> {
-        unused()
-    }
-    async fn port_forward(&self, _: v1::PortForwardRequest) -> Result<String> {
-        unused()
-    }
-    async fn container_stats(&self, _: &str) -> Result<v1::ContainerStats> {
-        unused()
-    }
-    async fn list_container_stats(&self, _: v1::ContainerStatsFilter) -> Result<Vec<v1::ContainerStats>> {
-        unused()
-    }
-    async fn sandbox_stats(&self, _: &str) -> Result<v1::PodSandboxStats> {
-        unused()
-    }
-    async fn list_sandbox_stats(&self, _: v1::PodSandboxStatsFilter) -> Result<Vec<v1::PodSandboxStats>> {
-        unused()
-    }
-    async fn metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>> {
-        unused()
-    }
-    async fn sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
         unused()
     }
     async fn list_images(&self) -> Result<Vec<Image>> {
@@ -422,12 +383,6 @@ impl Runtime for Fake {
         unused()
     }
     async fn pull_image(&self, _: ImagePull) -> Result<String> {
-        unused()
-    }
-    async fn remove_image(&self, _: &v1::ImageSpec) -> Result<()> {
-        unused()
-    }
-    async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
         unused()
     }
 }

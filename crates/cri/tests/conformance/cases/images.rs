@@ -216,7 +216,7 @@ async fn a_pull_of_what_is_no_name_fails(world: &World) -> Expect {
 }
 
 async fn the_disk_of_images_is_told(world: &World) -> Expect {
-    let info = world.runtime.image_fs_info().await.expect("it answers");
+    let info = world.image_fs_info().await.expect("it answers");
     for usage in &info.image_filesystems {
         let place = usage.fs_id.as_ref().expect("a place").mountpoint.clone();
         assert!(usage.timestamp > 0 && place.starts_with('/'), "{usage:?}");

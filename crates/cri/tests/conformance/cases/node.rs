@@ -41,7 +41,7 @@ async fn a_runtime_tells_that_it_is_ready(world: &World) -> Expect {
 
 async fn a_runtime_takes_addresses_for_pods(world: &World) -> Expect {
     for pod_cidr in ["10.217.0.0/24", "10.217.0.0/24,fd00::/64", "", "no-address"] {
-        let answer = world.runtime.update_pod_cidr(pod_cidr).await;
+        let answer = world.update_pod_cidr(pod_cidr).await;
         world.note(format!("{pod_cidr:?}: {answer:?}"));
     }
     expect![[r#"
@@ -53,20 +53,19 @@ async fn a_runtime_takes_addresses_for_pods(world: &World) -> Expect {
 }
 
 async fn a_call_that_the_runtime_lacks_is_unsupported(world: &World) -> Expect {
-    let resources = v1::UpdatePodSandboxResourcesRequest::default();
-    let lacks = [
-        world
-            .runtime
-            .update_sandbox_resources(resources.clone())
-            .await
-            .map_err(|error| error.is_unsupported()),
-        world.runtime.update_sandbox_resources(resources).await.map_err(|error| error.is_unsupported()),
-        world.runtime.metric_descriptors().await.map(drop).map_err(|error| error.is_unsupported()),
-        world.runtime.sandbox_metrics().await.map(drop).map_err(|error| error.is_unsupported()),
-    ];
-    world.note(format!("{lacks:?}"));
+    for _ in 0..2 {
+        let answer = world.runtime.cgroup_driver().await;
+        world.note(format!("{:?}", answer.map_err(|error| error.is_unsupported())));
+    }
+    for code in world.codes_of_what_may_be_lacking().await {
+        world.note(format!("{code:?}"));
+    }
     expect![[r#"
-        [Err(true), Err(true), Err(true), Err(true)]
+        Err(true)
+        Err(true)
+        Unimplemented
+        Unimplemented
+        Unimplemented
     "#]]
 }
 
@@ -124,7 +123,7 @@ async fn a_container_that_does_not_run_tells_less(world: &World) -> Expect {
     let created = world.created(&pod, "created", FOREVER).await;
     let exited = world.ended(&pod, "exited", "exit 3").await;
     for id in [created.as_str(), &exited, "no-such-container"] {
-        match world.runtime.container_stats(id).await {
+        match world.container_stats(id).await {
             Ok(stats) => world.note(format!("stats of {id}: {}", shape(&stats))),
             Err(error) => world.note(format!("stats of {id}: {}", transcript::error(&error))),
         }
@@ -151,7 +150,7 @@ async fn what_containers_use_is_listed_by_filters(world: &World) -> Expect {
         ("by label", v1::ContainerStatsFilter { label_selector: map(&[("name", "two")]), ..all.clone() }),
         ("by a label that none has", v1::ContainerStatsFilter { label_selector: map(&[("x", "")]), ..all }),
     ] {
-        let stats = world.runtime.list_container_stats(filter).await.expect("it answers");
+        let stats = world.list_container_stats(filter).await.expect("it answers");
         let mut names: Vec<String> = stats
             .into_iter()
             .filter_map(|stats| stats.attributes?.metadata)
@@ -181,7 +180,7 @@ async fn a_sandbox_tells_what_it_and_its_containers_use(world: &World) -> Expect
     config.labels = map(&[("app", "web")]);
     let pod = world.ran_from(config).await;
     world.started(&pod, "main", FOREVER).await;
-    let stats = world.runtime.sandbox_stats(&pod.id).await.expect("it answers");
+    let stats = world.sandbox_stats(&pod.id).await.expect("it answers");
     let attributes = stats.attributes.unwrap_or_default();
     let metadata = attributes.metadata.unwrap_or_default();
     world.note(format!("{} {} labels={:?}", attributes.id, metadata.name, attributes.labels));
@@ -229,7 +228,7 @@ async fn what_sandboxes_use_is_listed_by_filters(world: &World) -> Expect {
             v1::PodSandboxStatsFilter { label_selector: map(&[("x", "")]), ..Default::default() },
         ),
     ] {
-        let stats = world.runtime.list_sandbox_stats(filter).await.expect("it answers");
+        let stats = world.list_sandbox_stats(filter).await.expect("it answers");
         let mut names: Vec<String> = stats
             .into_iter()
             .filter_map(|stats| stats.attributes?.metadata)
@@ -239,10 +238,10 @@ async fn what_sandboxes_use_is_listed_by_filters(world: &World) -> Expect {
         world.note(format!("{what}: {names:?}"));
     }
     world.stop_sandbox(&ids[0]).await;
-    let error = world.runtime.sandbox_stats(&ids[0]).await.expect_err("it is not ready");
+    let error = world.sandbox_stats(&ids[0]).await.expect_err("it is not ready");
     // The code is not the same in all versions of containerd.
     assert!(error.to_string().contains("is not in ready state"), "{error}");
-    world.note_error("stats of no-such-sandbox", world.runtime.sandbox_stats("no-such-sandbox").await);
+    world.note_error("stats of no-such-sandbox", world.sandbox_stats("no-such-sandbox").await);
     expect![[r#"
         by ID: ["a"]
         by label: ["a", "b"]
@@ -263,15 +262,15 @@ async fn streams_need_a_running_container(world: &World) -> Expect {
             stdout: true,
             ..Default::default()
         };
-        world.note_error(&format!("exec in {id}"), world.runtime.exec(request).await);
+        world.note_error(&format!("exec in {id}"), world.exec_streamed(request).await);
         let request = v1::AttachRequest { container_id: id.to_owned(), stdout: true, ..Default::default() };
-        world.note_error(&format!("attach to {id}"), world.runtime.attach(request).await);
+        world.note_error(&format!("attach to {id}"), world.attach(request).await);
     }
     let request = v1::PortForwardRequest { pod_sandbox_id: "no-such-sandbox".to_owned(), port: vec![80] };
-    world.note_error("forward to no-such-sandbox", world.runtime.port_forward(request).await);
+    world.note_error("forward to no-such-sandbox", world.port_forward(request).await);
     world.stop_sandbox(&pod.id).await;
     let request = v1::PortForwardRequest { pod_sandbox_id: pod.id.clone(), port: vec![80] };
-    world.note_error("forward to a stopped sandbox", world.runtime.port_forward(request).await);
+    world.note_error("forward to a stopped sandbox", world.port_forward(request).await);
     expect![[r#"
         exec in <created>: Exec: Unknown: container is in CONTAINER_CREATED state
         attach to <created>: Attach: Unknown: container is in CONTAINER_CREATED state
