@@ -1,13 +1,15 @@
-//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, and how far
-//! its end has come. Everything else is read from the runtime and the disk.
+//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, why it failed, and how
+//! far its end has come. Everything else is read from the runtime and the disk.
 
 use std::sync::Arc;
 
-use crablet_api::core::PodStatus;
+use crablet_api::Text;
+use crablet_api::core::{PodCondition, PodStatus};
 use crablet_api::document::Limits;
 use crablet_core::backoff::Restarts;
 use crablet_core::kill::Termination;
 use crablet_core::restart::is_sidecar;
+use crablet_core::status::Failure;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -23,8 +25,10 @@ pub(super) struct CheckpointRef<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating: Option<Ending>,
     pub(super) terminated: bool,
-    /// Whether its source did not want it any more.
+    /// Whether its source did not have it any more.
     pub(super) unwanted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<Failed>,
     pub(super) sidecars: Vec<&'a str>,
     pub(super) status: &'a PodStatus,
 }
@@ -42,6 +46,7 @@ pub struct Checkpoint {
     terminating: Option<Ending>,
     terminated: bool,
     unwanted: bool,
+    failure: Option<Failed>,
     status: PodStatus,
 }
 
@@ -57,6 +62,30 @@ impl From<Termination> for Ending {
     fn from(termination: Termination) -> Ending {
         let Termination { began, grace, deadline } = termination;
         Ending { began, grace, deadline }
+    }
+}
+
+/// Why a pod failed as a whole. Its status says so only when all its containers have stopped.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Failed {
+    reason: Text,
+    message: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disruption: Option<PodCondition>,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        let Failure { reason, message, disruption } = failure;
+        Failed { reason, message, disruption }
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Failure {
+        let Failed { reason, message, disruption } = failed;
+        Failure { reason, message, disruption }
     }
 }
 
@@ -77,6 +106,7 @@ impl Worker {
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
         self.status = Arc::new(checkpoint.status);
+        self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
         if checkpoint.terminated {
@@ -127,6 +157,7 @@ impl Worker {
             },
             terminated: matches!(self.phase, Phase::Terminated),
             unwanted: !self.wanted,
+            failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
             status: &self.status,
         };
