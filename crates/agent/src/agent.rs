@@ -22,7 +22,7 @@ use crate::images::{self, Images};
 use crate::node_config::NodeConfig;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
-use crate::pods::Pods;
+use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
@@ -69,6 +69,8 @@ pub struct Agent {
     pub statuses: Statuses,
     /// What happened to each pod.
     pub stories: Stories,
+    /// Who has pods ended that the node cannot keep.
+    pub evictor: Evictor,
     /// Who gets images.
     pub images: Images,
     /// Who tells what happens.
@@ -138,14 +140,6 @@ impl Agent {
             recorder: recorder.clone(),
             metrics: prober::Metrics::new(&probe_metrics)?,
         });
-        let agent = Agent {
-            statuses: statuses.clone(),
-            stories: stories.clone(),
-            images: images.clone(),
-            recorder: recorder.clone(),
-            probe_metrics,
-            observer: observer_status,
-        };
         let node = Arc::new(Shared {
             runtime,
             clock,
@@ -178,7 +172,16 @@ impl Agent {
             restored: Mutex::new(restored),
         });
 
-        let (pods, ends) = Pods::new(node, tasks.clone());
+        let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
+        let agent = Agent {
+            statuses: node.statuses.clone(),
+            stories: node.stories.clone(),
+            evictor,
+            images: images.clone(),
+            recorder: node.recorder.clone(),
+            probe_metrics,
+            observer: observer_status,
+        };
         if keeps_records {
             tasks.spawn(images.resume());
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crablet_api::core::Pod;
 use crablet_core::labels;
+use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
 use futures_util::FutureExt as _;
@@ -33,6 +34,8 @@ const LONGEST_AFTER_PANIC: Duration = Duration::from_secs(300);
 const BETWEEN_SEARCHES: Duration = Duration::from_secs(1);
 /// How many workers' ends may wait to be seen.
 const ENDS: usize = 256;
+/// How many evictions may wait to be begun.
+const EVICTIONS: usize = 16;
 
 /// The pods of the node.
 pub struct Pods {
@@ -41,7 +44,20 @@ pub struct Pods {
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
     names: BTreeMap<(String, String), String>,
     ended: mpsc::Sender<String>,
+    evictions: mpsc::Receiver<(String, End)>,
     tasks: Tasks,
+}
+
+/// Where those who look after the node ask for a pod to go. Clones are the same place.
+#[derive(Debug, Clone)]
+pub struct Evictor(mpsc::Sender<(String, End)>);
+
+impl Evictor {
+    /// Has a pod ended, for a reason that its status will give. A pod that is not there is not missed.
+    pub async fn evict(&self, uid: &str, failure: Failure, grace: Option<Duration>) {
+        // Who takes them ends with the agent, and its pods are left as they are then.
+        let _ = self.0.send((uid.to_owned(), End::evicted(failure, grace))).await;
+    }
 }
 
 /// A pod's worker, seen from here.
@@ -50,17 +66,20 @@ struct Handle {
     /// Cancelled when nothing of the pod is left.
     gone: CancellationToken,
     full_name: (String, String),
-    /// What its source wants; nothing once it was told to end. What is wanted when all of it is gone begins again: a
+    /// What its source has; nothing once it has let it go. What is there when all of the pod is gone begins again: a
     /// static pod that was taken away and put back has the UID that it had.
     wanted: Option<Arc<Pod>>,
+    /// Whether its source has let it go, ever. What it has since then is another pod's beginning.
+    is_let_go: bool,
 }
 
 impl Pods {
     /// No pods yet; [`Pods::run`] brings them.
-    pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>) {
+    pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>, Evictor) {
         let (ended, ends) = mpsc::channel(ENDS);
-        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, tasks };
-        (pods, ends)
+        let (evict, evictions) = mpsc::channel(EVICTIONS);
+        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, evictions, tasks };
+        (pods, ends, Evictor(evict))
     }
 
     /// Follows the sources and the runtime until the sources end. Its workers stop with its tasks, where they are, and
@@ -81,18 +100,22 @@ impl Pods {
                     Some(change) => self.change(change),
                     None => return,
                 },
+                Some((uid, end)) = self.evictions.recv() => {
+                    if let Some(worker) = self.workers.get(&uid) {
+                        worker.mailbox.tell(Input::End(end));
+                    }
+                }
                 // Who wants which pods is known only when all sources have spoken.
                 () = ready.ready(), if matches!(search, Search::Due) => {
-                    search = Search::Running(find(Arc::clone(&self.node)).boxed());
+                    search = Search::running(find(Arc::clone(&self.node)).boxed());
                 }
                 found = search.found() => {
-                    search = Search::Done;
+                    search = search.done();
                     self.end_orphans(found);
                 }
                 Some(event) = events.recv() => {
-                    let is_unknown = self.event(&event);
-                    if is_unknown && matches!(search, Search::Done) {
-                        search = Search::Due;
+                    if self.event(&event) {
+                        search.is_needed();
                     }
                 }
             }
@@ -101,27 +124,27 @@ impl Pods {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Add(pod) | Change::Update(pod) | Change::Reconcile(pod) | Change::Delete(pod) => {
-                let (uid, grace) =
-                    (pod.metadata.uid.clone(), pod.metadata.deletion_grace_period_seconds.map(seconds));
-                // An agent that was away meets pods that are to be deleted for the first time.
-                let is_deleted = pod.metadata.deletion_timestamp.is_some();
-                self.want(pod);
-                if is_deleted {
-                    self.end(&uid, End { cause: Cause::Deleted, grace });
+            Change::Add(pod) | Change::Update(pod) | Change::Delete(pod) => self.want(pod, Input::Spec),
+            Change::Reconcile(pod) => self.want(pod, Input::Reconcile),
+            Change::Remove(pod) => {
+                if let Some(worker) = self.workers.get_mut(&*pod.metadata.uid) {
+                    (worker.wanted, worker.is_let_go) = (None, true);
+                    worker.mailbox.tell(Input::End(End::new(Cause::Removed, None)));
                 }
             }
-            Change::Remove(pod) => self.end(&pod.metadata.uid, End { cause: Cause::Removed, grace: None }),
         }
     }
 
-    /// A source wants this pod, in this form. While an earlier pod of that UID ends, it waits.
-    fn want(&mut self, pod: Arc<Pod>) {
+    /// A source has this pod, in this form. While an earlier pod of that UID ends, it waits.
+    fn want(&mut self, pod: Arc<Pod>, news: fn(Arc<Pod>) -> Input) {
         match self.workers.get_mut(&*pod.metadata.uid) {
             None => self.employ(pod, None),
             Some(worker) => {
-                if worker.wanted.replace(Arc::clone(&pod)).is_some() {
-                    worker.mailbox.tell(Input::Spec(pod));
+                worker.wanted = Some(Arc::clone(&pod));
+                if !worker.is_let_go {
+                    let deletion = deletion(&pod);
+                    worker.mailbox.tell(news(pod));
+                    deletion.into_iter().for_each(|end| worker.mailbox.tell(Input::End(end)));
                 }
             }
         }
@@ -136,22 +159,16 @@ impl Pods {
             |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
         );
         let mailbox = Mailbox::new();
-        let wanted = end.is_none().then(|| Arc::clone(&pod));
-        if let Some(end) = end {
+        let is_let_go = end.is_some();
+        let wanted = (!is_let_go).then(|| Arc::clone(&pod));
+        if let Some(end) = end.or_else(|| deletion(&pod)) {
             mailbox.tell(Input::End(end));
         }
         let gone = CancellationToken::new();
-        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted };
+        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted, is_let_go };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
         self.workers.insert(uid, handle);
-    }
-
-    fn end(&mut self, uid: &str, end: End) {
-        if let Some(worker) = self.workers.get_mut(uid) {
-            worker.wanted = None;
-            worker.mailbox.tell(Input::End(end));
-        }
     }
 
     /// Tells the worker of the pod. Says whether something runs that has none.
@@ -198,7 +215,7 @@ impl Pods {
                 pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
                 "Ending a pod that nobody wants"
             );
-            self.employ(Arc::new(pod), Some(End { cause: Cause::Orphaned, grace: None }));
+            self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }
 }
@@ -206,15 +223,41 @@ impl Pods {
 /// The search for pods that are on the node, to find those that nobody wants.
 enum Search {
     Due,
-    Running(BoxFuture<'static, Vec<Pod>>),
+    Running {
+        search: BoxFuture<'static, Vec<Pod>>,
+        /// Whether something came up that it may have missed.
+        again: bool,
+    },
     Done,
 }
 
 impl Search {
+    fn running(search: BoxFuture<'static, Vec<Pod>>) -> Search {
+        Search::Running { search, again: false }
+    }
+
+    /// There is something that belongs to no pod that is known. A search that is under way may have looked before it
+    /// was there.
+    fn is_needed(&mut self) {
+        match self {
+            Search::Due => {}
+            Search::Running { again, .. } => *again = true,
+            Search::Done => *self = Search::Due,
+        }
+    }
+
     async fn found(&mut self) -> Vec<Pod> {
         match self {
-            Search::Running(search) => search.await,
+            Search::Running { search, .. } => search.await,
             Search::Due | Search::Done => std::future::pending().await,
+        }
+    }
+
+    /// What follows on a search that has found what it finds.
+    fn done(self) -> Search {
+        match self {
+            Search::Running { again: true, .. } | Search::Due => Search::Due,
+            Search::Running { again: false, .. } | Search::Done => Search::Done,
         }
     }
 }
@@ -253,41 +296,32 @@ async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
     Ok(uids.iter().map(orphan).collect())
 }
 
-fn seconds(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+/// The end of a pod that is deleted at its source. An agent that was away meets such pods for the first time.
+fn deletion(pod: &Pod) -> Option<End> {
+    let grace = pod.metadata.deletion_grace_period_seconds;
+    let grace = grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()));
+    pod.metadata.deletion_timestamp.map(|_| End::new(Cause::Deleted, grace))
 }
 
-/// Runs a worker to its end. One that panics is reported and begins again, a little later each time.
+/// Runs a worker to its end. One that panics is reported, and another goes on from where the pod was, a little later
+/// each time.
 async fn supervise(beginning: Beginning, gone: CancellationToken, ended: mpsc::Sender<String>) {
-    let Beginning { node, mailbox, mut pod, after } = beginning;
+    let Beginning { node, mailbox, pod, after } = beginning;
     let uid = pod.metadata.uid.to_string();
     let mut pause = AFTER_PANIC;
-    let mut after = after;
-    loop {
-        let beginning = Beginning {
-            node: Arc::clone(&node),
-            mailbox: mailbox.clone(),
-            pod: Arc::clone(&pod),
-            after: after.take(),
-        };
-        match AssertUnwindSafe(Worker::begin(beginning)).catch_unwind().await {
-            Ok(()) => break,
-            Err(panic) => {
-                let reason = panic_text(&*panic);
-                error!(
-                    uid,
-                    reason,
-                    ?pause,
-                    "A pod's worker panicked; only this pod is affected, and it begins again"
-                );
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_AFTER_PANIC);
-                if let Some(view) = node.statuses.get(&uid) {
-                    pod = view.pod;
-                }
-                mailbox.tell(Input::Look);
-            }
-        }
+    let mut worker = Worker::new(node, mailbox.clone(), pod);
+    while let Err(panic) = AssertUnwindSafe(worker.begin(after.as_ref())).catch_unwind().await {
+        let reason = panic_text(&*panic);
+        error!(
+            uid,
+            reason,
+            ?pause,
+            "A pod's worker panicked; only this pod is affected, and it begins again"
+        );
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_AFTER_PANIC);
+        mailbox.tell_again();
+        worker = worker.after_panic();
     }
     let _ = ended.send(uid).await;
     drop(gone);

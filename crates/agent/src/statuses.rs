@@ -17,12 +17,15 @@ pub struct Reported {
     pub status: Arc<PodStatus>,
     /// When it is to be over, if it is being stopped because nobody wants it any more.
     pub ends: Option<Time>,
+    /// Whether it has terminated: nothing of it runs, what it used was given back, and this is the last word on it. One
+    /// that is deleted at the API server may go there once that word was written.
+    pub terminated: bool,
 }
 
 impl Reported {
     /// A pod and its latest status.
     pub fn new(pod: Arc<Pod>, status: Arc<PodStatus>) -> Reported {
-        Reported { pod, status, ends: None }
+        Reported { pod, status, ends: None, terminated: false }
     }
 
     /// All in one, as the API shows a pod.
@@ -59,6 +62,19 @@ impl Statuses {
             view.ends = view.ends.or_else(|| pods.get(&uid).and_then(|known| known.ends));
             pods.insert(uid, view);
         });
+    }
+
+    /// Shows a pod that is wanted in another form: what it is called and labelled, with the status that it had.
+    pub fn show_pod(&self, pod: &Arc<Pod>) {
+        self.keep_pod(pod);
+        self.change(|_| {});
+    }
+
+    /// Keeps a pod of which nothing has changed that is shown, but the status that its source has.
+    pub fn keep_pod(&self, pod: &Arc<Pod>) {
+        if let Some(view) = self.lock().get_mut(&*pod.metadata.uid) {
+            view.pod = Arc::clone(pod);
+        }
     }
 
     /// Shows that a pod is being stopped because nobody wants it any more, and when it is to be over.
@@ -134,6 +150,25 @@ mod tests {
         version.mark_unchanged();
         statuses.remove("2");
         assert!(version.has_changed().unwrap() && statuses.get("2").is_none() && statuses.get("1").is_some());
+    }
+
+    #[test]
+    fn another_form_of_a_pod_is_shown_and_another_status_of_its_source_is_no_news() {
+        let statuses = Statuses::new();
+        statuses.show(view("1", "a"));
+        let mut version = statuses.version();
+        let mut pod = (*statuses.get("1").unwrap().pod).clone();
+        pod.metadata.resource_version = "2".into();
+        statuses.keep_pod(&Arc::new(pod.clone()));
+        assert!(!version.has_changed().unwrap());
+        assert_eq!(statuses.get("1").unwrap().pod.metadata.resource_version, "2");
+        pod.metadata.labels.insert("a", "b".into());
+        statuses.show_pod(&Arc::new(pod));
+        assert!(version.has_changed().unwrap());
+        version.mark_unchanged();
+        assert_eq!(statuses.get("1").unwrap().pod.metadata.labels["a"], "b");
+        statuses.keep_pod(&view("2", "b").pod);
+        assert!(statuses.get("2").is_none());
     }
 
     #[test]

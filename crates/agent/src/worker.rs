@@ -9,6 +9,9 @@
 //!    └─┘
 //! ```
 //!
+//! A pod is gone when it has terminated and its source does not have it any more. Whoever comes after a worker that
+//! panicked goes on in the phase in which that one was.
+//!
 //! - [`begin`]: what must hold before a pod is started.
 //! - [`sync`]: a pass over a pod that should run.
 //! - [`carry_out`]: what a plan asks for, done.
@@ -44,14 +47,15 @@ use crablet_api::core::{Pod, PodPhase, PodStatus};
 use crablet_core::backoff::Restarts;
 use crablet_core::observed;
 use crablet_core::probes::Probes;
-use crablet_core::status::{Failure, StartError, StatusInput, pod_status};
+use crablet_core::status::{Failure, StartError, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::mailbox::{Cause, Mailbox, News};
+use crate::mailbox::{End, Mailbox, News};
+use crate::objects::Interest;
 use crate::observe::observe;
 use crate::pod_files::Owner;
 use crate::shared::Shared;
@@ -79,6 +83,8 @@ pub(crate) struct Worker {
     /// What probes found last.
     probes: Probes,
     volumes: PodVolumes,
+    /// Has the worker told when something changes that the pod refers to.
+    interest: Option<Interest>,
     /// What the prober was told last.
     told_prober: Option<probing::Watched>,
     /// The waits before restarts.
@@ -95,7 +101,7 @@ pub(crate) struct Worker {
     stopped_sandboxes: BTreeSet<String>,
     /// Why the pod failed as a whole, if it did.
     failure: Option<Failure>,
-    /// Whether a source still wants it.
+    /// Whether a source still has it.
     wanted: bool,
     /// Whether the node has taken it.
     admitted: bool,
@@ -141,8 +147,7 @@ pub(crate) struct Beginning {
 }
 
 impl Worker {
-    pub(crate) fn new(beginning: Beginning) -> Worker {
-        let Beginning { node, mailbox, pod, after: _ } = beginning;
+    pub(crate) fn new(node: Arc<Shared>, mailbox: Mailbox, pod: Arc<Pod>) -> Worker {
         let owner = Owner {
             namespace: pod.metadata.namespace.to_string(),
             name: pod.metadata.name.to_string(),
@@ -159,6 +164,7 @@ impl Worker {
             observed: Arc::default(),
             probes: Probes::default(),
             volumes: PodVolumes::default(),
+            interest: None,
             told_prober: None,
             replaced: BTreeSet::new(),
             start_errors: BTreeMap::new(),
@@ -175,18 +181,24 @@ impl Worker {
         }
     }
 
-    /// Works until nothing of the pod is left.
-    pub(crate) async fn begin(mut beginning: Beginning) {
-        let after = beginning.after.take();
-        let mut worker = Worker::new(beginning);
-        worker.restore();
+    /// Works until nothing of the pod is left, or it panics.
+    pub(crate) async fn begin(&mut self, after: Option<&(String, CancellationToken)>) {
+        self.restore();
+        self.register();
         // One that panicked had heard what this one has not.
-        worker.have_nothing_probed();
+        self.have_nothing_probed();
         if let Some((uid, gone)) = after {
-            worker.show_as_it_was();
-            worker.wait_for_earlier(&uid, &gone).await;
+            self.show_as_it_was();
+            self.wait_for_earlier(uid, gone).await;
         }
-        worker.run().await;
+        self.run().await;
+    }
+
+    /// Who goes on after this one panicked. It knows how far the pod's life has come, which nobody else could tell it,
+    /// and finds out the rest anew.
+    pub(crate) fn after_panic(self) -> Worker {
+        let Worker { node, mailbox, pod, status, failure, wanted, admitted, phase, .. } = self;
+        Worker { status, failure, wanted, admitted, phase, ..Worker::new(node, mailbox, pod) }
     }
 
     /// A static pod begins when the one that had its name before is gone.
@@ -223,33 +235,73 @@ impl Worker {
             self.volumes.pod_changes(&self.pod, &pod);
             self.pod = pod;
             self.told_prober = None;
+            self.node.statuses.show_pod(&self.pod);
+            self.register();
+        }
+        if told.objects {
+            self.volumes.objects_change();
+        }
+        if let Some(pod) = told.reconciled {
+            self.reconcile(pod);
         }
         if let Some(probes) = told.probes {
             self.show_probes(probes).await;
         }
-        let Some(end) = told.end else { return };
-        match end.cause {
-            Cause::Removed | Cause::Deleted | Cause::Orphaned => self.wanted = false,
-            Cause::Evicted { ref reason, ref message } => {
-                self.failure.get_or_insert(Failure {
-                    reason: reason.as_str().into(),
-                    message: message.as_str().into(),
-                    disruption: None,
-                });
-            }
+        if let Some(end) = told.end {
+            self.hear_end(&end).await;
         }
-        self.end(&end).await;
+    }
+
+    /// Has what the pod refers to now watched. Nothing is missed in between: the new interest is there before the old
+    /// one goes.
+    fn register(&mut self) {
+        if !matches!(self.phase, Phase::Terminated) {
+            self.interest = self.node.objects.register_pod(&self.pod, &self.mailbox);
+        }
+    }
+
+    async fn hear_end(&mut self, end: &End) {
+        let had = (self.wanted, self.failure.is_some());
+        self.wanted &= end.cause.is_at_source();
+        let is_ending = match self.phase {
+            Phase::Syncing => false,
+            Phase::Terminating(_) => true,
+            // The last word on it was said.
+            Phase::Terminated => return,
+        };
+        if self.failure.is_none() {
+            self.failure = end.failure.as_deref().cloned();
+        }
+        self.end(end).await;
+        if is_ending && had != (self.wanted, self.failure.is_some()) {
+            self.checkpoint_now().await;
+        }
+    }
+
+    /// Takes in another status that the pod's source has of it, and says whether that calls for a pass: where those who
+    /// are asked whether the pod is ready say something else.
+    fn reconcile(&mut self, pod: Arc<Pod>) -> bool {
+        let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
+        self.pod = pod;
+        self.node.statuses.keep_pod(&self.pod);
+        calls_for_pass
     }
 
     /// Waits until it was told something, something was done to stop a container, or the time has come: the next pass
     /// finds out.
     async fn wait(&mut self, until: Option<Instant>) {
         let mailbox = self.mailbox.clone();
-        tokio::select! {
-            biased;
-            () = mailbox.wait() => {}
-            done = self.stops.next() => self.note_stop(done),
-            () = probing::come(until) => {}
+        loop {
+            tokio::select! {
+                biased;
+                reconciled = mailbox.wait_or_reconcile() => {
+                    if reconciled.is_none_or(|pod| self.reconcile(pod)) {
+                        return;
+                    }
+                }
+                done = self.stops.next() => return self.note_stop(done),
+                () = probing::come(until) => return,
+            }
         }
     }
 
@@ -317,7 +369,9 @@ impl Worker {
     /// Shows a status to whoever looks, and has its checkpoint written.
     fn show(&mut self, status: PodStatus) {
         let status = self.until_all_stopped(status);
-        if *self.status == status && self.node.statuses.get(&self.owner.uid).is_some() {
+        let terminated = matches!(self.phase, Phase::Terminated);
+        let shown = self.node.statuses.get(&self.owner.uid);
+        if *self.status == status && shown.is_some_and(|shown| shown.terminated == terminated) {
             self.have_probed();
             return;
         }
@@ -326,7 +380,8 @@ impl Worker {
             info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
         }
         self.status = Arc::new(status);
-        self.node.statuses.show(Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status)));
+        let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
+        self.node.statuses.show(Reported { terminated, ..view });
         self.checkpoint_soon();
         self.have_probed();
     }

@@ -27,6 +27,7 @@ use crate::probes::Probes;
 use crate::{observed, qos};
 
 pub use addresses::pod_ips;
+pub use conditions::readiness_gates_differ;
 pub use lifecycle::{rejected, terminated, to_publish};
 pub use resources::PodCgroup;
 pub use termination_message::{

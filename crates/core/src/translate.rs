@@ -30,6 +30,7 @@ mod namespaces;
 mod node;
 mod oom;
 mod paths;
+mod pod_references;
 mod profiles;
 mod refusal;
 mod resources;
@@ -61,6 +62,7 @@ pub use memory::may_swap;
 pub use mounts::{ETC_HOSTS, MountInput, MountedVolume, sub_path};
 pub use namespaces::{UserNamespaceError, UserNamespaces, network_namespace, wants_user_namespace};
 pub use node::{CgroupDriver, Cgroups, MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior};
+pub use pod_references::pod_references;
 pub use profiles::needs_app_armor;
 pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,

@@ -106,14 +106,14 @@ pub struct State {
     pub violation: Option<Violation>,
     /// What the agent shows, while there is one.
     pub statuses: Option<(Statuses, watch::Receiver<u64>)>,
+    /// Pods whose worker panics at its next look.
+    pub panics: BTreeSet<String>,
     /// Whether the runtime answers.
     pub runtime_answers: bool,
     /// Whether the disk ever failed: what could not be written down need not be remembered.
     pub disk_failed: bool,
     /// Sandboxes that the runtime said it had stopped.
     pub stopped_sandboxes: BTreeSet<String>,
-    /// When an agent last began.
-    pub agent_began: Instant,
     is_dirty: bool,
 }
 
@@ -133,10 +133,10 @@ impl Ledger {
             lives: BTreeMap::new(),
             violation: None,
             statuses: None,
+            panics: BTreeSet::new(),
             runtime_answers: true,
             disk_failed: false,
             stopped_sandboxes: BTreeSet::new(),
-            agent_began: Instant::now(),
             is_dirty: false,
         };
         Ledger { simulator, trace, state: Mutex::new(state) }
@@ -160,6 +160,16 @@ impl Ledger {
         if let Some(life) = self.state().lives.get_mut(&container.pod_uid) {
             life.failed_commands.insert(id.to_owned());
             life.harmed = true;
+        }
+    }
+
+    /// A worker looks at what the runtime knows of its pod: it panics, where that was to happen. Nobody's panic hook hears
+    /// of it.
+    pub fn worker_looks(&self, uid: &str) {
+        let panics = self.state().panics.remove(uid);
+        if panics {
+            self.trace.note(format_args!("*** the worker of {uid} panics"));
+            std::panic::resume_unwind(Box::new("as a simulated run wants it"));
         }
     }
 

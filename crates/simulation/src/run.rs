@@ -256,18 +256,14 @@ impl Run {
         }
     }
 
-    /// The API forgets a deleted pod when the agent is done with it.
+    /// The API forgets a deleted pod when the agent has said the last word on it.
     fn forget_deleted(&mut self) {
         let Some(agent) = &self.world.agent else { return };
-        let shown = |uid: &str| agent.agent.statuses.get(uid).is_some();
+        let is_done = |uid: &str| agent.agent.statuses.get(uid).is_some_and(|shown| shown.terminated);
         let Some(pods) = self.world.wanted.get(&SourceKind::Api) else { return };
-        let began = self.world.ledger.state().agent_began;
-        if began.elapsed() < Duration::from_secs(60) {
-            return;
-        }
         let gone: Vec<String> = pods
             .iter()
-            .filter(|(uid, pod)| pod.metadata.deletion_timestamp.is_some() && !shown(uid))
+            .filter(|(uid, pod)| pod.metadata.deletion_timestamp.is_some() && is_done(uid))
             .map(|(uid, _)| uid.clone())
             .collect();
         if gone.is_empty() {
@@ -336,7 +332,7 @@ impl Run {
     }
 
     async fn go_wrong(&mut self) {
-        match self.random.below(20) {
+        match self.random.below(22) {
             0..6 => faults::once(&self.world, &mut self.random),
             6..10 => {
                 let trouble = self.random.weighted(&[
@@ -359,6 +355,10 @@ impl Run {
                     agent.crash.at(agent.crash.steps() + self.random.between(1, soon));
                 }
             }
+            18..20 => {
+                let uids: Vec<String> = self.world.ledger.state().lives.keys().cloned().collect();
+                self.world.ledger.state().panics.extend(self.random.pick(&uids).cloned());
+            }
             _ => {
                 self.crashes += 1;
                 self.count_steps();
@@ -376,6 +376,7 @@ impl Run {
         }
         self.world.simulator.clear_faults();
         self.world.simulator.come_back();
+        self.world.ledger.state().panics.clear();
         if let Some(agent) = &self.world.agent {
             agent.crash.at(u64::MAX);
         }

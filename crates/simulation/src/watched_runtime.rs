@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use crablet_core::labels;
 use crablet_cri::{Error, Hint, HintSource, ImagePull, Result, Runtime};
 use crablet_cri_api::{
     CgroupDriver, Container, ContainerFilter, ContainerStatus, ExecOutput, Image, RuntimeStatus, Sandbox,
@@ -110,6 +111,10 @@ impl Runtime for WatchedRuntime {
         self.inner.sandbox_status(id).await
     }
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
+        // Nobody but the worker of a pod asks for what is that pod's alone.
+        if let Some(uid) = filter.labels.get(labels::POD_UID) {
+            self.ledger.worker_looks(uid);
+        }
         self.lies.sandboxes(&filter, self.inner.list_sandboxes(filter.clone()).await)
     }
     async fn create_container(

@@ -24,7 +24,6 @@ use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_volumes::SimulatedVolumes;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -152,7 +151,6 @@ impl World {
             objects: Arc::clone(&self.objects),
             access: Access::default(),
         };
-        self.ledger.state().agent_began = Instant::now();
         match Agent::start_on(
             &tasks,
             parts,

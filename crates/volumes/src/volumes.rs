@@ -42,7 +42,8 @@ pub trait Volumes: Send + Sync {
         node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>>;
 
-    /// Brings the files up to date that tell a pod about itself. What cannot be brought up to date stays as it was.
+    /// Brings the files up to date that tell of a pod or of what it refers to. What cannot be brought up to date stays as
+    /// it was.
     /// Volumes of kinds that nobody knows, of a pod that another agent began, are left alone.
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>>;
 

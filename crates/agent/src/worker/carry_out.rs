@@ -11,7 +11,7 @@ use crablet_core::status::StartError;
 use crablet_cri::Error;
 use crablet_cri_api::ContainerState;
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::images;

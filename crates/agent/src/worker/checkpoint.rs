@@ -1,16 +1,19 @@
-//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, how far its end has come,
-//! which containers are being replaced, and which waits before restarts there are. Everything else is read from the runtime and the disk.
+//! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, why it failed, how far its
+//! end has come, which containers are being replaced, and which waits before restarts there are. Everything else is read
+//! from the runtime and the disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crablet_api::core::PodStatus;
+use crablet_api::Text;
+use crablet_api::core::{PodCondition, PodStatus};
 use crablet_api::document::Limits;
 use crablet_core::backoff::{Restarts, Waits};
-use crablet_core::observed;
 use crablet_core::kill::Termination;
+use crablet_core::observed;
 use crablet_core::plan::Kill;
 use crablet_core::restart::is_sidecar;
+use crablet_core::status::Failure;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -26,8 +29,10 @@ pub(super) struct CheckpointRef<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating: Option<Ending>,
     pub(super) terminated: bool,
-    /// Whether its source did not want it any more.
+    /// Whether its source did not have it any more.
     pub(super) unwanted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<Failed>,
     pub(super) sidecars: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) replaced: &'a BTreeSet<String>,
@@ -51,6 +56,7 @@ pub struct Checkpoint {
     unwanted: bool,
     replaced: BTreeSet<String>,
     waits: Waits,
+    failure: Option<Failed>,
     status: PodStatus,
 }
 
@@ -66,6 +72,30 @@ impl From<Termination> for Ending {
     fn from(termination: Termination) -> Ending {
         let Termination { began, grace, deadline } = termination;
         Ending { began, grace, deadline }
+    }
+}
+
+/// Why a pod failed as a whole. Its status says so only when all its containers have stopped.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Failed {
+    reason: Text,
+    message: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disruption: Option<PodCondition>,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        let Failure { reason, message, disruption } = failure;
+        Failed { reason, message, disruption }
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Failure {
+        let Failed { reason, message, disruption } = failed;
+        Failure { reason, message, disruption }
     }
 }
 
@@ -88,6 +118,7 @@ impl Worker {
         self.status = Arc::new(checkpoint.status);
         self.replaced = checkpoint.replaced;
         self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
+        self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
         if checkpoint.terminated {
@@ -162,6 +193,7 @@ impl Worker {
             },
             terminated: matches!(self.phase, Phase::Terminated),
             unwanted: !self.wanted,
+            failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
             replaced: &self.replaced,
             waits: self.restarts.waits(),

@@ -14,8 +14,9 @@ use crate::worker::retry::What;
 use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
-    /// A pod that is over and still wanted: its last containers stay, for their logs.
+    /// A pod that is over and that its source still has: its last containers stay, for their logs.
     pub(super) async fn rest(&mut self) -> Next {
+        self.interest = None;
         if let Err(error) = self.look().await {
             return self.runtime_failed(&error);
         }

@@ -41,8 +41,8 @@ impl Worker {
         match &mut self.phase {
             Phase::Syncing => {
                 let grace = pod_grace(&self.pod, None, wanted);
-                self.story.note("stop", format_args!("{} (within {grace} s)", end.cause.in_words()));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, cause = end.cause.in_words(), grace, "Stopping a pod");
+                self.story.note("stop", format_args!("{} (within {grace} s)", end.in_words()));
+                info!(pod = %self.pod_name(), uid = self.owner.uid, cause = end.in_words(), grace, "Stopping a pod");
                 self.phase = Phase::Terminating(Terminating::new(now, grace));
                 self.checkpoint_now().await;
             }

@@ -26,7 +26,7 @@ const WHAT: &str = "volumes";
 pub(super) struct PodVolumes {
     /// Where they are, once they were set up.
     mounted: BTreeMap<String, MountedVolume>,
-    /// Whether their files tell of the pod in its latest form.
+    /// Whether their files tell of the pod, and of what it refers to, in its latest form.
     is_current: bool,
     /// Why they could not be set up the last time.
     failure: Option<String>,
@@ -39,6 +39,11 @@ impl PodVolumes {
         let is_same =
             one.labels == other.labels && one.annotations == other.annotations && before.spec == after.spec;
         self.is_current &= is_same;
+    }
+
+    /// Something changed that the pod refers to: their files may tell of it.
+    pub(super) fn objects_change(&mut self) {
+        self.is_current = false;
     }
 
     /// Where they are, by their names in the pod.
@@ -127,7 +132,8 @@ impl Worker {
         }
     }
 
-    /// Brings the files up to date that tell the pod about itself. What cannot be stays as it was, and is tried again.
+    /// Brings the files up to date that tell of the pod and of what it refers to. What cannot be stays as it was, and is
+    /// tried again.
     pub(super) async fn refresh_volumes(&mut self, look_again: Option<Instant>) -> Option<Next> {
         if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
             return None;

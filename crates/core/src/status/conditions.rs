@@ -149,6 +149,17 @@ fn ready(pod: &Pod, containers_ready: &Said, conditions: &[PodCondition]) -> Sai
     }
 }
 
+/// Whether those who are asked whether a pod is ready have said something else since: its readiness gates.
+pub fn readiness_gates_differ(before: &Pod, after: &Pod) -> bool {
+    let mut gates = after.spec.readiness_gates.iter();
+    gates.any(|gate| {
+        let said = |pod: &Pod| {
+            find(&pod.status.conditions, &gate.condition_type).map(|condition| condition.status.clone())
+        };
+        said(before) != said(after)
+    })
+}
+
 fn initialized(input: &StatusInput, status: &PodStatus, phase: Option<&PodPhase>) -> Said {
     let StatusInput { pod, previous, features, .. } = *input;
     let incomplete = names_of(&pod.spec.init_containers, status, |container, status| {

@@ -248,8 +248,8 @@ pub enum RecursiveReadOnlyError {
     Mode(String),
 }
 
-/// What variables come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What variables and files come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// A config map.
     ConfigMap,

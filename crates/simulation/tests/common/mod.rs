@@ -3,12 +3,14 @@
 #![allow(dead_code, reason = "not every test asks everything")]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::recorder::EventQueue;
 use crablet_agent::sources::SourceKind;
-use crablet_api::core::{ContainerStatus, PodConditionType};
-use crablet_api::meta::ConditionStatus;
+use crablet_agent::statuses::Reported;
+use crablet_api::core::{ContainerStatus, Pod, PodConditionType};
+use crablet_api::meta::{ConditionStatus, Time};
 use crablet_cri::Runtime as _;
 use crablet_cri_sim::Settings;
 use crablet_simulation::manifest::from_text;
@@ -72,6 +74,43 @@ impl Node {
             life.wanted = false;
         }
         self.world.tell_all();
+    }
+
+    /// Wants a pod at the API server, whose UID is its name.
+    pub fn create(&mut self, name: &str, spec: &str) {
+        let pod = from_text(&format!(
+            "metadata: {{name: {name}, namespace: default, uid: {name}}}\nspec: {spec}\n"
+        ));
+        self.world.ledger.want(&pod, SourceKind::Api);
+        self.world.wanted.entry(SourceKind::Api).or_default().insert(name.to_owned(), pod);
+        self.world.tell_all();
+    }
+
+    /// Changes a pod at the API server.
+    pub fn edit(&mut self, name: &str, edit: impl FnOnce(&mut Pod)) {
+        let pods = self.world.wanted.entry(SourceKind::Api).or_default();
+        edit(Arc::make_mut(pods.get_mut(name).expect("the API server has the pod")));
+        self.world.tell_all();
+    }
+
+    /// Deletes a pod at the API server, which has it until it is forgotten.
+    pub fn delete(&mut self, name: &str, grace: i64) {
+        let now = self.world.simulator.now();
+        self.edit(name, |pod| {
+            pod.metadata.deletion_timestamp = Some(Time::from(now));
+            pod.metadata.deletion_grace_period_seconds = Some(grace);
+        });
+    }
+
+    /// The API server does not have a pod any more.
+    pub fn forget(&mut self, name: &str) {
+        self.world.wanted.entry(SourceKind::Api).or_default().remove(name);
+        self.world.tell_all();
+    }
+
+    /// What is shown of a pod, if something is.
+    pub fn shown(&self, name: &str) -> Option<Reported> {
+        self.world.agent.as_ref().unwrap().agent.statuses.get(name)
     }
 
     /// The status of a container.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
+use crablet_agent::mailbox::Mailbox;
 use crablet_agent::node_config::NodeConfig;
-use crablet_agent::objects::Objects;
+use crablet_agent::objects::{Interest, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
@@ -268,6 +269,10 @@ impl Objects for Cluster {
 
     fn services(&self) -> Option<Vec<Arc<Service>>> {
         Some(self.services.iter().cloned().map(Arc::new).collect())
+    }
+
+    fn register_pod(&self, _: &Pod, _: &Mailbox) -> Option<Interest> {
+        None
     }
 }
 

@@ -1,0 +1,148 @@
+//! Who is told when which object changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crablet_api::Text;
+use crablet_api::core::Pod;
+use crablet_core::translate::{ObjectKind, pod_references};
+
+use crate::mailbox::{Input, Mailbox};
+
+/// An object by its kind, namespace and name.
+type Key = (ObjectKind, Text, Text);
+
+/// Which pods refer to which objects. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Interests(Arc<Mutex<Registered>>);
+
+#[derive(Debug, Default)]
+struct Registered {
+    /// The number of the next interest.
+    next: u64,
+    /// Those who are told, by the number of their interest. No object is here that nobody refers to.
+    mailboxes: BTreeMap<Key, BTreeMap<u64, Mailbox>>,
+}
+
+impl Interests {
+    /// Nobody refers to anything yet.
+    pub fn new() -> Interests {
+        Interests::default()
+    }
+
+    /// Has the mailbox of a pod told of what changes, for as long as the answer is kept. There is none for a pod that
+    /// refers to nothing.
+    pub fn register(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest> {
+        let namespace = &pod.metadata.namespace;
+        let keys: Box<[Key]> = pod_references(pod)
+            .into_iter()
+            .map(|(kind, name)| (kind, namespace.clone(), Text::from(name)))
+            .collect();
+        if keys.is_empty() {
+            return None;
+        }
+        let mut registered = self.lock();
+        let number = registered.next;
+        registered.next += 1;
+        for key in &keys {
+            registered.mailboxes.entry(key.clone()).or_default().insert(number, mailbox.clone());
+        }
+        Some(Interest(Box::new(Kept { interests: self.clone(), number, keys })))
+    }
+
+    /// Tells those who refer to an object that it changed: it came, went, or holds something else.
+    pub fn changed(&self, kind: ObjectKind, namespace: &str, name: &str) {
+        let key = (kind, namespace.into(), name.into());
+        for mailbox in self.lock().mailboxes.get(&key).into_iter().flat_map(BTreeMap::values) {
+            mailbox.tell(Input::Objects);
+        }
+    }
+
+    /// Whether a pod refers to an object.
+    pub fn refer_to(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        self.lock().mailboxes.contains_key(&(kind, namespace.into(), name.into()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pod's interest in the objects that it refers to. Who drops it takes it back.
+#[must_use = "an interest is taken back when it is dropped"]
+pub struct Interest(Box<Kept>);
+
+struct Kept {
+    interests: Interests,
+    number: u64,
+    keys: Box<[Key]>,
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Interest").field(&self.0.keys).finish()
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        let Kept { interests, number, keys } = &*self.0;
+        let mut registered = interests.lock();
+        for key in keys {
+            if let Some(mailboxes) = registered.mailboxes.get_mut(key) {
+                mailboxes.remove(number);
+                if mailboxes.is_empty() {
+                    registered.mailboxes.remove(key);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crablet_api::testing::pod_yaml;
+
+    fn pod(namespace: &str, volume: &str) -> Pod {
+        let volume = format!("volumes: [{{name: v, {volume}}}]");
+        pod_yaml(&format!("metadata: {{name: p, namespace: {namespace}}}\nspec: {{{volume}}}"))
+    }
+
+    #[test]
+    fn a_pod_is_told_when_something_changes_that_it_refers_to_and_of_nothing_else() {
+        let interests = Interests::new();
+        let (one, other) = (Mailbox::new(), Mailbox::new());
+        let _one = interests.register(&pod("a", "configMap: {name: x}"), &one);
+        let _other = interests.register(&pod("b", "secret: {secretName: x}"), &other);
+        interests.changed(ObjectKind::ConfigMap, "a", "x");
+        assert!(one.take().objects && !other.take().objects);
+        interests.changed(ObjectKind::ConfigMap, "a", "y");
+        interests.changed(ObjectKind::ConfigMap, "b", "x");
+        interests.changed(ObjectKind::Secret, "a", "x");
+        assert!(!one.take().objects && !other.take().objects);
+        interests.changed(ObjectKind::Secret, "b", "x");
+        assert!(!one.take().objects && other.take().objects);
+    }
+
+    #[test]
+    fn an_interest_ends_with_its_guard_and_leaves_that_of_others() {
+        let interests = Interests::new();
+        let (one, other) = (Mailbox::new(), Mailbox::new());
+        let pod = pod("a", "configMap: {name: x}");
+        let first = interests.register(&pod, &one);
+        let second = interests.register(&pod, &other);
+        drop(first);
+        interests.changed(ObjectKind::ConfigMap, "a", "x");
+        assert!(!one.take().objects && other.take().objects);
+        assert!(interests.refer_to(ObjectKind::ConfigMap, "a", "x"));
+        drop(second);
+        assert!(!interests.refer_to(ObjectKind::ConfigMap, "a", "x"));
+    }
+
+    #[test]
+    fn a_pod_that_refers_to_nothing_has_no_interest() {
+        assert!(Interests::new().register(&pod("a", "emptyDir: {}"), &Mailbox::new()).is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! Pods that are on the node and that nobody wants.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Node, seconds};
+use crablet_core::labels;
+use crablet_cri::Runtime as _;
+use crablet_cri_api::v1;
+use crablet_cri_sim::{Fault, Method};
+use crablet_simulation::world::settings;
+
+/// A sandbox that another program makes, of a pod with this UID.
+async fn make_sandbox(node: &Node, uid: &str) {
+    let metadata = v1::PodSandboxMetadata {
+        name: uid.into(),
+        uid: uid.into(),
+        namespace: "default".into(),
+        ..v1::PodSandboxMetadata::default()
+    };
+    let labels = [(labels::POD_UID, uid), (labels::POD_NAME, uid), (labels::POD_NAMESPACE, "default")];
+    let config = v1::PodSandboxConfig {
+        metadata: Some(metadata),
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        ..v1::PodSandboxConfig::default()
+    };
+    node.world.client().run_sandbox(&config, "").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_appears_during_a_search_for_orphans_is_found_by_another() {
+    // A runtime that tells of what happens in it.
+    let node = Node::start_on(settings(1)).await;
+    seconds(5).await;
+    // The search has the list of sandboxes, and waits for that of containers.
+    node.world.simulator.inject(Fault::on(Method::ListContainers).takes(Duration::from_secs(10)));
+    node.world.tell_all();
+    seconds(2).await;
+    make_sandbox(&node, "orphan").await;
+    seconds(5).await;
+    assert_eq!(node.world.simulator.sandboxes().len(), 1);
+    seconds(40).await;
+    assert_eq!(node.world.simulator.sandboxes().len(), 0);
+}
