@@ -17,7 +17,7 @@ use crablet_core::translate::{
     HostResolver, MountInput, MountedVolume, Objects, ResolvConfError, RuntimeClassError, SandboxInput,
     SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
-use crablet_cri_api::{Image, v1};
+use crablet_cri_api::v1;
 use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
 use crablet_volumes::VolumeFile;
 use tracing::warn;
@@ -215,10 +215,8 @@ impl Worker {
         let environment =
             self.environment(container).await.map_err(|refusal| refused(refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
-        // Without it, nobody knows as whom the container would run.
-        let image = images.own.image.as_ref().map_err(|error| refused(error.clone()))?;
         let config = self
-            .container(container, attempt, images, image, environment, &sub_paths, &sandbox.handler)
+            .container(container, attempt, images, environment, &sub_paths, &sandbox.handler)
             .map_err(|refusal| refused(refusal.to_string()))?;
         self.make_files(container, attempt).await.map_err(|error| {
             let message =
@@ -275,7 +273,6 @@ impl Worker {
         container: &Container,
         attempt: u32,
         images: &ContainerImages,
-        image: &Image,
         environment: Environment,
         sub_paths: &BTreeMap<usize, String>,
         handler: &str,
@@ -284,6 +281,8 @@ impl Worker {
         let places = self.node.files.places();
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
+        let image = images.own.image.as_ref();
+        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.clone()))?;
         let mut volumes = self.volumes.mounted();
         for (name, image) in &images.volumes {
             volumes.insert(name, MountedVolume::Image(image.clone()));

@@ -166,6 +166,9 @@ pub enum ContainerRefusal {
     /// The container whose processes it is to see is not there.
     #[error("unable to find target container {0}")]
     NoTarget(String),
+    /// The runtime does not say as whom its image runs.
+    #[error("{0}")]
+    ImageUserUnknown(String),
     /// It must not be root and asks to be.
     #[error("container's runAsUser breaks non-root policy (pod: {}, container: {container})", go_quote(pod))]
     RunAsUserIsRoot {
