@@ -100,9 +100,9 @@ pub struct Request<'a> {
 pub struct Ensured {
     /// What to make a container from.
     pub reference: String,
-    /// What the runtime says of the image, so that it need not be asked again. Nothing, if it would not say after the
-    /// pull.
-    pub image: Option<Image>,
+    /// What the runtime says of the image, or why it would not say after the pull. Nobody knows then as whom its
+    /// containers would run.
+    pub image: Result<Image, String>,
     /// Whether it was pulled for this.
     pub was_pulled: bool,
 }
@@ -176,11 +176,7 @@ impl Images {
             let landed = self.flights.landed();
             if let Some(image) = self.present(&request, &spec).await? {
                 if self.may_use(&request, &spec, &image, credentials()).await {
-                    return Ok(Ensured {
-                        reference: image.id.clone(),
-                        image: Some(image),
-                        was_pulled: false,
-                    });
+                    return Ok(Ensured { reference: image.id.clone(), image: Ok(image), was_pulled: false });
                 }
                 // That it is there is not for this pod to know.
                 self.unless_never_pulled(&request)?;

@@ -13,8 +13,7 @@ use crablet_core::backoff::Limits;
 use crablet_core::container_gc;
 use crablet_core::status;
 use crablet_core::translate::{
-    self, Cgroups, HostResolver, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist,
-    parse_resolv_conf,
+    self, Cgroups, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist,
 };
 use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
@@ -76,8 +75,14 @@ pub struct Found<'a> {
     pub app_armor: bool,
     /// The users of the machine that pods may have as their own.
     pub user_ids: UserIds,
-    /// The text of the resolver's file, where one is configured and there.
-    pub resolver: Option<&'a str>,
+    /// Whether SELinux is on.
+    pub selinux: bool,
+    /// Whether cgroups can limit swap.
+    pub swap_controller: bool,
+    /// Bytes of a page of memory.
+    pub page_size: usize,
+    /// What containers must not read of this machine, beside what they must not read of any.
+    pub masked_paths: Vec<String>,
 }
 
 impl NodeConfig {
@@ -102,7 +107,6 @@ impl NodeConfig {
                 host_ips: found.addresses.clone(),
                 prefers_ipv6: found.addresses.first().is_some_and(IpAddr::is_ipv6),
                 runtime_name: found.runtime.name.as_str().into(),
-                recursive_read_only_mounts: false,
             },
             sysctls: found.sysctls.clone(),
             app_armor: found.app_armor,
@@ -276,23 +280,18 @@ fn translation(
             allocatable: allocatable.clone(),
             memory_capacity: i64::try_from(found.machine.memory).unwrap_or(i64::MAX),
             swap_capacity: i64::try_from(found.machine.swap).unwrap_or(i64::MAX),
-            page_size: 0,
+            page_size: i64::try_from(found.page_size).unwrap_or(i64::MAX),
             cgroup_v2: found.cgroups == cgroup::Version::V2,
-            swap_controller: false,
+            swap_controller: found.swap_controller,
             huge_page_sizes: found.machine.huge_pages.keys().map(|size| in_cgroup_words(*size)).collect(),
-            selinux: false,
-            masked_paths: Vec::new(),
+            selinux: found.selinux,
+            masked_paths: found.masked_paths.clone(),
         },
         settings: Settings {
             pod_logs_directory: configuration.pod_logs_dir.to_string(),
             cluster_dns: configuration.cluster_dns.iter().filter_map(|ip| ip.parse().ok()).collect(),
             cluster_domain: configuration.cluster_domain.to_string(),
-            resolver: match found.resolver {
-                None if configuration.resolv_conf.is_empty() => HostResolver::Off,
-                text => {
-                    HostResolver::File(text.and_then(|text| parse_resolv_conf(text).ok()).unwrap_or_default())
-                }
-            },
+            resolv_conf: configuration.resolv_conf.to_string(),
             seccomp_default: configuration.seccomp_default,
             seccomp_profile_root: root.join("seccomp").display().to_string(),
             cpu_cfs_quota: configuration.cpu_cfs_quota,
@@ -303,7 +302,7 @@ fn translation(
                 Some(ConfiguredSwap::LimitedSwap) => SwapBehavior::LimitedSwap,
                 Some(_) | None => SwapBehavior::NoSwap,
             },
-            single_process_oom_kill: configuration.single_process_oom_kill,
+            single_process_oom_kill: configuration.single_process_oom_kill.unwrap_or(false),
             cgroups: Cgroups {
                 driver: match configuration.cgroup_driver {
                     CgroupDriver::Systemd => translate::CgroupDriver::Systemd,
@@ -329,6 +328,49 @@ fn in_cgroup_words(size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_out_of_the_machine_reaches_the_translation() {
+        let effective = crablet_config::load(&[]).unwrap();
+        let machine = Machine {
+            cpus: 2,
+            memory: 1 << 30,
+            swap: 1 << 20,
+            huge_pages: BTreeMap::new(),
+            processes: None,
+            machine_id: String::new(),
+            system_uuid: String::new(),
+            boot_id: String::new(),
+            boot_time: None,
+            kernel_version: "6.1".into(),
+            os_image: "Linux".into(),
+            architecture: "amd64",
+        };
+        let runtime = Version { name: "r".into(), version: "1".into(), api_version: "v1".into() };
+        let mut found = Found {
+            machine: &machine,
+            storage: None,
+            cgroups: cgroup::Version::V2,
+            runtime: &runtime,
+            host_name: "node",
+            addresses: Vec::new(),
+            sysctls: SysctlAllowlist::default(),
+            app_armor: false,
+            user_ids: UserIds::default(),
+            selinux: true,
+            swap_controller: true,
+            page_size: 65536,
+            masked_paths: vec!["/sys/hot".to_owned()],
+        };
+        let facts = NodeConfig::new(&effective, &found).translation.facts;
+        assert!(facts.selinux && facts.swap_controller && facts.cgroup_v2);
+        assert_eq!((facts.page_size, facts.masked_paths.join(" ")), (65536, "/sys/hot".to_owned()));
+        (found.selinux, found.swap_controller) = (false, false);
+        let translation = NodeConfig::new(&effective, &found).translation;
+        assert!(!translation.facts.selinux && !translation.facts.swap_controller);
+        assert!(!translation.settings.single_process_oom_kill, "a container dies as a whole by default");
+        assert_eq!(translation.settings.resolv_conf, "/etc/resolv.conf");
+    }
 
     #[test]
     fn a_kernel_is_known_by_its_first_two_numbers() {

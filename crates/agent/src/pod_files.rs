@@ -18,6 +18,7 @@ mod simulated;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
 pub use on_disk::OnDisk;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::Simulated;
@@ -72,6 +73,7 @@ impl Places {
 }
 
 /// What the agent does to a pod's files. Everything can be done again.
+#[async_trait]
 pub trait PodFiles: Send + Sync {
     /// Where they are.
     fn places(&self) -> &Places;
@@ -103,7 +105,11 @@ pub trait PodFiles: Send + Sync {
     /// Removes the links to logs that are no longer there, of this pod.
     fn unlink_logs(&self, owner: &Owner) -> io::Result<()>;
 
-    /// The beginning of a file, if it is there.
+    /// A file of the node's own, such as its `/etc/hosts`. What its administrator put there is followed where it is a
+    /// link. One that is longer than `limit` is an error.
+    async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+
+    /// The beginning of a file, if it is there. It may be a container's: a link is not followed.
     fn head(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
 
     /// The end of a file, if it is there.

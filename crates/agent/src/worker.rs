@@ -16,6 +16,7 @@
 //! - [`sync`]: a pass over a pod that should run.
 //! - [`carry_out`]: what a plan asks for, done.
 //! - [`volumes`]: what must be there before either, and goes after both.
+//! - [`pull`]: the images that a container needs.
 //! - [`runtime_config`]: what sandboxes and containers are made from.
 //! - [`stops`]: the stops of containers, each on its own.
 //! - [`terminate`]: the end of a pod, step by step, each of which can be done again.
@@ -30,6 +31,7 @@ mod checkpoint;
 mod events;
 mod hooks;
 mod probing;
+mod pull;
 mod remove;
 mod retry;
 mod runtime_config;
@@ -341,6 +343,7 @@ impl Worker {
             resize_conditions: &[],
             actuated: &BTreeMap::new(),
             pod_cgroup: None,
+            recursive_read_only_mounts: self.mounts_read_only_recursively(),
             node: &self.node.status_facts,
             features: &self.node.translation.features,
             now: self.node.clock.now(),

@@ -32,7 +32,6 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
             pod_logs_directory: "/var/log/pods".to_owned(),
             cluster_dns: vec!["10.96.0.10".parse()?],
             cluster_domain: "cluster.local".to_owned(),
-            resolver: HostResolver::File(parse_resolv_conf("nameserver 10.255.255.53\n")?),
             ..Settings::default()
         },
         features: FeatureGates::default(),
@@ -55,6 +54,7 @@ fn translate(pod: &Pod, node: &NodeContext, password: &Secret) -> anyhow::Result
         pod,
         node,
         attempt: 0,
+        resolver: &HostResolver::File(parse_resolv_conf("nameserver 10.255.255.53\n")?),
         runtime_handler: "",
         users: &users,
         extra_groups: &[],

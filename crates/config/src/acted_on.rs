@@ -1,9 +1,12 @@
 //! Which fields and flags the agent acts on so far. What is set and not listed here is named in one warning at
 //! start: accepted, but never silently. An issue that makes a field work adds it here.
 
+use crablet_api::GoDuration;
 use crablet_api::document::{Path, Tree, Value};
 
 use crate::defaults::DEFAULT_SOURCE;
+use crate::kubelet_configuration::KubeletConfiguration;
+use crate::words::NodeAllocatableEnforcement;
 
 /// Fields of the configuration, by path; what is below a listed one counts as listed.
 const FIELDS: &[&str] = &[
@@ -71,6 +74,53 @@ const FLAGS: &[&str] = &[
     "root-dir",
     "version",
 ];
+
+/// What a kubelet does by default and the agent does not so far. Who set nothing would learn of it nowhere else.
+pub(crate) struct NotDone {
+    /// What it is.
+    pub(crate) what: &'static str,
+    /// The field that it is turned off by.
+    pub(crate) path: &'static str,
+    /// Whether a configuration has it on.
+    pub(crate) is_on: fn(&KubeletConfiguration) -> bool,
+}
+
+/// An issue that makes one of them work takes it out.
+pub(crate) const NOT_DONE: &[NotDone] = &[
+    NotDone {
+        what: "log rotation",
+        path: "containerLogMaxSize",
+        is_on: |configuration| configuration.container_log_max_size.value.sign() > 0,
+    },
+    NotDone {
+        what: "eviction",
+        path: "evictionHard",
+        is_on: |configuration| {
+            !(configuration.eviction_hard.is_empty() && configuration.eviction_soft.is_empty())
+        },
+    },
+    NotDone {
+        what: "image garbage collection",
+        path: "imageGCHighThresholdPercent",
+        is_on: |configuration| {
+            configuration.image_gc_high_threshold_percent < 100
+                || configuration.image_maximum_gc_age > GoDuration::ZERO
+        },
+    },
+    NotDone {
+        what: "node allocatable enforcement",
+        path: "enforceNodeAllocatable",
+        is_on: |configuration| {
+            let levels = &configuration.enforce_node_allocatable;
+            levels.iter().any(|level| *level != NodeAllocatableEnforcement::None)
+        },
+    },
+];
+
+/// What a configuration has on and the agent does not do so far.
+pub(crate) fn not_done(configuration: &KubeletConfiguration) -> impl Iterator<Item = &'static NotDone> {
+    NOT_DONE.iter().filter(|not_done| (not_done.is_on)(configuration))
+}
 
 /// Whether the agent acts on the field at a path.
 pub(crate) fn field(path: &str) -> bool {

@@ -32,6 +32,8 @@ pub struct Effective {
     pub warnings: Vec<String>,
     /// The fields and flags that are set and that the agent does not act on yet.
     pub not_acted_on: Vec<String>,
+    /// What is on, mostly by default, and that the agent does not do yet.
+    pub not_done: Vec<String>,
     /// What somebody set, and where.
     pub(crate) tree: Tree,
 }
@@ -71,7 +73,9 @@ pub fn load(given: &[GivenFlag<'_>]) -> Result<Effective, ConfigError> {
     loader.stop_on_problems()?;
 
     let not_acted_on = acted_on::missing(&tree, &flags_tree);
-    Ok(Effective { configuration, flags, features, warnings: loader.warnings, not_acted_on, tree })
+    let not_done = acted_on::not_done(&configuration);
+    let not_done = not_done.map(|not_done| format!("{} ({})", not_done.what, not_done.path)).collect();
+    Ok(Effective { configuration, flags, features, warnings: loader.warnings, not_acted_on, not_done, tree })
 }
 
 struct Loader {

@@ -58,6 +58,8 @@ pub struct StatusInput<'a> {
     pub actuated: &'a BTreeMap<Text, ResourceRequirements>,
     /// What the pod's cgroup says, where it was read.
     pub pod_cgroup: Option<&'a PodCgroup>,
+    /// Whether the handler that runs the pod can mount read-only all the way down.
+    pub recursive_read_only_mounts: bool,
     /// What is known of the node.
     pub node: &'a NodeFacts,
     /// Which features are on.
@@ -76,8 +78,6 @@ pub struct NodeFacts {
     pub prefers_ipv6: bool,
     /// The runtime's name, such as `containerd`.
     pub runtime_name: Text,
-    /// Whether the pod's runtime handler can mount read-only recursively.
-    pub recursive_read_only_mounts: bool,
 }
 
 /// Why a container could not be started.
@@ -90,9 +90,15 @@ pub struct StartError {
 }
 
 impl StartError {
+    /// Of more words, so many bytes are kept: what a hook wrote is among them, and everybody who looks gets them all.
+    const LONGEST_MESSAGE: usize = 8192;
+
     /// A word and more words.
     pub fn new(reason: impl Into<Text>, message: impl Into<Text>) -> StartError {
-        StartError { reason: reason.into(), message: message.into() }
+        let message: Text = message.into();
+        let end = message.floor_char_boundary(StartError::LONGEST_MESSAGE);
+        let message = if end < message.len() { format!("{}…", &message[..end]).into() } else { message };
+        StartError { reason: reason.into(), message }
     }
 }
 

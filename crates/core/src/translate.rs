@@ -44,7 +44,7 @@ mod sysctl;
 mod testing;
 
 pub use cgroup::{QUOTA_PERIOD, cgroup_parent, cpu_quota, cpu_shares};
-pub use container::{ContainerInput, Granted, container};
+pub use container::{ContainerInput, Granted, container, target};
 pub use dns::{HostResolver, ResolvConfError, parse_resolv_conf};
 pub use downward::{Addresses, DownwardError, field_value, map_text, resource_value};
 pub use env_file::{EnvFileError, env_file_value};
@@ -68,7 +68,7 @@ pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,
 };
 pub use resources::container_resources;
-pub use runtime_class::RuntimeClassError;
+pub use runtime_class::{RuntimeClassError, mounts_read_only_recursively};
 pub use sandbox::{Sandbox, SandboxInput, sandbox};
 pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_runtime};
 pub use sysctl::{ForbiddenSysctl, SysctlAllowlist, SysctlPatternError, normalized as normalized_sysctl};

@@ -103,6 +103,7 @@ impl Recording<'_> {
             node: self.node,
             attempt: u32::try_from(self.json["sandbox"]["metadata"]["attempt"].as_u64().unwrap_or(0))
                 .unwrap(),
+            resolver: &node::resolver(),
             runtime_handler: "",
             users: &UserNamespaces::Unsupported,
             extra_groups: &[],
@@ -113,12 +114,9 @@ impl Recording<'_> {
     }
 
     fn container(&self, pod: &Pod, made: &Container, restart_count: u32) -> Result<Json, ContainerRefusal> {
-        let ips: [IpAddr; 1] = [match pod.spec.host_network {
-            true => node::HOST_IP,
-            false => node::POD_IP,
-        }
-        .parse()
-        .unwrap()];
+        let own: [IpAddr; 1] = [node::POD_IP.parse().unwrap()];
+        // Of the node's addresses a runtime knows nothing.
+        let ips: &[IpAddr] = if pod.spec.host_network { &[] } else { &own };
         let services: Vec<&Service> = self.cluster.services.iter().collect();
         let of_namespace = |namespace: &str| namespace == &*pod.metadata.namespace;
         let objects = Objects {
@@ -135,7 +133,7 @@ impl Recording<'_> {
             pod,
             container: made,
             node: self.node,
-            pod_ips: &ips,
+            pod_ips: ips,
             services: &services,
             services_read: true,
             objects: &objects,

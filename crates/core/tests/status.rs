@@ -12,7 +12,7 @@ use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
 use crablet_api::{FeatureGates, Gate, Text};
 use crablet_core::status::{
-    Failure, PodCgroup, StatusInput, illegal_transition, pod_status, terminated, to_publish,
+    Failure, PodCgroup, StartError, StatusInput, illegal_transition, pod_status, terminated, to_publish,
 };
 use crablet_core::testing::at;
 use expect_test::{Expect, expect};
@@ -690,7 +690,7 @@ fn the_pod_as_a_whole_has_resources_too() {
 #[test]
 fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
     let mounts = |supported: bool| {
-        let mut world = World::new(
+        let world = World::new(
             pod_yaml(
                 "spec: {containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}, \
                  {name: b, mountPath: /b, readOnly: true}, \
@@ -698,14 +698,21 @@ fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
             ),
             "",
         );
-        world.node.recursive_read_only_mounts = supported;
-        let status = world.status();
+        let input = StatusInput { recursive_read_only_mounts: supported, ..world.status_input() };
+        let status = pod_status(&input);
         let mounts = status.container_statuses[0].volume_mounts.iter();
         mounts.map(|mount| mount.recursive_read_only.as_ref().map(ToString::to_string)).collect::<Vec<_>>()
     };
     let modes = |mode: &str| vec![None, Some("Disabled".to_owned()), Some(mode.to_owned())];
     assert_eq!(mounts(true), modes("Enabled"));
     assert_eq!(mounts(false), modes("Disabled"));
+}
+
+#[test]
+fn why_a_container_could_not_be_started_is_cut_where_it_is_very_long() {
+    assert_eq!(StartError::new("Error", "short").message, "short");
+    let long = StartError::new("Error", "ä".repeat(100_000)).message;
+    assert!(long.len() < 8200 && long.ends_with("ä…"), "{}", long.len());
 }
 
 #[test]

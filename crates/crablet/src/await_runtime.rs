@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use crablet_config::KubeletConfiguration;
+use anyhow::Context as _;
+use crablet_config::{CgroupDriver, KubeletConfiguration};
 use crablet_cri::client::Settings;
 use crablet_cri::{Client, Error, Runtime as _};
+use crablet_cri_api as cri_api;
 use crablet_cri_api::Version;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::exit::Failure;
 use crate::service_manager;
 
 /// The longest pause between two tries: how late a runtime that came up is noticed, at most.
@@ -51,5 +54,57 @@ pub(crate) async fn await_runtime(client: &Client, endpoint: &str, tell: impl Fn
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// How often a runtime is asked who makes cgroups, and how long it is left alone in between: it may have just started.
+const DRIVER_TRIES: u32 = 3;
+const DRIVER_PAUSE: Duration = Duration::from_secs(2);
+
+/// Who makes the cgroups of containers. What the runtime says counts, and what is configured where it does not say.
+/// Refuses a driver that is not there: pods in cgroups of the wrong kind would fail one by one.
+pub(crate) async fn cgroup_driver(
+    client: &Client,
+    configured: &CgroupDriver,
+) -> Result<CgroupDriver, Failure> {
+    let refused = |message: &str| Err(Failure::Configuration(vec![message.to_owned()]));
+    match ask_for_driver(client).await? {
+        Some(cri_api::CgroupDriver::Cgroupfs) => {
+            if configured == &CgroupDriver::Systemd {
+                info!(
+                    "Using the cgroup driver of the container runtime: cgroupfs, and not systemd as configured"
+                );
+            }
+            Ok(CgroupDriver::Cgroupfs)
+        }
+        Some(cri_api::CgroupDriver::Systemd) => refused(
+            "the container runtime has the cgroup driver \"systemd\": this version makes cgroups itself alone; set \
+             \"cgroupfs\" in the container runtime (SystemdCgroup = false in containerd, cgroup_manager in CRI-O)",
+        ),
+        None if configured == &CgroupDriver::Systemd => refused(
+            "cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \"cgroupfs\" \
+             here and in the container runtime",
+        ),
+        None => Ok(configured.clone()),
+    }
+}
+
+/// What the runtime says, if it says anything: older ones do not.
+async fn ask_for_driver(client: &Client) -> anyhow::Result<Option<cri_api::CgroupDriver>> {
+    let mut tries = 1;
+    loop {
+        match client.cgroup_driver().await {
+            Ok(driver) => return Ok(Some(driver)),
+            // An answer without the part for Linux says nothing.
+            Err(Error::Unsupported { .. } | Error::Malformed { .. }) => return Ok(None),
+            Err(error) if tries == DRIVER_TRIES => {
+                return Err(error).context("cannot tell which cgroup driver the container runtime has");
+            }
+            Err(error) => {
+                warn!(%error, "Cannot tell which cgroup driver the container runtime has; asking again");
+                tries += 1;
+                tokio::time::sleep(DRIVER_PAUSE).await;
+            }
+        }
     }
 }

@@ -23,7 +23,10 @@ use crablet_cri_api::Version;
 use crablet_host::cgroup;
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
-use crablet_host::machine::{Machine, Storage, app_armor_is_on};
+use crablet_host::machine::{
+    Machine, Storage, app_armor_is_on, page_size, selinux_is_on, thermal_throttle_counters,
+};
+use crablet_host::swap;
 use crablet_server::{NodeHandles, Stage};
 use crablet_volumes::HostVolumes;
 use tokio::sync::watch;
@@ -135,24 +138,24 @@ async fn describe(
     let configuration = &effective.configuration;
     let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
     let host_name = host_name();
-    let resolver = match &*configuration.resolv_conf {
-        "" => None,
-        path => tokio::fs::read_to_string(path).await.ok(),
-    };
+    let cgroups = cgroup::version(Path::new(cgroup::MOUNT_POINT))?;
     let found = Found {
         machine: &machine,
         storage: Storage::of(root(effective)).ok(),
-        cgroups: cgroup::version(Path::new(cgroup::MOUNT_POINT))?,
+        cgroups,
         runtime,
         host_name: &host_name,
         addresses: node_addresses(&effective.flags.node_ip, name).await,
-        resolver: resolver.as_deref(),
         sysctls: SysctlAllowlist::new(
             kernel_of(&machine.kernel_version),
             &configuration.allowed_unsafe_sysctls,
         )
         .context("allowedUnsafeSysctls")?,
         app_armor: app_armor_is_on(Path::new("/")),
+        selinux: selinux_is_on(Path::new("/")),
+        swap_controller: swap::can_be_limited(Path::new("/"), cgroups),
+        page_size: page_size(),
+        masked_paths: thermal_throttle_counters(Path::new("/")),
         user_ids,
     };
     Ok(NodeConfig::new(effective, &found))

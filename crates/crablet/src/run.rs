@@ -1,7 +1,7 @@
 //! The agent, from its first check to its last goodbye.
 //!
 //! Everything that can refuse to start does so before anything is bound or written: the configuration, the machine,
-//! the lock. Then the sources of pods start, the ports are bound, the runtime is awaited, and the agent runs until it is
+//! the lock. Only what the runtime says of itself comes later. Then the sources of pods start, the ports are bound, the runtime is awaited, and the agent runs until it is
 //! told to stop. Stopping never touches a pod.
 
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use crablet_api::Gate;
-use crablet_config::{CgroupDriver, Effective, KubeletConfiguration, LogFormat};
+use crablet_config::{Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, sub_ids, swap};
@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::agent_client::admin_socket;
-use crate::await_runtime::{await_runtime, client};
+use crate::await_runtime::{await_runtime, cgroup_driver, client};
 use crate::command_line::GivenFlags;
 use crate::exit::Failure;
 use crate::image_access;
@@ -42,12 +42,11 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
         crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
-    check_cgroup_driver(&effective.configuration)?;
     MACHINE.check(&effective.configuration)?;
     let checked =
         Checked { providers: image_access::providers(&effective)?, user_ids: user_ids(&effective)? };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
-    runtime()?.block_on(agent(effective, checked, logging)).map_err(Failure::Other)
+    runtime()?.block_on(agent(effective, checked, logging))
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -85,17 +84,9 @@ fn greet(effective: &Effective) {
         let fields = effective.not_acted_on.join(", ");
         warn!(fields, "These settings are accepted, but this version does not act on them yet");
     }
-}
-
-/// Refuses a driver that is not there: pods in cgroups of the wrong kind would fail one by one.
-fn check_cgroup_driver(configuration: &KubeletConfiguration) -> Result<(), Failure> {
-    match configuration.cgroup_driver {
-        CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => Ok(()),
-        CgroupDriver::Systemd => {
-            let message = "cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \
-                           \"cgroupfs\" here and in the container runtime";
-            Err(Failure::Configuration(vec![message.into()]))
-        }
+    if !effective.not_done.is_empty() {
+        let what = effective.not_done.join(", ");
+        warn!(what, "These are on by default, but this version does not do them yet");
     }
 }
 
@@ -166,7 +157,7 @@ fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
 }
 
 /// Everything that needs a running runtime.
-async fn agent(effective: Effective, checked: Checked, logging: Handle) -> anyhow::Result<()> {
+async fn agent(mut effective: Effective, checked: Checked, logging: Handle) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(watch_for_signals(stop.clone())?);
@@ -179,6 +170,8 @@ async fn agent(effective: Effective, checked: Checked, logging: Handle) -> anyho
         start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
+        let driver = cgroup_driver(&client, &effective.configuration.cgroup_driver).await?;
+        effective.configuration.cgroup_driver = driver;
         prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
@@ -186,7 +179,7 @@ async fn agent(effective: Effective, checked: Checked, logging: Handle) -> anyho
             service_manager::watchdog(move || health.check()).await;
         }
         std::future::pending::<()>().await;
-        anyhow::Ok(())
+        Ok::<(), Failure>(())
     };
     let result = tokio::select! {
         biased;

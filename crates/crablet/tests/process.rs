@@ -12,6 +12,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use common::{Node, PATIENCE, PROGRAM, READY, get, parts, run, start_on_a_port};
+use crablet_cri_sim::{CgroupDriver, Settings};
 use crablet_testkit::{Containerd, eventually};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
@@ -119,14 +120,43 @@ async fn cgroup_v1_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn the_systemd_driver_is_refused_before_anything_is_made() {
-    let node = Node::new("cgroupDriver: systemd");
-    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
-    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
-    let expected = "crablet: cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \
-                    \"cgroupfs\" here and in the container runtime";
-    assert_eq!(stderr.lines().last(), Some(expected));
-    assert!(!node.path("root").exists());
+async fn the_runtime_says_which_cgroup_driver_it_is_and_systemd_is_refused() {
+    let (cgroupfs, systemd) = (CgroupDriver::Cgroupfs, CgroupDriver::Systemd);
+    let old = || Settings { cgroup_driver: systemd, ..Settings::containerd_1_6() };
+    let new = |cgroup_driver| Settings { cgroup_driver, ..Settings::default() };
+    for (configured, runtime) in
+        [("cgroupfs", new(cgroupfs)), ("systemd", new(cgroupfs)), ("cgroupfs", old())]
+    {
+        let node = Node::new(&format!("cgroupDriver: {configured}"));
+        let _runtime = node.runtime_with(runtime);
+        let mut agent = node.start().await;
+        agent.logs(&[READY]).await;
+        agent.stops().await;
+    }
+    let by_itself = "this version makes cgroups itself alone; set \"cgroupfs\"";
+    for (configured, runtime, expected) in [
+        (
+            "cgroupfs",
+            new(systemd),
+            format!(
+                "crablet: the container runtime has the cgroup driver \"systemd\": {by_itself} in the container runtime \
+                 (SystemdCgroup = false in containerd, cgroup_manager in CRI-O)"
+            ),
+        ),
+        (
+            "systemd",
+            old(),
+            format!(
+                "crablet: cgroupDriver (--cgroup-driver) \"systemd\": {by_itself} here and in the container runtime"
+            ),
+        ),
+    ] {
+        let node = Node::new(&format!("cgroupDriver: {configured}"));
+        let _runtime = node.runtime_with(runtime);
+        let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+        assert_eq!(stderr.lines().last(), Some(expected.as_str()));
+    }
 }
 
 #[tokio::test]
@@ -551,16 +581,35 @@ async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
     agent.logs(&[READY]).await;
     let log = agent.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
-    assert_eq!(warnings.len(), 1, "{log}");
+    assert_eq!(warnings.len(), 2, "{log}");
     let expected = "\"These settings are accepted, but this version does not act on them yet\" \
                     fields=\"iptablesDropBit, logging.flushFrequency, --cloud-provider, --runtime-cgroups\"";
     assert!(warnings[0].ends_with(expected), "{log}");
 
+    let node = Node::new(
+        "containerLogMaxSize: \"-1\"\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n\
+         enforceNodeAllocatable: [none]",
+    );
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    let log = agent.log();
+    assert!(!log.contains("are on by default"), "{log}");
+}
+
+#[tokio::test]
+async fn what_is_on_by_default_and_not_done_is_named_in_one_warning() {
     let node = Node::new("");
     let _runtime = node.runtime();
     let agent = node.start().await;
     agent.logs(&[READY]).await;
-    assert!(!agent.log().lines().any(|line| line.starts_with('W')), "{}", agent.log());
+    let log = agent.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    let expected = "\"These are on by default, but this version does not do them yet\" what=\"log rotation \
+                    (containerLogMaxSize), eviction (evictionHard), image garbage collection \
+                    (imageGCHighThresholdPercent), node allocatable enforcement (enforceNodeAllocatable)\"";
+    assert!(warnings[0].ends_with(expected), "{log}");
 }
 
 #[tokio::test]

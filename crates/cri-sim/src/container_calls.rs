@@ -71,7 +71,14 @@ impl World {
                  different from container. Sandbox userns config: {of_sandbox:?} - Container userns config: {own:?}"
             )));
         }
-        for mount in config.mounts.iter().filter(|mount| !Path::new(&mount.host_path).exists()) {
+        // One that is too old for images takes them for directories without a name.
+        let images = |mount: &&v1::Mount| self.settings.capabilities.image_volumes && mount.image.is_some();
+        for mount in config.mounts.iter().filter(images) {
+            let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
+            self.resolve(wanted, format!("failed to ensure image volume {wanted:?}"))?;
+        }
+        let directories = config.mounts.iter().filter(|mount| !images(mount));
+        for mount in directories.filter(|mount| !Path::new(&mount.host_path).exists()) {
             let path = &mount.host_path;
             fs::create_dir_all(path).and(fs::metadata(path)).map_err(|_| {
                 Status::unknown(format!(

@@ -44,14 +44,17 @@ impl World {
             response.info.insert("config".to_owned(), config);
         }
         if self.settings.capabilities.handlers_in_status {
-            let features = v1::RuntimeHandlerFeatures {
-                user_namespaces: self.settings.capabilities.user_namespaces,
-                ..v1::RuntimeHandlerFeatures::default()
-            };
+            let can = &self.settings.capabilities;
             let names = std::iter::once("").chain(self.settings.runtime_handlers.iter().map(String::as_str));
-            response.runtime_handlers = names
-                .map(|name| v1::RuntimeHandler { name: name.to_owned(), features: Some(features) })
-                .collect();
+            // The default one has two names: none, and the first.
+            let handlers = names.enumerate().map(|(index, name)| v1::RuntimeHandler {
+                name: name.to_owned(),
+                features: Some(v1::RuntimeHandlerFeatures {
+                    user_namespaces: can.user_namespaces,
+                    recursive_read_only_mounts: can.recursive_read_only_mounts && index < 2,
+                }),
+            });
+            response.runtime_handlers = handlers.collect();
             response.features = Some(v1::RuntimeFeatures::default());
         }
         response

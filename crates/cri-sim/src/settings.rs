@@ -118,6 +118,10 @@ pub struct Capabilities {
     pub handlers_in_status: bool,
     /// User namespaces, with every handler.
     pub user_namespaces: bool,
+    /// Mounts that are read-only all the way down, with the default handler.
+    pub recursive_read_only_mounts: bool,
+    /// Mounts of images.
+    pub image_volumes: bool,
 }
 
 impl Capabilities {
@@ -134,6 +138,8 @@ impl Capabilities {
             checkpoints: true,
             handlers_in_status: true,
             user_namespaces: true,
+            recursive_read_only_mounts: true,
+            image_volumes: true,
         }
     }
 
@@ -150,6 +156,8 @@ impl Capabilities {
             checkpoints: false,
             handlers_in_status: false,
             user_namespaces: false,
+            recursive_read_only_mounts: false,
+            image_volumes: false,
         }
     }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use crate::mounts::MountTable;
+
 /// What the machine is and has. Nothing here changes while it runs, but for what is plugged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -144,7 +146,10 @@ fn online_cpus(root: &Path) -> Result<u32, MachineError> {
     const WHAT: &str = "which processors are online";
     let path = root.join("sys/devices/system/cpu/online");
     match read(&path) {
-        Ok(list) => count_of_list(list.trim()).ok_or(MachineError::Missing { path, what: WHAT }),
+        Ok(list) => {
+            let count = numbers_of_list(list.trim()).and_then(|numbers| u32::try_from(numbers.len()).ok());
+            count.ok_or(MachineError::Missing { path, what: WHAT })
+        }
         Err(_) => {
             let path = root.join("proc/cpuinfo");
             let count = read(&path)?.lines().filter(|line| line.starts_with("processor")).count();
@@ -156,13 +161,21 @@ fn online_cpus(root: &Path) -> Result<u32, MachineError> {
     }
 }
 
-/// How many numbers a list such as `0-3,8` has.
-fn count_of_list(list: &str) -> Option<u32> {
-    list.split(',').try_fold(0_u32, |count, range| {
+/// The most processors that a kernel can be built for.
+const MOST_CPUS: u32 = 1 << 16;
+
+/// The numbers of a list such as `0-3,8`.
+fn numbers_of_list(list: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for range in list.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
-    })
+        if last < first || last >= MOST_CPUS {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
 }
 
 /// A kernel without huge pages has no such directory.
@@ -198,6 +211,28 @@ pub fn app_armor_is_on(root: &Path) -> bool {
     root.join("sys/kernel/security/apparmor").exists()
         && std::env::var_os("container").is_none_or(|container| container.is_empty())
         && first(root, &["sys/module/apparmor/parameters/enabled"]).starts_with('Y')
+}
+
+/// Whether the kernel has SELinux and it is on for this process: its file system is mounted and can be written to, and
+/// the process has a label of its own.
+pub fn selinux_is_on(root: &Path) -> bool {
+    let Ok(mounts) = MountTable::read(&root.join("proc/self/mountinfo")) else { return false };
+    let is_mounted = mounts.iter().any(|mount| mount.file_system == "selinuxfs" && !mount.has_option("ro"));
+    is_mounted && first(root, &["proc/self/attr/current"]) != "kernel"
+}
+
+/// The files by which each processor tells how hot it was: other work on the machine can be guessed from them.
+pub fn thermal_throttle_counters(root: &Path) -> Vec<String> {
+    let possible = numbers_of_list(&first(root, &["sys/devices/system/cpu/possible"]));
+    let numbers = possible.unwrap_or_else(|| (0..online_cpus(root).unwrap_or(0)).collect());
+    let paths =
+        numbers.into_iter().map(|number| format!("sys/devices/system/cpu/cpu{number}/thermal_throttle"));
+    paths.filter(|path| root.join(path).exists()).map(|path| format!("/{path}")).collect()
+}
+
+/// Bytes of a page of memory.
+pub fn page_size() -> usize {
+    rustix::param::page_size()
 }
 
 fn kernel_version(root: &Path) -> String {
@@ -342,6 +377,45 @@ mod tests {
         let root = tree(&[LEAST[0], ("sys/devices/system/cpu/online", "3-0\n")]);
         assert!(Machine::read(root.path()).unwrap_err().to_string().ends_with("which processors are online"));
         assert!(Machine::read(Path::new("/no/such")).is_err());
+    }
+
+    #[test]
+    fn selinux_is_on_where_its_files_are_mounted_and_the_process_has_a_label() {
+        let mounted = "25 1 0:22 / /sys/fs/selinux rw,relatime - selinuxfs selinuxfs rw\n";
+        let read_only = "25 1 0:22 / /sys/fs/selinux ro,relatime - selinuxfs selinuxfs rw\n";
+        let other = "25 1 0:22 / /sys rw - sysfs sysfs rw\n";
+        let label = "system_u:system_r:kubelet_t:s0\0";
+        for (mounts, current, expected) in [
+            (mounted, label, true),
+            (mounted, "", true),
+            (mounted, "kernel\0", false),
+            (read_only, label, false),
+            (other, label, false),
+        ] {
+            let root = tree(&[("proc/self/mountinfo", mounts), ("proc/self/attr/current", current)]);
+            assert_eq!(selinux_is_on(root.path()), expected, "{mounts:?} {current:?}");
+        }
+        assert!(!selinux_is_on(tree(&[]).path()));
+    }
+
+    #[test]
+    fn the_counters_of_all_processors_that_have_some_are_found() {
+        let counter =
+            |number: u32| format!("sys/devices/system/cpu/cpu{number}/thermal_throttle/core_throttle_count");
+        let (zero, two, nine) = (counter(0), counter(2), counter(9));
+        let counters = [(&*zero, "0"), (&*two, "0"), (&*nine, "0")];
+        let found = |possible: &[(&str, &str)]| {
+            let root = tree(&[&LEAST[..], &counters, possible].concat());
+            thermal_throttle_counters(root.path()).join(" ")
+        };
+        let of = |number: u32| format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle");
+        assert_eq!(found(&[("sys/devices/system/cpu/possible", "0-1,2\n")]), format!("{} {}", of(0), of(2)));
+        assert_eq!(found(&[]), of(0), "one processor is online");
+    }
+
+    #[test]
+    fn a_page_has_a_size() {
+        assert!(page_size().is_power_of_two() && page_size() >= 4096);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crablet_agent::agent::Agent;
 use crablet_agent::images::Pull;
 use crablet_agent::sources::Problem;
 use crablet_agent::story::{Story, Summary};
+use crablet_api::core::{PodSpec, VolumeSource};
 use serde_json::{Value, json};
 
 use crate::node::NodeHandles;
@@ -176,7 +177,18 @@ fn pulls(agent: &Agent, summary: &Summary) -> Vec<Pull> {
         .collect();
     let waiting = spec.init_containers.iter().chain(&spec.containers);
     let waiting = waiting.filter(|container| !running.contains(&&*container.name));
-    agent.images.pulls_of(waiting.map(|container| &*container.image))
+    let images = waiting.flat_map(|container| {
+        let mounted = container.volume_mounts.iter().filter_map(|mount| image_of_volume(spec, &mount.name));
+        mounted.chain([&*container.image])
+    });
+    agent.images.pulls_of(images)
+}
+
+fn image_of_volume<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a str> {
+    match spec.volumes.iter().find(|volume| *volume.name == *name)?.source.one()? {
+        VolumeSource::Image(image) => Some(&*image.reference),
+        _ => None,
+    }
 }
 
 fn known_names(agent: &Agent) -> Vec<String> {

@@ -52,6 +52,8 @@ pub struct World {
     pub volumes: SimulatedVolumes,
     /// The cluster's objects.
     pub objects: Arc<dyn Objects>,
+    /// Who may use which images.
+    pub access: Access,
     /// What is known.
     pub ledger: Arc<Ledger>,
     /// What sources want.
@@ -96,6 +98,7 @@ impl World {
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
             objects: Arc::new(NoObjects),
+            access: Access::default(),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
             agent: None,
             container_gc: Policy::default(),
@@ -149,7 +152,7 @@ impl World {
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger), self.lie)),
             checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
             objects: Arc::clone(&self.objects),
-            access: Access::default(),
+            access: self.access.clone(),
         };
         match Agent::start_on(
             &tasks,

@@ -6,8 +6,10 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_api::core::ContainerState;
+use crablet_cri_sim::{Fault, Method};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tonic::Code;
 
 fn pod(hooks: &str) -> String {
     format!(
@@ -28,6 +30,19 @@ async fn a_container_whose_hook_after_the_start_fails_is_stopped_and_started_ane
     // What it wrote is told to nobody.
     assert!(!node.all_said().contains("hunter2"));
     assert!(!format!("{status:?}").contains("hunter2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_with_a_very_long_error_ends() {
+    let mut node = Node::start().await;
+    let fault = Fault::on(Method::ExecSync).always().fail(Code::Unknown, "x".repeat(100 << 10));
+    node.world.simulator.inject(fault);
+    node.want("p", &pod("postStart: {exec: {command: [reload]}}")).await;
+    seconds(60).await;
+    assert!(node.said("c", "FailedPostStartHook", "PostStartHook failed"), "{}", node.all_said());
+    let status = node.container("p", "c");
+    assert!(status.restart_count > 0, "{status:?}");
+    assert!(format!("{status:?}").len() < 20_000, "what is shown is short");
 }
 
 #[tokio::test(start_paused = true)]

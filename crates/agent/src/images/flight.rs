@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use super::access::Access;
-use super::service::{ImageService, aggregated};
+use super::service::{ImageService, aggregated, without_code};
 use crate::recorder::bucket::{Bucket, Rate};
 
 /// How long a pull goes on that nobody waits for.
@@ -57,7 +57,8 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Pulled {
     pub(super) reference: String,
-    pub(super) image: Option<Image>,
+    /// What the runtime says of it, or why it would not say.
+    pub(super) image: Result<Image, String>,
     pub(super) took: Duration,
     /// The credential that did, if one was needed.
     with: Option<TrackedCredential>,
@@ -287,8 +288,11 @@ impl Tower {
         self.changed.send_replace(());
         let started = Instant::now();
         let (reference, with) = self.try_credentials(&wanted).await?;
-        // Its size is told where it is known; that it is not is no reason to fail.
-        let image = self.service.status(&wanted.spec).await.ok().flatten();
+        // The pull has done its part either way: who needs to know what the image is asks for a reason then.
+        let image = match self.service.status(&wanted.spec).await {
+            Ok(image) => image.ok_or_else(|| format!("image {:?} is not there after its pull", wanted.image)),
+            Err(error) => Err(without_code(&error).to_owned()),
+        };
         Ok(Pulled { reference, image, took: started.elapsed(), with })
     }
 

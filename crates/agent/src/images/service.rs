@@ -51,6 +51,14 @@ fn of_pull(error: String) -> String {
     }
 }
 
+/// An error without gRPC's code, as upstream shows it where it says why a container cannot be made.
+pub(super) fn without_code(error: &str) -> &str {
+    match error.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = ")) {
+        Some((_, message)) => message,
+        None => error,
+    }
+}
+
 /// Several errors in one text, as Go's aggregates have it: each text once, in brackets where there is more than one.
 pub(super) fn aggregated(errors: Vec<String>) -> String {
     let mut texts: Vec<String> = Vec::new();
@@ -76,6 +84,16 @@ mod tests {
             ("rpc error: code = NotFound desc = no", "rpc error: code = NotFound desc = no"),
         ] {
             assert_eq!(of_pull(words.to_owned()), expected);
+        }
+    }
+
+    #[test]
+    fn a_code_can_be_left_out_of_any_error() {
+        for (words, expected) in [
+            ("rpc error: code = Internal desc = no desc = yes", "no desc = yes"),
+            ("Id or size of image \"x\" is not set", "Id or size of image \"x\" is not set"),
+        ] {
+            assert_eq!(without_code(words), expected);
         }
     }
 

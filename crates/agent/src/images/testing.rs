@@ -20,6 +20,7 @@ struct State {
     present: BTreeMap<String, Image>,
     pulls: BTreeMap<String, Script>,
     broken: Option<String>,
+    loses: bool,
     looks_take: Duration,
     running: usize,
     most_running: usize,
@@ -62,6 +63,11 @@ impl FakeImages {
     /// The runtime cannot say what is there.
     pub(super) fn is_broken(&self, error: &str) {
         self.change(|state| state.broken = Some(error.to_owned()));
+    }
+
+    /// What is pulled is not there afterwards.
+    pub(super) fn loses_what_is_pulled(&self) {
+        self.change(|state| state.loses = true);
     }
 
     /// From now on it takes so many milliseconds to say what was there when it was asked.
@@ -141,7 +147,9 @@ impl ImageService for FakeImages {
             None => Ok(self.change(|state| {
                 let image = image(&name);
                 let id = image.id.clone();
-                state.present.insert(name, image);
+                if !state.loses {
+                    state.present.insert(name, image);
+                }
                 id
             })),
         }

@@ -5,7 +5,9 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+use async_trait::async_trait;
 use crablet_host::files::write_atomically;
+use tokio::io::AsyncReadExt as _;
 
 use crate::pod_files::{Owner, Places, PodFiles};
 
@@ -28,6 +30,7 @@ impl OnDisk {
     }
 }
 
+#[async_trait]
 impl PodFiles for OnDisk {
     fn places(&self) -> &Places {
         &self.places
@@ -115,6 +118,18 @@ impl PodFiles for OnDisk {
             }
         }
         Ok(())
+    }
+
+    async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        // Nothing is waited for, whatever it is.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = tokio::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).await?;
+        let mut content = Vec::new();
+        file.take(limit as u64 + 1).read_to_end(&mut content).await?;
+        match content.len() > limit {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(content),
+        }
     }
 
     fn head(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
@@ -328,6 +343,17 @@ mod tests {
         fs::remove_file(&log).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         assert!(files.head(&log, 10).unwrap_err().to_string().contains("is not a file"));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_the_nodes_own_may_be_a_link_and_is_read_whole_or_not_at_all() {
+        let (directory, files, _) = files();
+        let (path, link) = (directory.path().join("file"), directory.path().join("link"));
+        symlink(&path, &link).unwrap();
+        assert_eq!(files.of_node(&link, 6).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&path, "abcdef").unwrap();
+        assert_eq!(files.of_node(&link, 6).await.unwrap(), b"abcdef");
+        assert_eq!(files.of_node(&link, 5).await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

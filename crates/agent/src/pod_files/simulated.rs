@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
 
 use crate::pod_files::{Owner, Places, PodFiles};
 
@@ -21,19 +23,33 @@ struct State {
     /// The logs that a link was made to, since the runtime's own files are not seen here: whose they are, as links
     /// say it, and their names.
     logs: BTreeSet<(String, String)>,
+    of_node: BTreeMap<PathBuf, Vec<u8>>,
     calls: u64,
     failing: BTreeSet<u64>,
 }
 
 impl Simulated {
-    /// No files yet.
+    /// No files of pods yet; the node's own are there.
     pub fn new() -> Simulated {
         let places = Places {
             root: "/simulated/root".into(),
             logs: "/simulated/logs".into(),
             links: "/simulated/links".into(),
         };
-        Simulated { places, state: Mutex::default() }
+        let files = Simulated { places, state: Mutex::default() };
+        files.write_of_node("/etc/hosts", "127.0.0.1 localhost\n");
+        files.write_of_node("/etc/resolv.conf", "nameserver 192.0.2.53\n");
+        files
+    }
+
+    /// Writes a file of the node's own.
+    pub fn write_of_node(&self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) {
+        self.state().of_node.insert(path.into(), text.into());
+    }
+
+    /// Removes a file of the node's own.
+    pub fn remove_of_node(&self, path: impl AsRef<Path>) {
+        self.state().of_node.remove(path.as_ref());
     }
 
     /// Lets the nth change from now on fail, as on a full disk. The first is 0.
@@ -65,6 +81,7 @@ impl Default for Simulated {
     }
 }
 
+#[async_trait]
 impl PodFiles for Simulated {
     fn places(&self) -> &Places {
         &self.places
@@ -115,6 +132,14 @@ impl PodFiles for Simulated {
 
     fn unlink_logs(&self, _: &Owner) -> io::Result<()> {
         Ok(())
+    }
+
+    async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        match self.state().of_node.get(path) {
+            None => Err(io::ErrorKind::NotFound.into()),
+            Some(content) if content.len() > limit => Err(io::ErrorKind::FileTooLarge.into()),
+            Some(content) => Ok(content.clone()),
+        }
     }
 
     fn head(&self, _: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {

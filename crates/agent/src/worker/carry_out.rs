@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crablet_api::Gate;
-use crablet_api::core::{Container, Secret};
+use crablet_api::core::Container;
 use crablet_core::kill::{Termination, pod_grace};
 use crablet_core::plan::{Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
@@ -14,12 +13,11 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::images;
 use crate::mailbox::Mailbox;
 use crate::recorder::reason;
 use crate::story::State;
 use crate::worker::retry::{What, earliest};
-use crate::worker::runtime_config::{NotMade, SandboxConfig};
+use crate::worker::runtime_config::NotMade;
 use crate::worker::stops::NotKilled;
 use crate::worker::{Next, Worker, volumes};
 
@@ -249,9 +247,9 @@ impl Worker {
         let mailbox = self.mailbox.clone();
         let made_from = unless_ended(&mailbox, self.active_sandbox()).await;
         let Some(made_from) = made_from.transpose()? else { return Ok(Started::No) };
-        let image = unless_ended(&mailbox, Box::pin(self.ensure_image(&container, &made_from))).await;
-        let Some(image) = image.transpose()?.flatten() else { return Ok(Started::No) };
-        let prepare = Box::pin(self.prepare_container(start, &container, &image, made_from));
+        let images = unless_ended(&mailbox, Box::pin(self.ensure_images(&container, &made_from))).await;
+        let Some(images) = images.transpose()?.flatten() else { return Ok(Started::No) };
+        let prepare = Box::pin(self.prepare_container(start, &container, &images, made_from));
         let config = unless_ended(&mailbox, prepare).await;
         let Some(config) = config.transpose()? else { return Ok(Started::No) };
         let node = Arc::clone(&self.node);
@@ -296,65 +294,6 @@ impl Worker {
         };
         self.warn(container, reason::FAILED, &format!("Error: {said}"));
         NotStarted { error: StartError::new(reason, said), until: None }
-    }
-
-    /// Gets the image, which may take long: what probes find of other containers is shown meanwhile. The answer is
-    /// nothing when the pod was told to end.
-    async fn ensure_image(
-        &mut self,
-        container: &Container,
-        sandbox: &SandboxConfig,
-    ) -> Result<Option<images::Ensured>, NotStarted> {
-        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
-        let involved = self.involved().in_container(self.kind_of(&container.name), &container.name);
-        let secrets = self.pull_secrets().await;
-        let request = images::Request {
-            involved: &involved,
-            image: &container.image,
-            policy: container.image_pull_policy.as_ref(),
-            secrets: &secrets,
-            service_account: &pod.spec.service_account_name,
-            runtime_handler: match node.translation.features.enabled(Gate::RuntimeClassInImageCriApi) {
-                true => &sandbox.handler,
-                false => "",
-            },
-            sandbox: Some(&sandbox.config),
-        };
-        // What went wrong before stays in the headline while it is tried again.
-        if !self.start_errors.contains_key(&container.name) {
-            let (image, name) = (&container.image, &container.name);
-            self.story.headline(State::Waiting, format_args!("image {image} of container {name}"));
-        }
-        let Some(ensured) = self.attend(node.images.ensure(request)).await else { return Ok(None) };
-        ensured.map(Some).map_err(|error| {
-            self.warn(&container.name, reason::FAILED, &error.event_message());
-            // What just failed is asked for again soon all the same: then it says that it waits, and until when.
-            let waits = error.reason == images::ImageErrorReason::ImagePullBackOff;
-            NotStarted {
-                until: error.retry_at.filter(|_| waits),
-                error: StartError::new(error.reason.as_str(), error.message),
-            }
-        })
-    }
-
-    /// The secrets that the pod names for pulls. What cannot be had is told, and done without.
-    async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
-        let names = self.pod.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
-        for name in names.filter(|name| !name.is_empty()) {
-            match self.node.objects.secret(&self.owner.namespace, name).await {
-                Ok(secret) => found.push(secret),
-                Err(_) => missing.push(name),
-            }
-        }
-        if !missing.is_empty() {
-            let message = format!(
-                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
-                missing.join(", ")
-            );
-            self.warn_pod(reason::FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, &message);
-        }
-        found
     }
 }
 

@@ -1,6 +1,7 @@
 //! What sandboxes and containers are made from, with everything on the node that they need made before.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,17 +14,18 @@ use crablet_core::qos::{PodLevel, QosClass, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
     self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
-    MountInput, Objects, RuntimeClassError, SandboxInput, SandboxRefusal, Unavailable, UserNamespaces,
+    HostResolver, MountInput, MountedVolume, Objects, ResolvConfError, RuntimeClassError, SandboxInput,
+    SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
 use crablet_cri_api::v1;
 use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
 use crablet_volumes::VolumeFile;
 use tracing::warn;
 
-use crate::images;
 use crate::recorder::reason;
 use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
+use crate::worker::pull::ContainerImages;
 
 /// A sandbox to make, or what the one that is there was made from.
 pub(super) struct SandboxConfig {
@@ -102,12 +104,28 @@ impl Worker {
             pod: &self.pod,
             node: &self.node.translation,
             attempt,
+            resolver: &self.resolver().await?,
             runtime_handler: &handler,
             users: &self.users(&handler),
             extra_groups: &[],
             exclusive_cpus: false,
         })?;
         Ok((sandbox, handler))
+    }
+
+    /// What the node's own resolver does now.
+    async fn resolver(&self) -> Result<HostResolver, ResolvConfError> {
+        let path = &*self.node.translation.settings.resolv_conf;
+        if path.is_empty() {
+            return Ok(HostResolver::Off);
+        }
+        let text = self.node.files.of_node(Path::new(path), LONGEST_OF_NODE).await.map_err(|error| {
+            match error.kind() {
+                ErrorKind::FileTooLarge => ResolvConfError::TooLong,
+                _ => ResolvConfError::Unreadable { path: path.to_owned(), reason: in_go_words(&error) },
+            }
+        })?;
+        parse_resolv_conf(&String::from_utf8_lossy(&text)).map(HostResolver::File)
     }
 
     /// The handler that runs the pod: that of its class, or the runtime's default.
@@ -119,6 +137,17 @@ impl Worker {
                 class.map(|class| class.handler.to_string()).map_err(|why| RuntimeClassError::new(name, why))
             }
         }
+    }
+
+    /// Whether the handler that runs the pod can mount read-only all the way down. Who has no sandbox yet and names a
+    /// class is told later.
+    pub(super) fn mounts_read_only_recursively(&self) -> bool {
+        let handler = match (self.observed.active_sandbox(), self.pod.spec.runtime_class_name.as_deref()) {
+            (Some(sandbox), _) => &*sandbox.runtime_handler,
+            (None, None | Some("")) => "",
+            (None, Some(_)) => return false,
+        };
+        translate::mounts_read_only_recursively(&self.node.readiness.handlers(), handler)
     }
 
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
@@ -175,7 +204,7 @@ impl Worker {
         &mut self,
         start: &Start,
         container: &Container,
-        image: &images::Ensured,
+        images: &ContainerImages,
         sandbox: SandboxConfig,
     ) -> Result<ContainerConfig, NotStarted> {
         let attempt = self.attempt(start);
@@ -187,9 +216,9 @@ impl Worker {
             self.environment(container).await.map_err(|refusal| refused(refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
         let config = self
-            .container(container, attempt, image, environment, &sub_paths, &sandbox.handler)
+            .container(container, attempt, images, environment, &sub_paths, &sandbox.handler)
             .map_err(|refusal| refused(refusal.to_string()))?;
-        self.make_files(container, attempt).map_err(|error| {
+        self.make_files(container, attempt).await.map_err(|error| {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
@@ -243,7 +272,7 @@ impl Worker {
         &self,
         container: &Container,
         attempt: u32,
-        image: &images::Ensured,
+        images: &ContainerImages,
         environment: Environment,
         sub_paths: &BTreeMap<usize, String>,
         handler: &str,
@@ -252,26 +281,35 @@ impl Worker {
         let places = self.node.files.places();
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
+        let image = images.own.image.as_ref();
+        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.clone()))?;
+        let mut volumes = self.volumes.mounted();
+        for (name, image) in &images.volumes {
+            volumes.insert(name, MountedVolume::Image(image.clone()));
+        }
         translate::container(
             &ContainerInput {
                 pod: &self.pod,
                 container,
                 node: &self.node.translation,
                 restart_count: attempt,
-                image_ref: &image.reference,
-                image_user: image.image.as_ref().and_then(|image| image.user.as_ref()),
+                image_ref: &images.own.reference,
+                image_user: image.user.as_ref(),
                 mounts: MountInput {
-                    volumes: &self.volumes.mounted(),
+                    volumes: &volumes,
                     sub_paths,
                     etc_hosts: &hosts,
                     has_address: !ips.is_empty() || self.pod.spec.host_network,
                     termination_log: Some(&termination_log.display().to_string()),
-                    recursive_read_only: self.node.status_facts.recursive_read_only_mounts,
+                    recursive_read_only: translate::mounts_read_only_recursively(
+                        &self.node.readiness.handlers(),
+                        handler,
+                    ),
                 },
                 runtime_handler: handler,
                 users: &self.users(handler),
                 extra_groups: &[],
-                target: None,
+                target: translate::target(&self.pod, container, &self.observed)?,
                 granted: &Granted::default(),
             },
             environment,
@@ -320,16 +358,19 @@ impl Worker {
         referred
     }
 
-    fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
+    async fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
         let files = &self.node.files;
         files.make_container(&self.owner, &container.name, attempt)?;
-        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod)?)
+        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod).await?)
     }
 
-    fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
+    async fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
         if pod.spec.host_network {
-            let own = self.node.files.head(Path::new(translate::ETC_HOSTS), LONGEST_HOSTS)?;
-            return Ok(translate::host_network_hosts(&own.unwrap_or_default(), &pod.spec.host_aliases));
+            let own = match self.node.files.of_node(Path::new(translate::ETC_HOSTS), LONGEST_OF_NODE).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                read => read?,
+            };
+            return Ok(translate::host_network_hosts(&own, &pod.spec.host_aliases));
         }
         let node = &self.node.translation;
         let name = HostName::of_pod(
@@ -399,5 +440,14 @@ fn not_text() -> std::io::Error {
 /// A file of variables is not read beyond this.
 const LONGEST_ENV_FILE: usize = 1 << 20;
 
-/// The node's own `/etc/hosts` is not read beyond this.
-const LONGEST_HOSTS: usize = 1 << 20;
+/// The longest of the node's own files that is read; upstream's limit for its `resolv.conf`.
+const LONGEST_OF_NODE: usize = 10 << 20;
+
+/// Why a file cannot be opened, as Go says it.
+fn in_go_words(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -217,7 +217,7 @@ impl Maker<'_> {
         let recursive = match &mount.recursive_read_only {
             _ if !mount.read_only => None,
             Some(RecursiveReadOnlyMode::IfPossible | RecursiveReadOnlyMode::Enabled)
-                if self.input.node.recursive_read_only_mounts && is_private(mount) =>
+                if self.input.recursive_read_only_mounts && is_private(mount) =>
             {
                 Some(RecursiveReadOnlyMode::Enabled)
             }

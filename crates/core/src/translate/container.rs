@@ -14,6 +14,7 @@ use super::refusal::ContainerRefusal;
 use super::resources::container_resources;
 use super::{security, signal};
 use crate::labels::{container_annotations, container_labels};
+use crate::observed;
 
 /// What a container is made from, beside its [`Environment`].
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +63,23 @@ pub struct Granted {
     pub memory_nodes: String,
     /// Whether the CPUs are its alone.
     pub exclusive_cpus: bool,
+}
+
+/// The ID of the container whose processes an ephemeral container sees, if it names one. What the runtime knew last by
+/// that name counts, whatever its state: as whose processes it cannot be seen, the runtime says.
+pub fn target<'a>(
+    pod: &'a Pod,
+    container: &Container,
+    observed: &'a observed::Pod,
+) -> Result<Option<&'a str>, ContainerRefusal> {
+    let ephemeral = pod.spec.ephemeral_containers.iter().find(|known| known.container.name == container.name);
+    match ephemeral.map_or("", |ephemeral| &*ephemeral.target_container_name) {
+        "" => Ok(None),
+        name => match observed.latest(name) {
+            Some(found) => Ok(Some(&found.id)),
+            None => Err(ContainerRefusal::NoTarget(name.to_owned())),
+        },
+    }
 }
 
 /// A container as the runtime is asked for it.

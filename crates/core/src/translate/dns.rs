@@ -23,16 +23,24 @@ pub enum HostResolver {
     File(v1::DnsConfig),
 }
 
-impl Default for HostResolver {
-    fn default() -> HostResolver {
-        HostResolver::File(v1::DnsConfig::default())
-    }
+/// Why the file that says how the node resolves cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolvConfError {
+    /// It cannot be read.
+    #[error("open {path}: {reason}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// It is longer than such a file can be.
+    #[error("Encountered error while parsing resolv conf file. Error: the read limit is reached")]
+    TooLong,
+    /// It has a line that names no server.
+    #[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
+    NoServer,
 }
-
-/// A resolver's file has a line that names no server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
-pub struct ResolvConfError;
 
 /// Reads a resolver's file. Of several `search` lines the last counts; options add up, by their names.
 pub fn parse_resolv_conf(text: &str) -> Result<v1::DnsConfig, ResolvConfError> {
@@ -63,24 +71,25 @@ pub fn parse_resolv_conf(text: &str) -> Result<v1::DnsConfig, ResolvConfError> {
             Some(_) | None => {}
         }
     }
-    if broken { Err(ResolvConfError) } else { Ok(config) }
+    if broken { Err(ResolvConfError::NoServer) } else { Ok(config) }
 }
 
 /// Where a pod's resolver looks, by its policy and what it adds to it, within what resolvers take.
 pub(super) fn of_pod(
     pod: &Pod,
+    resolver: &HostResolver,
     facts: &NodeFacts,
     settings: &Settings,
     warnings: &mut Vec<Warning>,
 ) -> v1::DnsConfig {
     let mut config = match &pod.spec.dns_policy {
         Some(DNSPolicy::None) => v1::DnsConfig::default(),
-        Some(DNSPolicy::Default) => host(facts, settings),
-        Some(DNSPolicy::ClusterFirst) if pod.spec.host_network => host(facts, settings),
+        Some(DNSPolicy::Default) => host(resolver, facts),
+        Some(DNSPolicy::ClusterFirst) if pod.spec.host_network => host(resolver, facts),
         Some(DNSPolicy::ClusterFirst | DNSPolicy::ClusterFirstWithHostNet | DNSPolicy::Other(_)) | None => {
-            cluster(pod, settings).unwrap_or_else(|| {
+            cluster(pod, resolver, settings).unwrap_or_else(|| {
                 warn_of_no_cluster_dns(pod, warnings);
-                host(facts, settings)
+                host(resolver, facts)
             })
         }
     };
@@ -93,8 +102,8 @@ pub(super) fn of_pod(
 }
 
 /// As the node itself resolves.
-fn host(facts: &NodeFacts, settings: &Settings) -> v1::DnsConfig {
-    match &settings.resolver {
+fn host(resolver: &HostResolver, facts: &NodeFacts) -> v1::DnsConfig {
+    match resolver {
         HostResolver::File(config) => config.clone(),
         HostResolver::Off => {
             let mut servers: Vec<String> = facts
@@ -111,7 +120,7 @@ fn host(facts: &NodeFacts, settings: &Settings) -> v1::DnsConfig {
 }
 
 /// By the cluster's name servers, if they are known. They forward what they do not know.
-fn cluster(pod: &Pod, settings: &Settings) -> Option<v1::DnsConfig> {
+fn cluster(pod: &Pod, resolver: &HostResolver, settings: &Settings) -> Option<v1::DnsConfig> {
     if settings.cluster_dns.is_empty() {
         return None;
     }
@@ -122,7 +131,7 @@ fn cluster(pod: &Pod, settings: &Settings) -> Option<v1::DnsConfig> {
         searches.push(format!("svc.{domain}"));
         searches.push(domain.clone());
     }
-    match &settings.resolver {
+    match resolver {
         HostResolver::File(host) if domain.is_empty() => searches.clone_from(&host.searches),
         HostResolver::File(host) => append_new(&mut searches, &host.searches),
         HostResolver::Off => {}
@@ -240,14 +249,13 @@ mod tests {
         Settings {
             cluster_dns: vec!["10.96.0.10".parse().unwrap()],
             cluster_domain: "cluster.local".to_owned(),
-            resolver: HostResolver::File(
-                parse_resolv_conf(
-                    "nameserver 1.1.1.1\nsearch corp svc.cluster.local\noptions rotate ndots:2",
-                )
-                .unwrap(),
-            ),
             ..Settings::default()
         }
+    }
+
+    fn resolver() -> HostResolver {
+        let text = "nameserver 1.1.1.1\nsearch corp svc.cluster.local\noptions rotate ndots:2";
+        HostResolver::File(parse_resolv_conf(text).unwrap())
     }
 
     fn line(config: &v1::DnsConfig) -> String {
@@ -255,9 +263,13 @@ mod tests {
     }
 
     fn resolved(spec: &str, settings: &Settings) -> (String, Vec<Warning>) {
+        resolved_as(spec, &resolver(), settings)
+    }
+
+    fn resolved_as(spec: &str, resolver: &HostResolver, settings: &Settings) -> (String, Vec<Warning>) {
         let pod = pod_yaml(&format!("metadata: {{name: p, namespace: ns, uid: u}}\nspec: {spec}"));
         let mut warnings = Vec::new();
-        let config = of_pod(&pod, &NodeFacts::default(), settings, &mut warnings);
+        let config = of_pod(&pod, resolver, &NodeFacts::default(), settings, &mut warnings);
         (line(&config), warnings)
     }
 
@@ -302,17 +314,14 @@ mod tests {
 
     #[test]
     fn without_a_resolver_file_pods_ask_the_node() {
-        let settings = Settings { resolver: HostResolver::Off, ..settings() };
-        assert_eq!(resolved("{dnsPolicy: Default}", &settings).0, "127.0.0.1 | . | ");
-        assert_eq!(
-            resolved("{}", &settings).0,
-            "10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local | ndots:5"
-        );
+        let off = |spec: &str| resolved_as(spec, &HostResolver::Off, &settings()).0;
+        assert_eq!(off("{dnsPolicy: Default}"), "127.0.0.1 | . | ");
+        assert_eq!(off("{}"), "10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local | ndots:5");
         let facts = NodeFacts {
             node_ips: vec!["fd00::1".parse().unwrap(), "10.0.0.1".parse().unwrap()],
             ..NodeFacts::default()
         };
-        assert_eq!(line(&host(&facts, &settings)), "::1 127.0.0.1 | . | ");
+        assert_eq!(line(&host(&HostResolver::Off, &facts)), "::1 127.0.0.1 | . | ");
     }
 
     #[test]
@@ -385,7 +394,7 @@ mod tests {
              options ndots:1 rotate\noptions ndots:3\ndomain x\r\n",
         );
         assert_eq!(line(&config.unwrap()), "1.1.1.1 ::1 | c d | ndots:3 rotate");
-        assert_eq!(parse_resolv_conf("nameserver\nsearch a").unwrap_err(), ResolvConfError);
+        assert_eq!(parse_resolv_conf("nameserver\nsearch a").unwrap_err(), ResolvConfError::NoServer);
         assert_eq!(line(&parse_resolv_conf("").unwrap()), " |  | ");
     }
 
@@ -395,17 +404,16 @@ mod tests {
             host in prop::collection::vec("[a-c]{1,2}", 0..6),
             more in prop::collection::vec("[a-c]{1,300}", 0..40),
         ) {
-            let settings = Settings {
-                resolver: HostResolver::File(v1::DnsConfig { searches: host.clone(), ..v1::DnsConfig::default() }),
-                ..Settings::default()
-            };
+            let resolver =
+                HostResolver::File(v1::DnsConfig { searches: host.clone(), ..v1::DnsConfig::default() });
+            let settings = Settings::default();
             let mut pod = pod_yaml("metadata: {name: p}\nspec: {dnsPolicy: Default}");
             pod.spec.dns_config = Some(Box::new(PodDNSConfig {
                 searches: more.iter().map(Into::into).collect(),
                 ..PodDNSConfig::default()
             }));
             let mut warnings = Vec::new();
-            let config = of_pod(&pod, &NodeFacts::default(), &settings, &mut warnings);
+            let config = of_pod(&pod, &resolver, &NodeFacts::default(), &settings, &mut warnings);
             let mut expected: Vec<&String> = Vec::new();
             for search in host.iter().chain(&more) {
                 if !expected.contains(&search) {

@@ -255,7 +255,12 @@ fn resolve<'a>(
     match source {
         EnvVarSource::FieldRef(field) => {
             let facts = &input.node.facts;
-            let addresses = Addresses { pod: input.pod_ips, host: &facts.host_ips, node: &facts.node_ips };
+            // Who is on the node's network has the node's addresses, of which the runtime knows nothing.
+            let pod_ips = match input.pod.spec.host_network && input.pod_ips.is_empty() {
+                true => &*facts.host_ips,
+                false => input.pod_ips,
+            };
+            let addresses = Addresses { pod: pod_ips, host: &facts.host_ips, node: &facts.node_ips };
             Ok(text(downward::field_value(input.pod, field, addresses)?))
         }
         EnvVarSource::ResourceFieldRef(selector) => Ok(text(resource(input, selector)?)),

@@ -81,7 +81,7 @@ pub(super) fn add_memory_qos(
         limit => limit,
     };
     if most > 0 {
-        let page = if node.facts.page_size > 0 { node.facts.page_size } else { 4096 };
+        let page = node.facts.page_size.max(1);
         let high = request as f64 + (most as f64 - request as f64) * node.settings.memory_throttling_factor;
         let high = (high.floor() / page as f64) as i64 * page;
         if high > request {
@@ -118,6 +118,7 @@ mod tests {
         node.facts.cgroup_v2 = true;
         node.facts.memory_capacity = 4 * GIBIBYTE;
         node.facts.swap_capacity = 2 * GIBIBYTE;
+        node.settings.single_process_oom_kill = true;
         node
     }
 
@@ -202,7 +203,7 @@ mod tests {
             (100, near, Some("900")),
             (100, "{limits: {memory: 1000}, requests: {memory: 890}}", Some("900")),
             (100, "{limits: {memory: 1000}, requests: {memory: 900}}", None),
-            (0, far, Some("86016")),
+            (4096, far, Some("86016")),
             (16384, far, Some("81920")),
             (4096, "{requests: {memory: 1000}}", None),
         ] {

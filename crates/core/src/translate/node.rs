@@ -5,8 +5,6 @@ use std::net::IpAddr;
 use crablet_api::FeatureGates;
 use crablet_api::core::ResourceList;
 
-use super::dns::HostResolver;
-
 /// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeContext {
@@ -31,7 +29,7 @@ pub struct NodeFacts {
     pub memory_capacity: i64,
     /// Bytes of swap.
     pub swap_capacity: i64,
-    /// Bytes of a page of memory; 0 is taken for 4096.
+    /// Bytes of a page of memory.
     pub page_size: i64,
     /// Whether there is one hierarchy of control groups (version 2).
     pub cgroup_v2: bool,
@@ -54,8 +52,8 @@ pub struct Settings {
     pub cluster_dns: Vec<IpAddr>,
     /// The domain of the cluster.
     pub cluster_domain: String,
-    /// What the node's own resolver does.
-    pub resolver: HostResolver,
+    /// The file that says how the node itself resolves; empty for none.
+    pub resolv_conf: String,
     /// Whether containers that say nothing run under the runtime's default seccomp profile.
     pub seccomp_default: bool,
     /// Where seccomp profiles of the node are.
@@ -71,7 +69,7 @@ pub struct Settings {
     /// Whether containers may swap.
     pub swap: SwapBehavior,
     /// Whether only the process that ran out of memory dies, and not its whole container.
-    pub single_process_oom_kill: Option<bool>,
+    pub single_process_oom_kill: bool,
     /// Which control groups there are, and how they are named.
     pub cgroups: Cgroups,
 }
@@ -83,7 +81,7 @@ impl Default for Settings {
             pod_logs_directory: "/var/log/pods".to_owned(),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
-            resolver: HostResolver::default(),
+            resolv_conf: "/etc/resolv.conf".to_owned(),
             seccomp_default: false,
             seccomp_profile_root: "/var/lib/kubelet/seccomp".to_owned(),
             cpu_cfs_quota: true,
@@ -91,7 +89,7 @@ impl Default for Settings {
             memory_throttling_factor: 0.9,
             memory_reservation: MemoryReservation::None,
             swap: SwapBehavior::NoSwap,
-            single_process_oom_kill: None,
+            single_process_oom_kill: false,
             cgroups: Cgroups::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Why a pod or a container is not made: upstream's words, since people search for them.
 
+use super::dns::ResolvConfError;
 use super::downward::DownwardError;
 use super::hostname::HostNameError;
 use super::namespaces::UserNamespaceError;
@@ -22,6 +23,9 @@ pub enum SandboxRefusal {
     /// It names a policy for its groups that nobody knows.
     #[error(transparent)]
     Groups(#[from] UnsupportedGroupsPolicy),
+    /// Nobody knows how it is to resolve names.
+    #[error(transparent)]
+    Resolver(#[from] ResolvConfError),
 }
 
 impl SandboxRefusal {
@@ -159,6 +163,12 @@ pub enum ContainerRefusal {
     #[error("recursive read-only mount needs feature gate \"RecursiveReadOnlyMounts\" to be enabled")]
     RecursiveReadOnlyDisabled,
 
+    /// The container whose processes it is to see is not there.
+    #[error("unable to find target container {0}")]
+    NoTarget(String),
+    /// The runtime does not say as whom its image runs.
+    #[error("{0}")]
+    ImageUserUnknown(String),
     /// It must not be root and asks to be.
     #[error("container's runAsUser breaks non-root policy (pod: {}, container: {container})", go_quote(pod))]
     RunAsUserIsRoot {

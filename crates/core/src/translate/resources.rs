@@ -90,7 +90,7 @@ fn linux_resources(
         }
     };
     let mut unified = BTreeMap::new();
-    if node.facts.cgroup_v2 && node.settings.single_process_oom_kill == Some(false) {
+    if node.facts.cgroup_v2 && !node.settings.single_process_oom_kill {
         unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
     v1::LinuxContainerResources {
@@ -249,11 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_dies_together_says_so_on_version_two() {
+    fn on_version_two_a_container_dies_as_a_whole_unless_it_is_not_to() {
         let mut node = node();
-        node.settings.single_process_oom_kill = Some(false);
         assert!(resources(&one("{}"), &node).unified.is_empty());
         node.facts.cgroup_v2 = true;
+        node.settings.single_process_oom_kill = true;
+        assert!(resources(&one("{}"), &node).unified.is_empty());
+        node.settings.single_process_oom_kill = false;
         assert_eq!(resources(&one("{}"), &node).unified["memory.oom.group"], "1");
         assert_eq!(sandbox_resources(&pod(&one("{}")), &node, false).unified["memory.oom.group"], "1");
     }

@@ -7,6 +7,7 @@ use crablet_api::core::{Container, ContainerPort, Pod, Protocol};
 use crablet_cri_api::v1;
 use crablet_cri_api::v1::security_profile::ProfileType;
 
+use super::dns::HostResolver;
 use super::event::Warning;
 use super::hostname::HostName;
 use super::logs::pod_log_directory;
@@ -27,6 +28,8 @@ pub struct SandboxInput<'a> {
     pub node: &'a NodeContext,
     /// How many sandboxes this pod had before.
     pub attempt: u32,
+    /// What the node's own resolver does.
+    pub resolver: &'a HostResolver,
     /// The handler that its runtime class names; empty for the default.
     pub runtime_handler: &'a str,
     /// Which users of the node the pod's are, if it asks for its own.
@@ -51,7 +54,7 @@ pub fn sandbox(input: &SandboxInput<'_>) -> Result<Sandbox, SandboxRefusal> {
     let SandboxInput { pod, node, .. } = *input;
     let metadata = &pod.metadata;
     let mut warnings = Vec::new();
-    let dns = dns::of_pod(pod, &node.facts, &node.settings, &mut warnings);
+    let dns = dns::of_pod(pod, input.resolver, &node.facts, &node.settings, &mut warnings);
     let hostname = match pod.spec.host_network {
         true => String::new(),
         false => HostName::of_pod(
@@ -192,6 +195,7 @@ mod tests {
             pod: &pod,
             node: &node,
             attempt: 2,
+            resolver: &HostResolver::Off,
             runtime_handler: "",
             users: &UserNamespaces::Unsupported,
             extra_groups: &[99],

@@ -178,6 +178,7 @@ impl World {
             resize_conditions: &[],
             actuated: &NONE,
             pod_cgroup: None,
+            recursive_read_only_mounts: false,
             node: &self.node,
             features: &self.features,
             now: self.now,

@@ -41,12 +41,18 @@ pub fn node() -> NodeContext {
             pod_logs_directory: POD_LOGS.to_owned(),
             cluster_dns: vec!["10.96.0.10".parse().unwrap()],
             cluster_domain: "cluster.local".to_owned(),
-            resolver: HostResolver::File(parse_resolv_conf("nameserver 10.255.255.53\n").unwrap()),
             seccomp_profile_root: format!("{ROOT}/seccomp"),
             ..Settings::default()
         },
         features: FeatureGates::default(),
     }
+}
+
+/// What the node's `/etc/resolv.conf` held.
+pub const RESOLV_CONF: &str = "nameserver 10.255.255.53\n";
+
+pub fn resolver() -> HostResolver {
+    HostResolver::File(parse_resolv_conf(RESOLV_CONF).unwrap())
 }
 
 /// A JSON text as the recordings show it.

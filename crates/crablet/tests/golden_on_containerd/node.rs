@@ -22,8 +22,9 @@ use crablet_cri_api::{ContainerFilter, SandboxFilter};
 use crablet_host::cgroup::{Driver, Hierarchy, HostCgroups, Layout, MOUNT_POINT, version};
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
-use crablet_host::machine::{Machine, Storage};
+use crablet_host::machine::{Machine, Storage, page_size, thermal_throttle_counters};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
+use crablet_host::swap;
 use crablet_testkit::{Containerd, Image, eventually};
 use crablet_volumes::HostVolumes;
 use jiff::Timestamp;
@@ -63,7 +64,8 @@ impl Node {
         ] {
             containerd.import(&image).await.unwrap();
         }
-        let fields = "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nmaxPods: 250";
+        let fields =
+            "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nmaxPods: 250\nresolvConf: resolv.conf";
         let ground = crablet_testkit::Node::new(
             Path::new("none"),
             &containerd.endpoint(),
@@ -71,6 +73,7 @@ impl Node {
             fields,
         )
         .unwrap();
+        std::fs::write(ground.path("resolv.conf"), "nameserver 10.255.255.53\n").unwrap();
         // Where mounts are taken away first, should a test fail.
         let root = containerd.directory("root").unwrap();
         let places = Places { root, logs: ground.logs(), links: ground.path("links") };
@@ -218,9 +221,12 @@ async fn describe(
             runtime: &client.version().await.unwrap(),
             host_name: NAME,
             addresses: vec![address],
-            resolver: Some("nameserver 10.255.255.53\n"),
             sysctls: SysctlAllowlist::new(Some((6, 1)), &[] as &[&str]).unwrap(),
             app_armor: false,
+            selinux: false,
+            swap_controller: swap::can_be_limited(Path::new("/"), version(Path::new(MOUNT_POINT)).unwrap()),
+            page_size: page_size(),
+            masked_paths: thermal_throttle_counters(Path::new("/")),
             user_ids: UserIds::default(),
         },
     )

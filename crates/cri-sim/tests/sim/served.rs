@@ -66,6 +66,21 @@ fn client_of(path: &Path) -> Client {
 // runtime answers, `Unavailable` too, is an answer.
 
 #[tokio::test]
+async fn an_error_is_an_answer_however_long_it_is() {
+    let (_directory, path, simulator) = served(Settings::default());
+    let client = client_of(&path);
+    for kibibytes in [1, 17, 100, 900, 5_000] {
+        let message = "x".repeat(kibibytes << 10);
+        simulator.inject(Fault::on(Method::ExecSync).fail(Code::Unknown, message));
+        let error = client.exec_sync("c", &["true".to_owned()], None).await.unwrap_err();
+        assert!(matches!(error, crablet_cri::Error::Answer { .. }), "{kibibytes} KiB: {error}");
+        assert!(error.to_string().len() < 5_000, "{kibibytes} KiB: {}", error.to_string().len());
+        assert_eq!(error.code(), if kibibytes < 1_000 { Code::Unknown } else { Code::Internal });
+        client.version().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_call_under_way_breaks_with_the_runtime_and_the_client_connects_again_when_it_is_back() {
     let (_directory, path, simulator) = served(Settings::default());
     let client = client_of(&path);

@@ -12,6 +12,19 @@ use crate::error::{Error, Result};
 /// What tonic says of an answer over the limit. It has no type of its own for it.
 const TOO_LARGE: &str = "Error, decoded message length too large";
 
+/// An error that goes into events, statuses and logs is not longer than about this.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// What a runtime said, cut in the middle where it is long: it begins with what was tried and ends with the cause.
+fn shortened(message: &str) -> String {
+    const HALF: usize = LONGEST_MESSAGE / 2;
+    if message.len() <= LONGEST_MESSAGE {
+        return message.to_owned();
+    }
+    let (head, tail) = (message.floor_char_boundary(HALF), message.ceil_char_boundary(message.len() - HALF));
+    format!("{} … ({} bytes left out) … {}", &message[..head], tail - head, &message[tail..])
+}
+
 impl Transport {
     /// Waits for the answer to a call, but not for longer than `within`. Dropping the call tells the runtime to give
     /// it up.
@@ -60,6 +73,9 @@ impl Transport {
                     "it does not speak HTTP/2; set --container-runtime-endpoint to the socket of the runtime";
                 return Error::NotCri { endpoint, reason: reason.to_owned() };
             }
+            Some(Diagnosis::NoAnswer(reason)) => {
+                return Error::Answer { method, code: Code::Internal, message: reason };
+            }
             None => {}
         }
         match status.code() {
@@ -74,7 +90,23 @@ impl Transport {
                 limit,
                 hint: "remove exited containers and unused images, so that the lists get shorter",
             },
-            code => Error::Answer { method, code, message: status.message().to_owned() },
+            code => Error::Answer { method, code, message: shortened(status.message()) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_keeps_its_beginning_and_its_end() {
+        let whole = "ä".repeat(LONGEST_MESSAGE / 2);
+        assert_eq!(shortened(&whole), whole);
+        let long = format!("exec failed: {}: no such file", "ä".repeat(50_000));
+        let cut = shortened(&long);
+        assert!(cut.len() < LONGEST_MESSAGE + 64, "{}", cut.len());
+        assert!(cut.starts_with("exec failed: ää") && cut.ends_with("ää: no such file"), "{cut}");
+        assert!(cut.contains("bytes left out"), "{cut}");
     }
 }

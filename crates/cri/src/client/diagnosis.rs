@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use h2::Reason;
 use tonic::Status;
 
 type Cause<'a> = &'a (dyn Error + 'static);
@@ -15,6 +16,8 @@ pub(crate) enum Diagnosis {
     Unreachable(String),
     /// Somebody is there who does not speak HTTP/2.
     NotHttp2,
+    /// A runtime is there that ended this call without an answer, or with one that cannot be read.
+    NoAnswer(String),
 }
 
 /// Why the call got no answer, if that is what happened. A status with a source was made on our side of the
@@ -24,11 +27,23 @@ pub(crate) fn diagnose(status: &Status, socket: Option<&Path>) -> Option<Diagnos
     if let Some(io) = find::<io::Error>(transport) {
         return Some(Diagnosis::Unreachable(in_words(io, socket)));
     }
-    if find::<h2::Error>(transport).is_some_and(|error| error.is_library() && error.is_go_away()) {
-        return Some(Diagnosis::NotHttp2);
+    if let Some(error) = find::<h2::Error>(transport) {
+        match error.reason() {
+            // Somebody who stops, or takes no more calls.
+            Some(Reason::NO_ERROR | Reason::CANCEL | Reason::REFUSED_STREAM) => {}
+            // What is too long gives the one or the other, by how much too long it is and by who notices first.
+            Some(Reason::ENHANCE_YOUR_CALM) => return Some(Diagnosis::NoAnswer(no_answer(error))),
+            Some(_) if error.is_reset() => return Some(Diagnosis::NoAnswer(no_answer(error))),
+            Some(_) if error.is_library() && error.is_go_away() => return Some(Diagnosis::NotHttp2),
+            Some(_) | None => {}
+        }
     }
     let innermost = chain(transport).last().unwrap_or(transport);
     Some(Diagnosis::Unreachable(format!("the connection failed: {innermost}")))
+}
+
+fn no_answer(error: &h2::Error) -> String {
+    format!("the runtime's answer cannot be read; an error of more than a megabyte is too long ({error})")
 }
 
 fn in_words(io: &io::Error, socket: Option<&Path>) -> String {

@@ -17,6 +17,10 @@ use tower::{BoxError, ServiceExt as _, service_fn};
 
 use crate::client::endpoint::Endpoint;
 
+/// The longest error that is read, in bytes. An error travels as headers, twice, with much of it escaped. What is usual
+/// for headers, 16 KiB, is less than some runtimes say of a command that failed.
+const LONGEST_ERROR: u32 = 1 << 20;
+
 /// What takes a request and gives its response: a connection to a socket, or services in this process.
 pub type Service = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, ConnectionError>;
 
@@ -101,6 +105,7 @@ fn connect_lazily(path: PathBuf, connections: Arc<AtomicU64>) -> Channel {
         .connect_timeout(Duration::from_secs(5))
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
+        .http2_max_header_list_size(LONGEST_ERROR)
         .connect_with_connector_lazy(connector)
 }
 

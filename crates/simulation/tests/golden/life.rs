@@ -77,6 +77,7 @@ impl Life {
         for path in [&places.root, &places.logs, &places.links] {
             std::fs::create_dir_all(path).unwrap();
         }
+        std::fs::write(places.root.join("resolv.conf"), node::RESOLV_CONF).unwrap();
         let simulator = Simulator::new(recording.runtime());
         recording.faults().into_iter().for_each(|fault| simulator.inject(fault));
         let clock = Clock::simulated(simulator.now());
@@ -227,6 +228,7 @@ fn recorded_node(directories: &Directories) -> NodeConfig {
     translation.features = features();
     translation.settings.pod_logs_directory.clone_from(&directories.logs);
     translation.settings.seccomp_profile_root = format!("{}/seccomp", directories.root);
+    translation.settings.resolv_conf = format!("{}/resolv.conf", directories.root);
     let mut node = Node::default();
     node.metadata.name = NODE.into();
     node.metadata.labels.insert("kubernetes.io/hostname", NODE.into());

@@ -4,6 +4,7 @@ use crablet_api::Gate;
 use crablet_api::testing::pod_yaml;
 
 use super::*;
+use crate::testing::{Described as _, container, observed};
 use crate::translate::MountedVolume;
 use crate::translate::environment::{EnvironmentInput, Objects};
 use crate::translate::testing::node;
@@ -178,4 +179,23 @@ fn what_cannot_be_is_refused() {
         "cannot find volume \"v\" to pass into container \"c\""
     );
     assert_eq!(ContainerRefusal::REASON, "CreateContainerConfigError");
+}
+
+#[test]
+fn an_ephemeral_container_sees_the_processes_of_the_container_that_it_names() {
+    let pod = pod_yaml(
+        "metadata: {name: p, uid: u}
+spec:
+  containers: [{name: c}, {name: gone}]
+  ephemeralContainers: [{name: debug, targetContainerName: c}, {name: lost, targetContainerName: gone}, {name: alone}]",
+    );
+    let observed = observed(&pod, [container("c", 0).exited(1), container("c", 1).running()]);
+    let ephemeral = |index: usize| &pod.spec.ephemeral_containers[index].container;
+    assert_eq!(target(&pod, ephemeral(0), &observed), Ok(Some("c-1")));
+    assert_eq!(
+        target(&pod, ephemeral(1), &observed).unwrap_err().to_string(),
+        "unable to find target container gone"
+    );
+    assert_eq!(target(&pod, ephemeral(2), &observed), Ok(None));
+    assert_eq!(target(&pod, &pod.spec.containers[0], &observed), Ok(None));
 }

@@ -163,6 +163,34 @@ fn fields_and_resources_become_variables() {
 }
 
 #[test]
+fn a_pod_on_the_nodes_network_has_the_nodes_addresses() {
+    let mut pod = pod("env: [{name: A, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}, \
+         {name: B, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIPs}}}]");
+    let mut node = node();
+    node.facts.host_ips = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+    let told = |pod: &Pod, pod_ips: &[IpAddr]| {
+        let input = EnvironmentInput {
+            pod,
+            container: &pod.spec.containers[0],
+            node: &node,
+            pod_ips,
+            services: &[],
+            services_read: true,
+            objects: &Objects::default(),
+            files: &[],
+            granted: &[],
+        };
+        let environment = Environment::of_container(&input).unwrap();
+        ["A", "B"].map(|name| String::from_utf8(environment.get(name).unwrap().to_vec()).unwrap())
+    };
+    let own: IpAddr = "10.88.0.2".parse().unwrap();
+    assert_eq!(told(&pod, &[]), ["", ""], "it has no address yet");
+    pod.spec.host_network = true;
+    assert_eq!(told(&pod, &[]), ["10.0.0.1", "10.0.0.1,fd00::1"]);
+    assert_eq!(told(&pod, &[own]), ["10.88.0.2", "10.88.0.2"], "what the runtime says counts");
+}
+
+#[test]
 fn files_of_variables_are_read() {
     let file = |path: &str, rest: &str| {
         format!(
