@@ -12,6 +12,7 @@ pub mod observed;
 pub mod plan;
 /// What a pod's own cgroup allows.
 pub mod pod_cgroup;
+pub mod preemption;
 pub mod probes;
 /// How a pod is treated when resources run short, and how much it asks for in all.
 pub mod qos;
