@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crablet_api::core::Pod;
 use crablet_core::probes::Probes;
+use crablet_core::status::Failure;
 use tokio::sync::Notify;
 
 /// Something that a worker is told.
@@ -42,12 +43,7 @@ pub enum Cause {
     /// Nobody wants it: it was found in the runtime.
     Orphaned,
     /// The node needs what it uses.
-    Evicted {
-        /// One word on that, for its status.
-        reason: String,
-        /// A sentence on that.
-        message: String,
-    },
+    Evicted(Box<Failure>),
 }
 
 impl Cause {
@@ -57,12 +53,22 @@ impl Cause {
             Cause::Removed => "its source does not have it any more",
             Cause::Deleted => "somebody deleted it",
             Cause::Orphaned => "nobody wants it",
-            Cause::Evicted { message, .. } => message,
+            Cause::Evicted(failure) => &failure.message,
         }
     }
 }
 
 impl End {
+    /// The node does not let the pod go on.
+    pub fn evicted(failure: Failure, grace: Option<Duration>) -> End {
+        End { cause: Cause::Evicted(Box::new(failure)), grace }
+    }
+
+    /// The cause in a few words.
+    pub fn in_words(&self) -> &str {
+        self.cause.in_words()
+    }
+
     /// Both wishes in one: the shorter grace period, and the first cause, because that is what began it.
     pub fn merge(self, later: End) -> End {
         let grace = match (self.grace, later.grace) {

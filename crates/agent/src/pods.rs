@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::Pod;
+use crablet_api::core::{Pod, PodPhase};
 use crablet_core::labels;
 use crablet_cri::observer::{Event, EventKind};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
+use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
 use crate::tasks::Tasks;
@@ -72,6 +73,7 @@ impl Pods {
         mut events: mpsc::Receiver<Event>,
     ) {
         let mut ready = changes.sources_ready();
+        self.tasks.spawn(roll_call::begin_admission(Arc::clone(&self.node), ready.clone()));
         let mut search = Search::Due;
         loop {
             tokio::select! {
@@ -111,7 +113,11 @@ impl Pods {
                     self.end(&uid, End { cause: Cause::Deleted, grace });
                 }
             }
-            Change::Remove(pod) => self.end(&pod.metadata.uid, End { cause: Cause::Removed, grace: None }),
+            Change::Remove(pod) => {
+                // Who comes next may have its place: it does not wait for the end.
+                self.node.admission.release(&pod.metadata.uid);
+                self.end(&pod.metadata.uid, End { cause: Cause::Removed, grace: None });
+            }
         }
     }
 
@@ -137,14 +143,22 @@ impl Pods {
         );
         let mailbox = Mailbox::new();
         let wanted = end.is_none().then(|| Arc::clone(&pod));
-        if let Some(end) = end {
-            mailbox.tell(Input::End(end));
+        match end {
+            Some(end) => mailbox.tell(Input::End(end)),
+            None => self.node.admission.enter(&pod, &mailbox, self.is_over(&pod)),
         }
         let gone = CancellationToken::new();
         let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
         self.workers.insert(uid, handle);
+    }
+
+    /// Whether a pod is over already when it is first seen.
+    fn is_over(&self, pod: &Pod) -> bool {
+        let restored = self.node.restored();
+        restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.has_terminated(pod))
+            || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
     }
 
     fn end(&mut self, uid: &str, end: End) {
@@ -181,6 +195,7 @@ impl Pods {
             self.names.remove(&worker.full_name);
         }
         self.node.statuses.remove(uid);
+        self.node.admission.release(uid);
         self.node.container_gc.forget(uid);
         self.node.stories.close(uid);
         if let Some(pod) = worker.wanted {

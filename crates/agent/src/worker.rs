@@ -227,12 +227,8 @@ impl Worker {
         let Some(end) = told.end else { return };
         match end.cause {
             Cause::Removed | Cause::Deleted | Cause::Orphaned => self.wanted = false,
-            Cause::Evicted { ref reason, ref message } => {
-                self.failure.get_or_insert(Failure {
-                    reason: reason.as_str().into(),
-                    message: message.as_str().into(),
-                    disruption: None,
-                });
+            Cause::Evicted(ref failure) => {
+                self.failure.get_or_insert_with(|| (**failure).clone());
             }
         }
         self.end(&end).await;
@@ -273,6 +269,7 @@ impl Worker {
 
     /// The status that the last look amounts to.
     fn make_status(&self, finished: bool) -> PodStatus {
+        let facts = self.node.facts.now();
         pod_status(&StatusInput {
             pod: &self.pod,
             observed: &self.observed,
@@ -284,8 +281,8 @@ impl Worker {
             resize_conditions: &[],
             actuated: &BTreeMap::new(),
             pod_cgroup: None,
-            node: &self.node.status_facts,
-            features: &self.node.translation.features,
+            node: &facts.status,
+            features: &facts.translation.features,
             now: self.node.clock.now(),
         })
     }

@@ -100,7 +100,7 @@ impl Worker {
         let handler = self.runtime_handler().await?;
         let sandbox = translate::sandbox(&SandboxInput {
             pod: &self.pod,
-            node: &self.node.translation,
+            node: &self.node.facts.now().translation,
             attempt,
             runtime_handler: &handler,
             users: &self.users(&handler),
@@ -124,7 +124,7 @@ impl Worker {
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
     fn users(&self, handler: &str) -> UserNamespaces {
         if !translate::wants_user_namespace(&self.pod)
-            || !self.node.translation.features.enabled(Gate::UserNamespacesSupport)
+            || !self.node.facts.now().translation.features.enabled(Gate::UserNamespacesSupport)
         {
             return UserNamespaces::Unsupported;
         }
@@ -133,7 +133,8 @@ impl Worker {
     }
 
     async fn make_cgroup(&self) -> Result<(), String> {
-        let settings = &self.node.translation.settings;
+        let facts = self.node.facts.now();
+        let settings = &facts.translation.settings;
         let class = match qos_class(&self.pod) {
             QosClass::Guaranteed => Qos::Guaranteed,
             QosClass::Burstable => Qos::Burstable,
@@ -152,7 +153,7 @@ impl Worker {
 
     fn cgroup_limits(&self, settings: &translate::Settings) -> Limits {
         let period = settings.cpu_cfs_quota_period;
-        let pod_level = PodLevel::from(&self.node.translation.features);
+        let pod_level = PodLevel::from(&self.node.facts.now().translation.features);
         let resources = pod_resources(&self.pod, pod_level, settings.cpu_cfs_quota, period);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
@@ -229,7 +230,7 @@ impl Worker {
         Environment::of_container(&EnvironmentInput {
             pod: &self.pod,
             container,
-            node: &self.node.translation,
+            node: &self.node.facts.now().translation,
             pod_ips: &self.pod_ips(),
             services: &services,
             services_read,
@@ -256,7 +257,7 @@ impl Worker {
             &ContainerInput {
                 pod: &self.pod,
                 container,
-                node: &self.node.translation,
+                node: &self.node.facts.now().translation,
                 restart_count: attempt,
                 image_ref: &image.reference,
                 image_user: image.image.as_ref().and_then(|image| image.user.as_ref()),
@@ -266,7 +267,7 @@ impl Worker {
                     etc_hosts: &hosts,
                     has_address: !ips.is_empty() || self.pod.spec.host_network,
                     termination_log: Some(&termination_log.display().to_string()),
-                    recursive_read_only: self.node.status_facts.recursive_read_only_mounts,
+                    recursive_read_only: self.node.facts.now().status.recursive_read_only_mounts,
                 },
                 runtime_handler: handler,
                 users: &self.users(handler),
@@ -282,7 +283,7 @@ impl Worker {
     /// no files, there are none.
     async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
         let mut files = Vec::new();
-        if !self.node.translation.features.enabled(Gate::EnvFiles) {
+        if !self.node.facts.now().translation.features.enabled(Gate::EnvFiles) {
             return files;
         }
         for (volume, path) in translate::references(container).files {
@@ -331,7 +332,8 @@ impl Worker {
             let own = self.node.files.head(Path::new(translate::ETC_HOSTS), LONGEST_HOSTS)?;
             return Ok(translate::host_network_hosts(&own.unwrap_or_default(), &pod.spec.host_aliases));
         }
-        let node = &self.node.translation;
+        let facts = self.node.facts.now();
+        let node = &facts.translation;
         let name = HostName::of_pod(
             pod,
             &node.settings.cluster_domain,
