@@ -1,6 +1,7 @@
 //! Pure decisions. Functions from plain data to plain data: no I/O, no clock, no async, no logging.
 
 pub mod admission;
+pub mod adoption;
 pub mod backoff;
 pub mod container_gc;
 /// The hash by which a running container is recognised.
