@@ -398,8 +398,7 @@ fn joined(directory: &str, path: &str) -> String {
 
 /// What a container was made from, in the words of containerd's verbose status, as far as a kubelet reads it.
 fn config_as_json(config: &v1::ContainerConfig) -> serde_json::Value {
-    let variable =
-        |variable: &v1::KeyValue| serde_json::json!({"key": variable.key, "value": variable.value});
+    let variable = |variable: &v1::KeyValue| serde_json::json!({"key": variable.key, "value": String::from_utf8_lossy(&variable.value)});
     let mount = |mount: &v1::Mount| {
         serde_json::json!({
             "container_path": mount.container_path, "host_path": mount.host_path, "readonly": mount.readonly,
