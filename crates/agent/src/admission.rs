@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crablet_api::FeatureGates;
 use crablet_api::core::Pod;
 use crablet_core::admission::{Input, Rejection, admit};
 use crablet_core::status::Failure;
@@ -39,7 +38,6 @@ const LEAST_TIME_TO_MAKE_ROOM: u64 = 10;
 #[derive(Clone)]
 pub struct Admission {
     facts: LiveFacts,
-    features: FeatureGates,
     sysctls: Arc<SysctlAllowlist>,
     app_armor: bool,
     recorder: Recorder,
@@ -140,15 +138,9 @@ impl Entry {
 impl Admission {
     /// Nothing has been granted yet. Beside what the node says of itself it has a list of kernel parameters that pods
     /// may set, and AppArmor or not.
-    pub fn new(
-        facts: LiveFacts,
-        features: FeatureGates,
-        sysctls: SysctlAllowlist,
-        app_armor: bool,
-        recorder: Recorder,
-    ) -> Admission {
+    pub fn new(facts: LiveFacts, sysctls: SysctlAllowlist, app_armor: bool, recorder: Recorder) -> Admission {
         let sysctls = Arc::new(sysctls);
-        Admission { facts, features, sysctls, app_armor, recorder, books: Arc::default() }
+        Admission { facts, sysctls, app_armor, recorder, books: Arc::default() }
     }
 
     /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
@@ -274,7 +266,8 @@ impl Admission {
             .admit(pod)
             .map_err(|forbidden| Rejection::new(ForbiddenSysctl::REASON, forbidden.to_string()))?;
         let facts = self.facts.now();
-        let victims = admit(&Input { pod, node: &facts.node, others, features: &self.features })?;
+        let victims =
+            admit(&Input { pod, node: &facts.node, others, features: &facts.translation.features })?;
         if !self.app_armor && needs_app_armor(pod) {
             let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
             return Err(Rejection::new("AppArmor", message));
@@ -340,6 +333,7 @@ mod tests {
     use super::*;
     use crate::node_facts::Facts;
     use crate::story::Stories;
+    use crablet_api::FeatureGates;
     use crablet_api::core::Node;
     use crablet_api::testing::pod_yaml;
     use crablet_core::{status, translate};
@@ -360,7 +354,7 @@ mod tests {
         let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
         let clock = Clock::system();
         let recorder = Recorder::new(clock.clone(), Stories::new(clock));
-        Admission::new(facts, FeatureGates::default(), sysctls, app_armor, recorder)
+        Admission::new(facts, sysctls, app_armor, recorder)
     }
 
     fn pod(uid: &str, spec: &str) -> Arc<Pod> {
@@ -396,7 +390,7 @@ mod tests {
             Verdict::Undecided => "undecided".to_owned(),
             Verdict::Granted { was_there: true } => "taken over".to_owned(),
             Verdict::Granted { was_there: false } => "admitted".to_owned(),
-            Verdict::MakesRoom { until } => format!("in {} s", until.duration_since().as_secs()),
+            Verdict::MakesRoom { until } => format!("in {} s", (until - Instant::now()).as_secs()),
             Verdict::Rejected(Rejection { reason, message }) => format!("{reason}: {message}"),
         }
     }

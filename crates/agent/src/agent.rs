@@ -173,7 +173,6 @@ impl Agent {
             checkpoints: checkpoint_writer.clone(),
             admission: Admission::new(
                 facts.clone(),
-                description.translation.features,
                 description.sysctls,
                 description.app_armor,
                 recorder.clone(),

@@ -143,7 +143,7 @@ pub fn admit<'a>(input: &Input<'a>) -> Result<Vec<&'a Pod>, Rejection> {
             }
         }
     }
-    let level = input.features.enabled(Gate::PodLevelResources).into();
+    let level = input.features.into();
     pods_to_preempt(input.pod, input.others, &requirements, level).map_err(|no_room| {
         let message = format!(
             "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of \

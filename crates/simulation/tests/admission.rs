@@ -11,7 +11,7 @@ use crablet_agent::node_facts::node_addresses;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{PodConditionType, PodPhase, PodStatus};
 use crablet_api::meta::Time;
-use crablet_cri::sim::{Fault, Method};
+use crablet_cri_sim::{Fault, Method};
 use crablet_simulation::manifest::from_text;
 
 const FOREVER: &str = "image: 'sim/forever:1'";

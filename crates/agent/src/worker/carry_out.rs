@@ -316,7 +316,13 @@ impl Worker {
             policy: container.image_pull_policy.as_ref(),
             secrets: &secrets,
             service_account: &pod.spec.service_account_name,
-            runtime_handler: match node.facts.now().translation.features.enabled(Gate::RuntimeClassInImageCriApi) {
+            runtime_handler: match node
+                .facts
+                .now()
+                .translation
+                .features
+                .enabled(Gate::RuntimeClassInImageCriApi)
+            {
                 true => &sandbox.handler,
                 false => "",
             },
