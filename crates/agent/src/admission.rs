@@ -1,80 +1,410 @@
-//! Which pods the node takes: one owner of what has been granted to whom.
+//! Which pods the node takes: one owner of what has been granted to whom, who decides in an order.
+//!
+//! ```text
+//!                 ┌─ something of it lives ────────────────► Granted, without being asked
+//!   enter ─► line ┼─ it is over, or left something dead ───► Late ── its worker asks ──┐
+//!                 └─ nothing of it is there ─────────────────────────────────────────┐ │
+//!                                                                                    ▼ ▼
+//!               Rejected ◄── no ── does it fit? ── yes ──► Granted      MakesRoom ── room ──► Granted
+//!                                               └── it is critical, and others have to go ──┘
+//! ```
+//!
+//! What runs when the agent begins is taken over first, wherever it comes from. Everything else waits until the
+//! runtime has told what that is and all sources were heard (or should have been), and is then decided by age. From then
+//! on pods are decided in the order in which their sources gave them.
+//!
+//! Whoever is decided about is told to look. A verdict stays until the pod is released.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crablet_api::FeatureGates;
-use crablet_api::core::{Node, Pod};
+use crablet_api::core::Pod;
 use crablet_core::admission::{Input, Rejection, admit};
+use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::mailbox::{End, Input as Told, Mailbox};
+use crate::node_facts::LiveFacts;
+use crate::recorder::{EventType, Involved, Recorder, reason};
+
+/// The least time that pods have to make room for a critical one. It does not wait for longer than one and a half times
+/// their grace period.
+const LEAST_TIME_TO_MAKE_ROOM: u64 = 10;
 
 /// The owner. Clones are the same.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Admission {
-    node: Arc<Node>,
-    features: FeatureGates,
+    facts: LiveFacts,
     sysctls: Arc<SysctlAllowlist>,
     app_armor: bool,
-    granted: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>,
+    recorder: Recorder,
+    books: Arc<Mutex<Books>>,
+}
+
+/// What a pod that wants in is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing yet.
+    Undecided,
+    /// The node takes it.
+    Granted {
+        /// Whether something of it lived when the agent began.
+        was_there: bool,
+    },
+    /// The node takes it when others have made room, but at this time at the latest.
+    MakesRoom {
+        /// That time.
+        until: Instant,
+    },
+    /// The node does not take it.
+    Rejected(Rejection),
+}
+
+/// What the runtime had of a pod when the agent began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Remains {
+    /// Only what is dead.
+    Dead,
+    /// A sandbox that is ready, or a container that did not end.
+    Live,
+}
+
+#[derive(Default)]
+struct Books {
+    stage: Stage,
+    pods: BTreeMap<String, Entry>,
+    /// Those that wait for their turn, as they came.
+    line: Vec<String>,
+}
+
+/// How far the beginning of the agent has come, and what the runtime had of pods that were not asked for yet.
+#[derive(Default)]
+enum Stage {
+    /// The runtime has not told yet what it has.
+    #[default]
+    Beginning,
+    /// Sources may still want what runs.
+    Gathering(BTreeMap<String, Remains>),
+    /// Everybody is decided about when they come.
+    Open(BTreeMap<String, Remains>),
+}
+
+struct Entry {
+    pod: Arc<Pod>,
+    mailbox: Mailbox,
+    state: State,
+}
+
+enum State {
+    Waits,
+    /// Decided when its worker finds that it is not over.
+    Late,
+    Granted {
+        was_there: bool,
+    },
+    MakesRoom(Box<MakesRoom>),
+    /// It makes room for another pod, and counts no more.
+    Leaves,
+    Rejected(Box<Rejection>),
+}
+
+struct MakesRoom {
+    leaving: BTreeSet<String>,
+    until: Instant,
+}
+
+impl Entry {
+    /// Whether what it asks for is taken.
+    fn counts(&self) -> bool {
+        match self.state {
+            State::Granted { .. } | State::MakesRoom(_) => true,
+            State::Waits | State::Late | State::Leaves | State::Rejected(_) => false,
+        }
+    }
+
+    fn decided(&mut self, state: State) {
+        self.state = state;
+        self.mailbox.tell(Told::Look);
+    }
+
+    fn take_over(&mut self) {
+        self.decided(State::Granted { was_there: true });
+    }
 }
 
 impl Admission {
-    /// Nothing has been granted yet. The node is described as the API server would show it; beside that it has a list
-    /// of kernel parameters that pods may set, and AppArmor or not.
-    pub fn new(node: Node, features: FeatureGates, sysctls: SysctlAllowlist, app_armor: bool) -> Admission {
-        let (node, sysctls) = (Arc::new(node), Arc::new(sysctls));
-        Admission { node, features, sysctls, app_armor, granted: Arc::default() }
+    /// Nothing has been granted yet. Beside what the node says of itself it has a list of kernel parameters that pods
+    /// may set, and AppArmor or not.
+    pub fn new(facts: LiveFacts, sysctls: SysctlAllowlist, app_armor: bool, recorder: Recorder) -> Admission {
+        let sysctls = Arc::new(sysctls);
+        Admission { facts, sysctls, app_armor, recorder, books: Arc::default() }
     }
 
-    /// Decides whether the node takes a pod, and grants it what it asks for.
-    pub fn admit(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
+    /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
+    pub fn enter(&self, pod: &Arc<Pod>, mailbox: &Mailbox, is_over: bool) {
+        let uid = pod.metadata.uid.to_string();
+        let state = if is_over { State::Late } else { State::Waits };
+        let entry = Entry { pod: Arc::clone(pod), mailbox: mailbox.clone(), state };
+        let mut books = self.books();
+        books.pods.insert(uid.clone(), entry);
+        books.line.push(uid);
+        self.move_on(&mut books);
+    }
+
+    /// The runtime has told what it has: what lives is taken over from here on.
+    pub fn take_over(&self, found: BTreeMap<String, Remains>) {
+        let mut books = self.books();
+        books.stage = Stage::Gathering(found);
+        self.move_on(&mut books);
+    }
+
+    /// All sources were heard, or should have been: the others are decided about from here on.
+    pub fn open(&self) {
+        let mut books = self.books();
+        let found = match std::mem::take(&mut books.stage) {
+            Stage::Beginning => BTreeMap::new(),
+            Stage::Gathering(found) | Stage::Open(found) => found,
+        };
+        books.stage = Stage::Open(found);
+        // Where they compete for the node, the oldest pod comes first.
+        let Books { line, pods, .. } = &mut *books;
+        line.sort_by_key(|uid| pods.get(uid).and_then(|entry| entry.pod.metadata.creation_timestamp));
+        self.move_on(&mut books);
+    }
+
+    /// What was decided about a pod, and now for one that was to be decided when its worker asks.
+    pub fn verdict(&self, uid: &str) -> Verdict {
+        let mut books = self.books();
+        let is_open = matches!(books.stage, Stage::Open(_));
+        if is_open && matches!(books.pods.get(uid), Some(Entry { state: State::Late, .. })) {
+            self.decide(&mut books, uid);
+        }
+        self.grant_if_there_is_room(&mut books, uid);
+        let Some(entry) = books.pods.get(uid) else { return Verdict::Undecided };
+        match &entry.state {
+            State::Waits | State::Late | State::Leaves => Verdict::Undecided,
+            State::Granted { was_there } => Verdict::Granted { was_there: *was_there },
+            State::MakesRoom(room) => Verdict::MakesRoom { until: room.until },
+            State::Rejected(rejection) => Verdict::Rejected((**rejection).clone()),
+        }
+    }
+
+    /// Whether the node does not take a pod.
+    pub fn has_rejected(&self, uid: &str) -> bool {
+        matches!(self.books().pods.get(uid), Some(Entry { state: State::Rejected(_), .. }))
+    }
+
+    /// A pod counts no more: its source does not want it, it has terminated, or nothing of it is left.
+    pub fn release(&self, uid: &str) {
+        let mut books = self.books();
+        match &mut books.stage {
+            Stage::Beginning => {}
+            Stage::Gathering(found) | Stage::Open(found) => drop(found.remove(uid)),
+        }
+        if books.pods.remove(uid).is_none() {
+            return;
+        }
+        for entry in books.pods.values_mut() {
+            if let State::MakesRoom(room) = &mut entry.state
+                && room.leaving.remove(uid)
+                && room.leaving.is_empty()
+            {
+                entry.mailbox.tell(Told::Look);
+            }
+        }
+    }
+
+    /// Decides about those in the line whose turn it is.
+    fn move_on(&self, books: &mut Books) {
+        let mut still = Vec::new();
+        for uid in std::mem::take(&mut books.line) {
+            let Some(entry) = books.pods.get_mut(&uid) else { continue };
+            let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
+            match &mut books.stage {
+                Stage::Beginning => still.push(uid),
+                Stage::Gathering(found) if found.get(&uid) == Some(&Remains::Live) => {
+                    found.remove(&uid);
+                    entry.take_over();
+                }
+                Stage::Gathering(_) => still.push(uid),
+                Stage::Open(found) => match (found.remove(&uid), &entry.state) {
+                    (Some(Remains::Live), _) => entry.take_over(),
+                    (Some(Remains::Dead), _) | (None, State::Late) => entry.decided(State::Late),
+                    // It is not going to run.
+                    (None, _) if is_deleted => entry.decided(State::Late),
+                    (None, _) => self.decide(books, &uid),
+                },
+            }
+        }
+        books.line = still;
+    }
+
+    fn decide(&self, books: &mut Books, uid: &str) {
+        let Some(pod) = books.pods.get(uid).map(|entry| Arc::clone(&entry.pod)) else { return };
+        let others: Vec<&Pod> = books
+            .pods
+            .iter()
+            .filter(|(other, entry)| *other != uid && entry.counts())
+            .map(|(_, entry)| &*entry.pod)
+            .collect();
+        let state = match self.admit(&pod, &others) {
+            Err(rejection) => State::Rejected(Box::new(rejection)),
+            Ok(victims) if victims.is_empty() => State::Granted { was_there: false },
+            Ok(victims) => State::MakesRoom(Box::new(self.preempt(books, &pod, victims))),
+        };
+        if let Some(entry) = books.pods.get_mut(uid) {
+            entry.decided(state);
+        }
+    }
+
+    /// Whether a pod fits, and the UIDs of those that have to go for it.
+    fn admit(&self, pod: &Pod, others: &[&Pod]) -> Result<BTreeSet<String>, Rejection> {
         self.sysctls
             .admit(pod)
             .map_err(|forbidden| Rejection::new(ForbiddenSysctl::REASON, forbidden.to_string()))?;
-        let mut granted = self.granted();
-        let others: Vec<&Pod> =
-            granted.iter().filter(|(uid, _)| **uid != *pod.metadata.uid).map(|(_, pod)| &**pod).collect();
-        admit(&Input { pod, node: &self.node, others: &others, features: &self.features })?;
+        let facts = self.facts.now();
+        let victims =
+            admit(&Input { pod, node: &facts.node, others, features: &facts.translation.features })?;
         if !self.app_armor && needs_app_armor(pod) {
             let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
             return Err(Rejection::new("AppArmor", message));
         }
-        granted.insert(pod.metadata.uid.to_string(), Arc::clone(pod));
-        Ok(())
+        Ok(victims.iter().map(|victim| victim.metadata.uid.to_string()).collect())
     }
 
-    /// Grants without asking: for a pod whose containers run already.
-    pub fn take_over(&self, pod: &Arc<Pod>) {
-        self.granted().insert(pod.metadata.uid.to_string(), Arc::clone(pod));
+    /// Tells pods to make room for a critical one.
+    fn preempt(&self, books: &mut Books, pod: &Pod, leaving: BTreeSet<String>) -> MakesRoom {
+        let now = Instant::now();
+        let mut until = now;
+        for uid in &leaving {
+            let Some(entry) = books.pods.get_mut(uid) else { continue };
+            let victim = &entry.pod;
+            info!(
+                pod = %full_name(victim), uid, critical = %full_name(pod),
+                "Preempting a pod, because a critical one needs its place"
+            );
+            let failure = Failure::preempted(victim);
+            let message = failure.message.clone();
+            self.recorder.event(&involved(victim), EventType::Warning, reason::PREEMPTING, message);
+            let grace = victim.spec.termination_grace_period_seconds.unwrap_or(0).unsigned_abs();
+            let time = Duration::from_secs(grace.saturating_add(grace / 2).max(LEAST_TIME_TO_MAKE_ROOM));
+            until = until.max(now.checked_add(time).unwrap_or(until));
+            entry.state = State::Leaves;
+            entry.mailbox.tell(Told::End(End::evicted(failure, None)));
+        }
+        MakesRoom { leaving, until }
     }
 
-    /// Takes back what was granted.
-    pub fn release(&self, uid: &str) {
-        self.granted().remove(uid);
+    /// A critical pod waits no longer when all have left that were to, or had their time to.
+    fn grant_if_there_is_room(&self, books: &mut Books, uid: &str) {
+        let Some(entry) = books.pods.get_mut(uid) else { return };
+        let State::MakesRoom(room) = &mut entry.state else { return };
+        if !room.leaving.is_empty() && Instant::now() < room.until {
+            return;
+        }
+        let slow = std::mem::take(&mut room.leaving);
+        entry.state = State::Granted { was_there: false };
+        for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
+            warn!(pod = %full_name(pod), uid = %pod.metadata.uid, "A pod did not make room for a critical one in time");
+            let message = "Container runtime did not kill the pod within specified grace period.";
+            self.recorder.event(&involved(pod), EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+        }
     }
 
-    fn granted(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Pod>>> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn full_name(pod: &Pod) -> String {
+    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
+}
+
+fn involved(pod: &Pod) -> Involved {
+    let metadata = &pod.metadata;
+    Involved::pod(metadata.namespace.as_str(), metadata.name.as_str(), metadata.uid.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_facts::Facts;
+    use crate::story::Stories;
+    use crablet_api::FeatureGates;
+    use crablet_api::core::Node;
     use crablet_api::testing::pod_yaml;
+    use crablet_core::{status, translate};
+    use crablet_host::clock::Clock;
+
+    /// A node for two CPUs' worth of pods.
+    fn admission(app_armor: bool) -> Admission {
+        let mut node = Node::default();
+        for (resource, amount) in [("pods", "10"), ("cpu", "2")] {
+            node.status.allocatable.insert(resource, amount.parse().unwrap());
+        }
+        let translation = translate::NodeContext {
+            facts: translate::NodeFacts::default(),
+            settings: translate::Settings::default(),
+            features: FeatureGates::default(),
+        };
+        let facts = LiveFacts::new(Facts { node, translation, status: status::NodeFacts::default() });
+        let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
+        let clock = Clock::system();
+        let recorder = Recorder::new(clock.clone(), Stories::new(clock));
+        Admission::new(facts, sysctls, app_armor, recorder)
+    }
+
+    fn pod(uid: &str, spec: &str) -> Arc<Pod> {
+        Arc::new(pod_yaml(&format!(
+            "metadata: {{name: {uid}, namespace: default, uid: {uid}}}\nspec: {{containers: [{{name: c}}], {spec}}}"
+        )))
+    }
+
+    /// A pod that asks for some CPUs, and was created in some second.
+    fn asking(uid: &str, cpu: &str, created: i64) -> Arc<Pod> {
+        let mut pod = pod_yaml(&format!(
+            "metadata: {{name: {uid}, namespace: default, uid: {uid}}}\nspec: {{terminationGracePeriodSeconds: 30, \
+             containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]}}"
+        ));
+        pod.metadata.creation_timestamp = Some(crablet_api::meta::Time::from_unix_seconds(created));
+        Arc::new(pod)
+    }
+
+    fn critical(uid: &str, cpu: &str) -> Arc<Pod> {
+        let mut pod = asking(uid, cpu, 0);
+        Arc::make_mut(&mut pod).spec.priority = Some(2_000_000_000);
+        pod
+    }
+
+    fn enter(admission: &Admission, pod: &Arc<Pod>) -> Mailbox {
+        let mailbox = Mailbox::new();
+        admission.enter(pod, &mailbox, false);
+        mailbox
+    }
+
+    fn verdict(admission: &Admission, uid: &str) -> String {
+        match admission.verdict(uid) {
+            Verdict::Undecided => "undecided".to_owned(),
+            Verdict::Granted { was_there: true } => "taken over".to_owned(),
+            Verdict::Granted { was_there: false } => "admitted".to_owned(),
+            Verdict::MakesRoom { until } => format!("in {} s", (until - Instant::now()).as_secs()),
+            Verdict::Rejected(Rejection { reason, message }) => format!("{reason}: {message}"),
+        }
+    }
+
+    fn open(admission: &Admission) {
+        admission.take_over(BTreeMap::new());
+        admission.open();
+    }
 
     fn check(spec: &str, app_armor: bool, expected: &str) {
-        let mut node = Node::default();
-        node.status.allocatable.insert("pods", "10".parse().unwrap());
-        let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
-        let admission = Admission::new(node, FeatureGates::default(), sysctls, app_armor);
-        let pod =
-            pod_yaml(&format!("metadata: {{name: p, uid: u}}\nspec: {{containers: [{{name: c}}], {spec}}}"));
-        let verdict = match admission.admit(&Arc::new(pod)) {
-            Ok(()) => "admitted".to_owned(),
-            Err(Rejection { reason, message }) => format!("{reason}: {message}"),
-        };
-        assert_eq!(verdict, expected, "{spec}");
+        let admission = admission(app_armor);
+        open(&admission);
+        enter(&admission, &pod("u", spec));
+        assert_eq!(verdict(&admission, "u"), expected, "{spec}");
     }
 
     #[test]
@@ -93,5 +423,93 @@ mod tests {
         check(&profile("RuntimeDefault"), false, refused);
         check(&profile("RuntimeDefault"), true, "admitted");
         check(&profile("Unconfined"), false, "admitted");
+    }
+
+    const FULL: &str =
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 1000, used: 2000, capacity: 2000";
+
+    #[test]
+    fn what_lives_is_taken_over_first_and_the_rest_is_admitted_by_age() {
+        let admission = admission(false);
+        // In the order in which sources told of them.
+        let young = enter(&admission, &asking("young", "1", 3));
+        for pod in [asking("old", "1", 1), asking("middle", "1", 2)] {
+            enter(&admission, &pod);
+        }
+        assert_eq!(verdict(&admission, "old"), "undecided");
+        let found = [("runs", Remains::Live), ("late", Remains::Live), ("dead", Remains::Dead)];
+        let found = found.map(|(uid, remains)| (uid.to_owned(), remains)).into();
+        enter(&admission, &asking("runs", "1", 9));
+        admission.take_over(found);
+        // Nobody waits for a source to go on with what runs.
+        assert_eq!(verdict(&admission, "runs"), "taken over");
+        enter(&admission, &asking("dead", "0", 4));
+        assert_eq!(
+            (verdict(&admission, "old"), verdict(&admission, "dead")),
+            ("undecided".into(), "undecided".into())
+        );
+        assert!(!young.take().look);
+        admission.open();
+        assert!(young.take().look);
+        assert_eq!(verdict(&admission, "old"), "admitted");
+        assert_eq!((verdict(&admission, "middle"), verdict(&admission, "young")), (FULL.into(), FULL.into()));
+        // One that left something dead is asked about when its worker knows that it is not over.
+        assert_eq!(verdict(&admission, "dead"), "admitted");
+        // A source that speaks late finds what runs taken over all the same.
+        enter(&admission, &asking("late", "1", 0));
+        assert_eq!(verdict(&admission, "late"), "taken over");
+    }
+
+    #[test]
+    fn a_pod_that_is_over_or_that_its_source_removed_counts_no_more() {
+        let admission = admission(false);
+        open(&admission);
+        let over = asking("over", "2", 0);
+        admission.enter(&over, &Mailbox::new(), true);
+        enter(&admission, &asking("first", "2", 0));
+        assert_eq!(verdict(&admission, "first"), "admitted");
+        enter(&admission, &asking("second", "1", 0));
+        assert_eq!(verdict(&admission, "second"), FULL);
+        assert!(admission.has_rejected("second") && !admission.has_rejected("first"));
+        admission.release("first");
+        enter(&admission, &asking("third", "1", 0));
+        assert_eq!(verdict(&admission, "third"), "admitted");
+        // The verdict stays.
+        assert_eq!(verdict(&admission, "second"), FULL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_critical_pod_begins_when_others_have_made_room() {
+        let admission = admission(false);
+        open(&admission);
+        let (small, large) =
+            (enter(&admission, &asking("small", "500m", 0)), enter(&admission, &asking("large", "1", 0)));
+        let critical_box = enter(&admission, &critical("critical", "1"));
+        assert_eq!(verdict(&admission, "critical"), "in 45 s");
+        assert!(small.take().end.is_none());
+        let end = large.take().end.unwrap();
+        assert_eq!((end.grace, end.in_words()), (None, "Preempted in order to admit critical pod"));
+        // The room is the critical pod's already.
+        enter(&admission, &asking("next", "1", 0));
+        assert!(verdict(&admission, "next").starts_with("OutOfcpu"));
+        critical_box.take();
+        admission.release("large");
+        assert!(critical_box.take().look);
+        assert_eq!(verdict(&admission, "critical"), "admitted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_critical_pod_does_not_wait_for_ever() {
+        let admission = admission(false);
+        open(&admission);
+        enter(&admission, &asking("stuck", "2", 0));
+        enter(&admission, &critical("critical", "1"));
+        tokio::time::sleep(Duration::from_secs(44)).await;
+        assert_eq!(verdict(&admission, "critical"), "in 1 s");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(verdict(&admission, "critical"), "admitted");
+        // Nobody has to go twice.
+        enter(&admission, &critical("another", "1"));
+        assert_eq!(verdict(&admission, "another"), "admitted");
     }
 }

@@ -1,143 +1,400 @@
-//! Finding static pods that another kubelet runs already, so that nothing restarts when crablet takes its place.
+//! Static pods that another kubelet ran, so that nothing restarts when crablet takes its place.
 //!
-//! The Go kubelet makes a static pod's UID from a dump of its own types, which nobody should reproduce. A pod that runs
-//! is recognised by what it is instead: its name, what its containers were made from, and a manifest that has not
-//! changed since its sandbox was made.
+//! The Go kubelet makes a static pod's UID from a dump of its own types, which nobody should reproduce. A pod that is in
+//! the runtime is recognised by what it is instead: its source and its name, and what its containers were made from,
+//! where the runtime tells; and last of all by a manifest that has not changed since something of it was made. Whether
+//! it runs does not matter: one that is over is to stay over.
+//!
+//! What was adopted is written down before anybody acts on it: from then on the UID belongs to that very manifest (by
+//! our own digest of it), and the runtime is not asked again. Another manifest makes another pod.
+//!
+//! A source is compared with the runtime when it first speaks. Whatever it does not want then is told to end, and what
+//! it wants later is new.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crablet_api::Text;
+use crablet_api::core::{Container as PodContainer, Pod};
+use crablet_api::document::Limits;
+use crablet_core::adoption::{Fit, fit};
 use crablet_core::{hash, labels};
 use crablet_cri::{Error, Runtime};
 use crablet_cri_api::{Container, ContainerFilter, ContainerState, Sandbox, SandboxFilter, SandboxState};
+use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tracing::{info, warn};
 
-use crate::sources::{AdoptUid, CONFIG_SOURCE, Candidate};
+use crate::sources::{CONFIG_HASH, CONFIG_SOURCE, SourceKind, uid_error};
 
-/// A static pod that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Running {
+/// The wait after the runtime or the disk failed.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+/// Who knows which static pods were adopted. Clones know the same.
+#[derive(Clone)]
+pub struct Adoption(Arc<Inner>);
+
+struct Inner {
+    runtime: Arc<dyn Runtime>,
+    store: Arc<dyn Checkpoints>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<Key, Record>,
+    /// The sources that were compared with the runtime.
+    compared: BTreeSet<SourceKind>,
+}
+
+/// Whose record it is: the word of its source, its namespace and its name.
+type Key = (String, String, String);
+
+/// What is written down of a pod that was adopted, under its UID.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    source: String,
+    namespace: String,
+    name: String,
+    #[serde(skip)]
     uid: String,
+    /// Our own digest of the manifest that it belongs to.
+    manifest: String,
+}
+
+/// A static pod with our own UID, which is the digest of its manifest: it may be there already under another one.
+pub struct Candidate<'a> {
+    /// The pod, with its defaults.
+    pub pod: &'a mut Arc<Pod>,
+    /// The digest of its manifest.
+    pub digest: &'a Text,
+    /// When its manifest was last changed, where that is known.
+    pub modified: Option<Timestamp>,
+}
+
+impl Candidate<'_> {
+    fn key(&self, source: SourceKind) -> Key {
+        let metadata = &self.pod.metadata;
+        (source.as_str().to_owned(), metadata.namespace.to_string(), metadata.name.to_string())
+    }
+
+    fn take(&mut self, uid: &str) {
+        if self.pod.metadata.uid != *uid {
+            let pod = Arc::make_mut(self.pod);
+            pod.metadata.uid = uid.into();
+            pod.metadata.annotations.insert(CONFIG_HASH, uid.into());
+        }
+    }
+}
+
+impl Adoption {
+    /// Goes on from what was written down.
+    pub async fn open(
+        runtime: Arc<dyn Runtime>,
+        store: Arc<dyn Checkpoints>,
+    ) -> Result<Adoption, CheckpointError> {
+        let loaded = store.load_all().await?;
+        for error in &loaded.unreadable {
+            warn!(%error, "Cannot read the record of a static pod that was adopted; it is compared anew");
+        }
+        let mut records = BTreeMap::new();
+        for (uid, bytes) in loaded.checkpoints {
+            match crablet_api::from_json::<Record>(&bytes, Limits::API) {
+                Ok(mut record) => {
+                    record.uid = uid;
+                    records.insert(record.key(), record);
+                }
+                Err(error) => {
+                    warn!(uid, %error, "Cannot understand the record of a static pod that was adopted; it is compared anew");
+                }
+            }
+        }
+        let state = Mutex::new(State { records, compared: BTreeSet::new() });
+        Ok(Adoption(Arc::new(Inner { runtime, store, state })))
+    }
+
+    /// Gives pods the UIDs that they are known by. These are all that a source wants now; what was written down of others
+    /// of that source is forgotten. Where the runtime has to be asked, it is waited for: nothing can start before.
+    pub async fn adopt(&self, source: SourceKind, mut candidates: Vec<Candidate<'_>>) {
+        let mut state = self.0.state.lock().await;
+        let is_first = state.compared.insert(source);
+        let is_known = |candidate: &Candidate<'_>, records: &BTreeMap<Key, Record>| {
+            let record = records.get(&candidate.key(source));
+            record.is_some_and(|record| record.manifest == **candidate.digest)
+        };
+        if is_first && !candidates.iter().all(|candidate| is_known(candidate, &state.records)) {
+            let unknown: Vec<&Candidate<'_>> =
+                candidates.iter().filter(|candidate| !is_known(candidate, &state.records)).collect();
+            let found = self.find(source, &unknown, &state.records).await;
+            for record in found {
+                self.write_down(&mut state, record).await;
+            }
+        }
+        let mut used = BTreeSet::new();
+        for candidate in &mut candidates {
+            let key = candidate.key(source);
+            if let Some(record) =
+                state.records.get(&key).filter(|record| record.manifest == **candidate.digest)
+            {
+                candidate.take(&record.uid);
+                used.insert(key);
+            }
+        }
+        let unused = |record: &&Record| record.source == source.as_str() && !used.contains(&record.key());
+        let unused: Vec<Record> = state.records.values().filter(unused).cloned().collect();
+        for record in unused {
+            self.forget(&mut state, &record).await;
+        }
+    }
+
+    /// What the runtime has of these, in whatever state. Asks until it answers.
+    async fn find(
+        &self,
+        source: SourceKind,
+        candidates: &[&Candidate<'_>],
+        records: &BTreeMap<Key, Record>,
+    ) -> Vec<Record> {
+        let mut was_silent = false;
+        loop {
+            match self.try_to_find(source, candidates, records).await {
+                Ok(found) => return found,
+                Err(error) => {
+                    if !std::mem::replace(&mut was_silent, true) {
+                        warn!(
+                            %source, pods = candidates.len(), %error,
+                            "Cannot tell whether static pods are there already; they wait for the container runtime"
+                        );
+                    }
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                }
+            }
+        }
+    }
+
+    async fn try_to_find(
+        &self,
+        source: SourceKind,
+        candidates: &[&Candidate<'_>],
+        records: &BTreeMap<Key, Record>,
+    ) -> Result<Vec<Record>, Error> {
+        let runtime = &*self.0.runtime;
+        let sandboxes = runtime.list_sandboxes(SandboxFilter::default()).await?;
+        let containers = runtime.list_containers(ContainerFilter::default()).await?;
+        let there = of_source(source, &sandboxes, &containers);
+        let mut found = Vec::new();
+        for candidate in candidates {
+            let key = candidate.key(source);
+            let name = (key.1.as_str(), key.2.as_str());
+            let Some(known) = there.get(&name) else { continue };
+            // It was adopted from another manifest: nobody else has been here since.
+            let is_outdated = records.get(&key).is_some_and(|record| record.uid == known.uid);
+            let is_ours = *known.uid == **candidate.digest;
+            if is_outdated
+                || is_ours
+                || uid_error(known.uid).is_some()
+                || !self.fits(candidate, known).await?
+            {
+                continue;
+            }
+            let (source, namespace, name) = key.clone();
+            let (uid, manifest) = (known.uid.to_owned(), candidate.digest.to_string());
+            found.push(Record { source, namespace, name, uid, manifest });
+        }
+        Ok(found)
+    }
+
+    /// Whether what is there was made from the manifest.
+    async fn fits(&self, candidate: &Candidate<'_>, known: &Known<'_>) -> Result<bool, Error> {
+        // A sandbox alone says nothing.
+        let mut whole = if known.containers.is_empty() { Fit::CannotTell } else { Fit::Fits };
+        for container in known.containers.values() {
+            let Some(wanted) = container_of(candidate.pod, &container.name) else { return Ok(false) };
+            let hash = container.annotations.get(labels::CONTAINER_HASH);
+            if hash.is_some_and(|hash| *hash != hash::container_hash(wanted)) {
+                return Ok(false);
+            }
+            let one = match self.0.runtime.container_config(&container.id).await {
+                Ok(Some(config)) => fit(candidate.pod, wanted, &config),
+                Ok(None) => Fit::CannotTell,
+                // It was removed just now.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            };
+            whole = whole.max(one);
+        }
+        Ok(match whole {
+            Fit::Fits => true,
+            Fit::CannotTell => {
+                candidate.modified.zip(known.made).is_none_or(|(modified, made)| modified <= made)
+            }
+            Fit::Differs => false,
+        })
+    }
+
+    /// Tries until it is written: nobody acts on a UID that the next agent would not know.
+    async fn write_down(&self, state: &mut State, record: Record) {
+        let (uid, pod) = (&record.uid, format!("{}/{}", record.namespace, record.name));
+        info!(pod, uid, source = record.source, "Adopting a static pod that another kubelet ran");
+        while let Err(error) = self.0.store.save(uid, &crablet_api::to_json(&record)).await {
+            warn!(pod, uid, %error, "Cannot write down that a static pod was adopted; trying again");
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        let before = state.records.insert(record.key(), record.clone());
+        if let Some(before) = before.filter(|before| before.uid != record.uid) {
+            self.remove(&before).await;
+        }
+    }
+
+    async fn forget(&self, state: &mut State, record: &Record) {
+        state.records.remove(&record.key());
+        self.remove(record).await;
+    }
+
+    async fn remove(&self, record: &Record) {
+        if let Err(error) = self.0.store.remove(&record.uid).await {
+            // The next agent finds that nobody wants it, and tries again.
+            warn!(uid = record.uid, %error, "Cannot remove the record of a static pod that was adopted");
+        }
+    }
+}
+
+impl Record {
+    fn key(&self) -> Key {
+        (self.source.clone(), self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// A static pod that the runtime has something of.
+struct Known<'a> {
+    uid: &'a str,
+    lives: bool,
+    /// When the latest part of it was made.
     made: Option<Timestamp>,
-    /// What each of its running containers was made from.
-    hashes: BTreeMap<String, String>,
+    /// The latest container of each name.
+    containers: BTreeMap<&'a str, &'a Container>,
 }
 
-/// What the runtime has now, as a way to find the UID under which a static pod runs.
-pub async fn adoption(runtime: &dyn Runtime) -> Result<AdoptUid, Error> {
-    let state = Some(SandboxState::Ready);
-    let sandboxes = runtime.list_sandboxes(SandboxFilter { state, ..SandboxFilter::default() }).await?;
-    let state = Some(ContainerState::Running);
-    let containers = runtime.list_containers(ContainerFilter { state, ..ContainerFilter::default() }).await?;
-    let running = running(&sandboxes, &containers);
-    Ok(Arc::new(move |candidate: &Candidate<'_>| find(&running, candidate)))
-}
-
-type FullName = (String, String);
-
-fn running(sandboxes: &[Sandbox], containers: &[Container]) -> BTreeMap<FullName, Running> {
-    let is_static = |sandbox: &&Sandbox| {
-        sandbox
-            .annotations
-            .get(CONFIG_SOURCE)
-            .is_some_and(|source| matches!(source.as_str(), "file" | "http"))
+/// The pods of a source that the runtime has something of, by namespace and name. Of several of one name it is the one
+/// that lives, or else the latest.
+fn of_source<'a>(
+    source: SourceKind,
+    sandboxes: &'a [Sandbox],
+    containers: &'a [Container],
+) -> BTreeMap<(&'a str, &'a str), Known<'a>> {
+    let mut by_uid: BTreeMap<&str, ((&str, &str), Known<'_>)> = BTreeMap::new();
+    let is_of_source = |sandbox: &&Sandbox| {
+        sandbox.annotations.get(CONFIG_SOURCE).is_some_and(|word| *word == source.as_str())
     };
-    let mut found = BTreeMap::new();
-    for sandbox in sandboxes.iter().filter(is_static) {
-        let hashes = containers
-            .iter()
-            .filter(|container| container.sandbox_id == sandbox.id)
-            .filter_map(|container| {
-                let hash = container.annotations.get(labels::CONTAINER_HASH)?;
-                Some((container.name.clone(), hash.clone()))
-            })
-            .collect();
+    for sandbox in sandboxes.iter().filter(is_of_source) {
         let metadata = &sandbox.metadata;
-        let running = Running { uid: metadata.uid.clone(), made: sandbox.created_at, hashes };
-        found.insert((metadata.namespace.clone(), metadata.name.clone()), running);
+        let name = (metadata.namespace.as_str(), metadata.name.as_str());
+        let new = Known { uid: &metadata.uid, lives: false, made: None, containers: BTreeMap::new() };
+        let (_, known) = by_uid.entry(&metadata.uid).or_insert((name, new));
+        known.lives |= sandbox.state == SandboxState::Ready;
+        known.made = known.made.max(sandbox.created_at);
+    }
+    for container in containers {
+        let uid = container.labels.get(labels::POD_UID).map(String::as_str).unwrap_or_default();
+        let Some((_, known)) = by_uid.get_mut(uid) else { continue };
+        known.lives |= container.state != ContainerState::Exited;
+        known.made = known.made.max(container.created_at);
+        let latest = known.containers.entry(&container.name).or_insert(container);
+        if (latest.attempt, latest.created_at) < (container.attempt, container.created_at) {
+            *latest = container;
+        }
+    }
+    let mut found: BTreeMap<(&str, &str), Known<'_>> = BTreeMap::new();
+    for (name, known) in by_uid.into_values() {
+        let is_better =
+            found.get(&name).is_none_or(|other| (other.lives, other.made) < (known.lives, known.made));
+        if is_better {
+            found.insert(name, known);
+        }
     }
     found
 }
 
-fn find(running: &BTreeMap<FullName, Running>, candidate: &Candidate<'_>) -> Option<Text> {
-    let running = running.get(&(candidate.namespace.to_owned(), candidate.name.to_owned()))?;
-    let is_older = candidate.modified.zip(running.made).is_some_and(|(modified, made)| modified <= made);
-    let spec = &candidate.pod.spec;
-    let wanted = spec.containers.iter().chain(&spec.init_containers);
-    let hashes: BTreeMap<&str, String> =
-        wanted.map(|container| (&*container.name, hash::container_hash(container))).collect();
-    let is_same = !running.hashes.is_empty()
-        && running.hashes.iter().all(|(name, hash)| hashes.get(name.as_str()) == Some(hash));
-    (is_older && is_same).then(|| running.uid.as_str().into())
+fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodContainer> {
+    pod.spec.containers.iter().chain(&pod.spec.init_containers).find(|container| *container.name == *name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crablet_api::testing::pod_yaml;
     use crablet_cri_api::SandboxMetadata;
 
-    const MADE: &str = "2026-11-15T08:00:00Z";
-
-    fn node(hash: &str, source: &str) -> BTreeMap<FullName, Running> {
-        let sandbox = Sandbox {
-            id: "s".into(),
+    /// A sandbox of a pod called `web-node`, made in some second.
+    fn sandbox(uid: &str, source: &str, state: SandboxState, made: i64) -> Sandbox {
+        Sandbox {
+            id: format!("sandbox of {uid} of {made}"),
             metadata: SandboxMetadata {
                 name: "web-node".into(),
                 namespace: "default".into(),
-                uid: "go-uid".into(),
+                uid: uid.into(),
                 attempt: 0,
             },
-            state: SandboxState::Ready,
-            created_at: Some(MADE.parse().unwrap()),
+            state,
+            created_at: Some(Timestamp::from_second(made).unwrap()),
             labels: BTreeMap::new(),
             annotations: BTreeMap::from([(CONFIG_SOURCE.into(), source.into())]),
             runtime_handler: String::new(),
-        };
-        let container = Container {
-            id: "c".into(),
-            sandbox_id: "s".into(),
-            name: "c".into(),
-            attempt: 0,
+        }
+    }
+
+    fn container(uid: &str, name: &str, attempt: u32, state: ContainerState, made: i64) -> Container {
+        Container {
+            id: format!("{name} {attempt}"),
+            sandbox_id: String::new(),
+            name: name.into(),
+            attempt,
             image: String::new(),
             image_ref: String::new(),
             image_id: String::new(),
-            state: ContainerState::Running,
-            created_at: None,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::from([(labels::CONTAINER_HASH.into(), hash.into())]),
-        };
-        running(&[sandbox], &[container])
+            state,
+            created_at: Some(Timestamp::from_second(made).unwrap()),
+            labels: BTreeMap::from([(labels::POD_UID.into(), uid.into())]),
+            annotations: BTreeMap::new(),
+        }
     }
 
-    fn check(hash: &str, source: &str, modified: Option<&str>, expected: Option<&str>) {
-        let pod = pod_yaml("metadata: {name: web-node}\nspec: {containers: [{name: c, image: busybox}]}");
-        let candidate = Candidate {
-            namespace: "default",
-            name: "web-node",
-            pod: &pod,
-            modified: modified.map(|time| time.parse().unwrap()),
-        };
-        assert_eq!(
-            find(&node(hash, source), &candidate).as_deref(),
-            expected,
-            "{hash} {source} {modified:?}"
-        );
+    #[track_caller]
+    fn check(sandboxes: &[Sandbox], containers: &[Container], expected: Option<(&str, i64)>) {
+        let found = of_source(SourceKind::File, sandboxes, containers);
+        let known = found.get(&("default", "web-node"));
+        assert_eq!(known.map(|known| (known.uid, known.made.unwrap().as_second())), expected);
     }
 
     #[test]
-    fn a_static_pod_that_runs_unchanged_keeps_its_uid() {
-        let pod = pod_yaml("spec: {containers: [{name: c, image: busybox}]}");
-        let hash = hash::container_hash(&pod.spec.containers[0]);
-        let before = Some("2026-11-15T07:00:00Z");
-        check(&hash, "file", before, Some("go-uid"));
-        check(&hash, "http", before, Some("go-uid"));
-        // Its manifest was changed after it was started, or nobody knows.
-        check(&hash, "file", Some("2026-11-15T09:00:00Z"), None);
-        check(&hash, "file", None, None);
-        check("0", "file", before, None);
-        // An API server's pod is not ours to take.
-        check(&hash, "api", before, None);
+    fn of_several_pods_of_a_name_the_one_that_lives_counts_or_the_latest() {
+        let (ready, not_ready) = (SandboxState::Ready, SandboxState::NotReady);
+        check(&[], &[], None);
+        check(&[sandbox("a", "file", not_ready, 5)], &[], Some(("a", 5)));
+        // Another source's pod is not this one's to take.
+        check(&[sandbox("a", "api", ready, 5), sandbox("b", "http", ready, 5)], &[], None);
+        let two = [sandbox("a", "file", not_ready, 5), sandbox("b", "file", not_ready, 7)];
+        check(&two, &[], Some(("b", 7)));
+        // What is made last says when it was last known to be wanted.
+        check(&two, &[container("a", "c", 1, ContainerState::Exited, 9)], Some(("a", 9)));
+        check(&two, &[container("a", "c", 1, ContainerState::Running, 6)], Some(("a", 6)));
+        check(&[sandbox("a", "file", ready, 5), sandbox("b", "file", not_ready, 7)], &[], Some(("a", 5)));
+    }
+
+    #[test]
+    fn the_latest_container_of_each_name_is_compared() {
+        let exited = ContainerState::Exited;
+        let containers = [
+            container("a", "c", 2, exited, 8),
+            container("a", "c", 1, exited, 7),
+            container("a", "d", 0, exited, 7),
+            container("other", "e", 0, exited, 7),
+        ];
+        let sandboxes = [sandbox("a", "file", SandboxState::NotReady, 5)];
+        let found = of_source(SourceKind::File, &sandboxes, &containers);
+        let known = &found[&("default", "web-node")];
+        let ids: Vec<&str> = known.containers.values().map(|container| &*container.id).collect();
+        assert_eq!(ids, ["c 2", "d 0"]);
     }
 }

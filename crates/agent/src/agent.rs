@@ -20,6 +20,7 @@ use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::{self, Images};
 use crate::node_config::NodeConfig;
+use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::{Evictor, Pods};
@@ -65,6 +66,8 @@ pub struct Parts {
 /// An agent at work, as others see it.
 #[derive(Clone)]
 pub struct Agent {
+    /// What is known of the node; who learns of something new says it here.
+    pub facts: LiveFacts,
     /// Every pod with its latest status.
     pub statuses: Statuses,
     /// What happened to each pod.
@@ -140,6 +143,11 @@ impl Agent {
             recorder: recorder.clone(),
             metrics: prober::Metrics::new(&probe_metrics)?,
         });
+        let facts = LiveFacts::new(Facts {
+            node: description.node,
+            translation: description.translation,
+            status: description.status,
+        });
         let node = Arc::new(Shared {
             runtime,
             clock,
@@ -152,20 +160,19 @@ impl Agent {
             starts: Turns::new(description.starts_at_once),
             stops: Turns::new(STOPS_AT_ONCE),
             looks: Turns::new(LOOKS_AT_ONCE),
-            recorder,
+            recorder: recorder.clone(),
             stories,
             statuses,
             checkpoints: checkpoint_writer.clone(),
             admission: Admission::new(
-                description.node,
-                description.translation.features,
+                facts.clone(),
                 description.sysctls,
                 description.app_armor,
+                recorder.clone(),
             ),
+            facts,
             users,
             readiness,
-            translation: description.translation,
-            status_facts: description.status,
             restart_limits: description.restart_limits,
             pod_pids_limit: description.pod_pids_limit,
             container_gc: ContainerGc::new(description.container_gc),
@@ -174,6 +181,7 @@ impl Agent {
 
         let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
         let agent = Agent {
+            facts: node.facts.clone(),
             statuses: node.statuses.clone(),
             stories: node.stories.clone(),
             evictor,

@@ -12,13 +12,14 @@
 //!
 //! - each of the [`sources`] gives what it wants; their merge gives [`sources::Changes`];
 //! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
+//! - `roll_call` tells [`admission`] who runs when the agent begins, and ends;
 //! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent;
 //! - [`readiness`] asks the runtime how it is.
 //!
-//! What belongs to several pods has one owner each: [`admission`], [`images`], [`turns`],
+//! What belongs to several pods has one owner each: [`admission`], [`images`], [`node_facts`], [`turns`],
 //! [`users`]. What others may read of it:
 //! [`statuses`] (every pod with its status), [`story`] (why it is as it is), [`recorder`] (events).
 
@@ -31,6 +32,7 @@ pub mod images;
 mod log_tail;
 pub mod mailbox;
 pub mod node_config;
+pub mod node_facts;
 pub mod objects;
 pub mod observe;
 mod orphan;
@@ -40,6 +42,7 @@ pub mod pods;
 pub mod prober;
 pub mod readiness;
 pub mod recorder;
+mod roll_call;
 pub mod shared;
 pub mod sources;
 pub mod statuses;

@@ -22,6 +22,7 @@ use crablet_host::machine::{Machine, Storage};
 use jiff::SignedDuration;
 
 use crate::images;
+use crate::node_facts;
 
 /// How many sandboxes and containers are made at the same time, for each CPU: with fewer some CPU waits for a disk or
 /// another process now and then, and with more each gets in the way of the others.
@@ -96,6 +97,7 @@ impl NodeConfig {
         node.metadata.labels = labels(&name, found.machine, &flags.node_labels);
         node.status.capacity = capacity;
         node.status.allocatable = allocatable;
+        node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
         let reduced = effective.features.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay);
         let longest = configuration
             .crash_loop_back_off

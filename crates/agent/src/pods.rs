@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::Pod;
+use crablet_api::core::{Pod, PodPhase};
 use crablet_core::labels;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
@@ -21,6 +21,7 @@ use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
+use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
 use crate::tasks::Tasks;
@@ -91,6 +92,7 @@ impl Pods {
         mut events: mpsc::Receiver<Event>,
     ) {
         let mut ready = changes.sources_ready();
+        self.tasks.spawn(roll_call::begin_admission(Arc::clone(&self.node), ready.clone()));
         let mut search = Search::Due;
         loop {
             tokio::select! {
@@ -127,6 +129,8 @@ impl Pods {
             Change::Add(pod) | Change::Update(pod) | Change::Delete(pod) => self.want(pod, Input::Spec),
             Change::Reconcile(pod) => self.want(pod, Input::Reconcile),
             Change::Remove(pod) => {
+                // Who comes next may have its place: it does not wait for the end.
+                self.node.admission.release(&pod.metadata.uid);
                 if let Some(worker) = self.workers.get_mut(&*pod.metadata.uid) {
                     (worker.wanted, worker.is_let_go) = (None, true);
                     worker.mailbox.tell(Input::End(End::new(Cause::Removed, None)));
@@ -161,6 +165,9 @@ impl Pods {
         let mailbox = Mailbox::new();
         let is_let_go = end.is_some();
         let wanted = (!is_let_go).then(|| Arc::clone(&pod));
+        if !is_let_go {
+            self.node.admission.enter(&pod, &mailbox, self.is_over(&pod));
+        }
         if let Some(end) = end.or_else(|| deletion(&pod)) {
             mailbox.tell(Input::End(end));
         }
@@ -169,6 +176,13 @@ impl Pods {
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
         self.workers.insert(uid, handle);
+    }
+
+    /// Whether a pod is over already when it is first seen.
+    fn is_over(&self, pod: &Pod) -> bool {
+        let restored = self.node.restored();
+        restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.has_terminated(pod))
+            || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
     }
 
     /// Tells the worker of the pod. Says whether something runs that has none.
@@ -198,6 +212,7 @@ impl Pods {
             self.names.remove(&worker.full_name);
         }
         self.node.statuses.remove(uid);
+        self.node.admission.release(uid);
         self.node.container_gc.forget(uid);
         self.node.stories.close(uid);
         if let Some(pod) = worker.wanted {

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_core::backoff::Limits;
-use crablet_core::status::NodeFacts;
-use crablet_core::translate;
 use crablet_cri::Runtime;
 use crablet_host::cgroup::Cgroups;
 use crablet_host::clock::Clock;
@@ -15,6 +13,7 @@ use crate::admission::Admission;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::Images;
+use crate::node_facts::LiveFacts;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::prober::Prober;
@@ -65,10 +64,8 @@ pub struct Shared {
     pub users: Users,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
-    /// What translation must know of the node.
-    pub translation: translate::NodeContext,
-    /// What statuses must know of the node.
-    pub status_facts: NodeFacts,
+    /// What is known of the node, at its newest.
+    pub facts: LiveFacts,
     /// The waits before restarts.
     pub restart_limits: Limits,
     /// How many processes a pod may have.

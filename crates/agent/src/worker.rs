@@ -332,6 +332,7 @@ impl Worker {
 
     /// The status that the last look amounts to.
     fn make_status(&self, finished: bool) -> PodStatus {
+        let facts = self.node.facts.now();
         pod_status(&StatusInput {
             pod: &self.pod,
             observed: &self.observed,
@@ -344,8 +345,8 @@ impl Worker {
             actuated: &BTreeMap::new(),
             pod_cgroup: None,
             recursive_read_only_mounts: self.mounts_read_only_recursively(),
-            node: &self.node.status_facts,
-            features: &self.node.translation.features,
+            node: &facts.status,
+            features: &facts.translation.features,
             now: self.node.clock.now(),
         })
     }

@@ -1,7 +1,7 @@
 //! Whether a node takes a pod.
 //!
-//! [`failures`] tells all that speaks against it, for whoever may make room for a critical pod; [`admit`] gives the
-//! verdict. Others may refuse a pod too: eviction under pressure, topology, sysctls, AppArmor. They are not here.
+//! [`failures`] tells all that speaks against it; [`admit`] gives the verdict, with the pods that have to make room for
+//! a critical one. Others may refuse a pod too: eviction under pressure, topology, sysctls, AppArmor. They are not here.
 
 mod node_affinity;
 mod ports;
@@ -12,6 +12,7 @@ use std::fmt::{self, Display, Formatter};
 use crablet_api::core::{Node, OSName, Pod, SupplementalGroupsPolicy, TaintEffect};
 use crablet_api::{FeatureGates, Gate, Text};
 
+use crate::preemption::{Requirement, pods_to_preempt};
 use crate::qos;
 
 /// The label that names an operating system.
@@ -121,13 +122,35 @@ impl From<&Failure> for Rejection {
     }
 }
 
-/// Decides whether the node takes the pod.
-pub fn admit(input: &Input) -> Result<(), Rejection> {
+/// Decides whether the node takes the pod, and which pods have to end first: those that a critical pod takes the place
+/// of, where nothing but resources speaks against it.
+pub fn admit<'a>(input: &Input<'a>) -> Result<Vec<&'a Pod>, Rejection> {
     check_kind(input)?;
-    match failures(input).first() {
-        Some(failure) => Err(failure.into()),
-        None => Ok(()),
+    let failures = failures(input);
+    let Some(first) = failures.first() else { return Ok(Vec::new()) };
+    if !qos::is_critical(input.pod) {
+        return Err(first.into());
     }
+    let mut requirements = Vec::new();
+    for failure in &failures {
+        match failure {
+            Failure::Insufficient(insufficient) => requirements.push(Requirement {
+                resource: insufficient.resource.clone(),
+                quantity: insufficient.missing(),
+            }),
+            Failure::NodeAffinity | Failure::NodeName | Failure::NodePorts | Failure::TaintToleration => {
+                return Err(failure.into());
+            }
+        }
+    }
+    let level = input.features.into();
+    pods_to_preempt(input.pod, input.others, &requirements, level).map_err(|no_room| {
+        let message = format!(
+            "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of \
+             pods to preempt: {no_room}"
+        );
+        Rejection::new("UnexpectedAdmissionError", message)
+    })
 }
 
 /// What speaks against the pod and could be mended by other pods' leaving, the first one counting most. Where the only

@@ -1,6 +1,7 @@
 //! Pure decisions. Functions from plain data to plain data: no I/O, no clock, no async, no logging.
 
 pub mod admission;
+pub mod adoption;
 pub mod backoff;
 pub mod container_gc;
 /// The hash by which a running container is recognised.
@@ -12,6 +13,7 @@ pub mod observed;
 pub mod plan;
 /// What a pod's own cgroup allows.
 pub mod pod_cgroup;
+pub mod preemption;
 pub mod probes;
 /// How a pod is treated when resources run short, and how much it asks for in all.
 pub mod qos;

@@ -125,15 +125,32 @@ impl Failure {
 
     /// The node ran short of something and let this pod go.
     pub fn evicted(pod: &Pod, message: &str) -> Failure {
-        let disruption = PodCondition {
-            r#type: PodConditionType::DisruptionTarget,
-            observed_generation: pod.metadata.generation,
-            status: ConditionStatus::True,
-            reason: "TerminationByKubelet".into(),
+        Failure {
+            reason: "Evicted".into(),
             message: message.into(),
-            ..PodCondition::default()
-        };
-        Failure { reason: "Evicted".into(), message: message.into(), disruption: Some(disruption) }
+            disruption: Some(ended_by_the_node(pod, message)),
+        }
+    }
+
+    /// A critical pod needed its place.
+    pub fn preempted(pod: &Pod) -> Failure {
+        let condition = "Pod was preempted by Kubelet to accommodate a critical pod.";
+        Failure {
+            reason: "Preempting".into(),
+            message: "Preempted in order to admit critical pod".into(),
+            disruption: Some(ended_by_the_node(pod, condition)),
+        }
+    }
+}
+
+fn ended_by_the_node(pod: &Pod, message: &str) -> PodCondition {
+    PodCondition {
+        r#type: PodConditionType::DisruptionTarget,
+        observed_generation: pod.metadata.generation,
+        status: ConditionStatus::True,
+        reason: "TerminationByKubelet".into(),
+        message: message.into(),
+        ..PodCondition::default()
     }
 }
 

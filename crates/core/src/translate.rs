@@ -74,6 +74,7 @@ pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_ru
 pub use sysctl::{ForbiddenSysctl, SysctlAllowlist, SysctlPatternError, normalized as normalized_sysctl};
 
 pub(crate) use go_text::{go_json, go_json_text, go_quote};
+pub(crate) use paths::absolute;
 
 use crablet_api::core::Pod;
 

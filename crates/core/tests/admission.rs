@@ -291,7 +291,7 @@ fn strict_groups_need_a_runtime_that_can() {
     let able = r#"{"metadata": {"name": "n1"}, "status": {"allocatable": {"pods": "3"}, "features": {"supplementalGroupsPolicy": true}}}"#;
     let able: Node = crablet_api::from_json(able.as_bytes(), Limits::MANIFEST).expect("a node");
     let input = Input { pod: &strict, node: &able, others: &[], features: &FeatureGates::default() };
-    assert_eq!(admit(&input), Ok(()));
+    assert_eq!(admit(&input), Ok(vec![]));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn resources_of_the_pod_as_a_whole_need_their_gate() {
     };
     assert_eq!((&*reason(true), &*reason(false)), ("OutOfcpu", "PodLevelResourcesNotSupported"));
     let off = FeatureGates::default().with(Gate::PodLevelResources, false);
-    assert_eq!(admit(&Input { pod: &asking("{}"), node: &node(), others: &[], features: &off }), Ok(()));
+    assert_eq!(admit(&Input { pod: &asking("{}"), node: &node(), others: &[], features: &off }), Ok(vec![]));
 }
 
 #[test]
@@ -320,6 +320,40 @@ fn all_that_speaks_against_a_pod_is_told_to_who_can_make_room() {
     assert_eq!((cpu.missing(), memory.missing()), (1500, 1 << 30));
     let expected = Insufficient { resource: "cpu".into(), requested: 3000, used: 500, capacity: 2000 };
     assert_eq!(*cpu, expected);
+}
+
+/// Checks who makes room for a static pod, or why it is refused all the same.
+#[track_caller]
+fn check_static(mut pod: Pod, others: &[&Pod], expected: Result<&[&str], &str>) {
+    pod.metadata.annotations.insert("kubernetes.io/config.source", "file".into());
+    let node = node();
+    let input = Input { pod: &pod, node: &node, others, features: &FeatureGates::default() };
+    let verdict = admit(&input);
+    let found: Result<Vec<&str>, &str> = match &verdict {
+        Ok(victims) => Ok(victims.iter().map(|victim| &*victim.metadata.name).collect()),
+        Err(rejection) => Err(&rejection.reason),
+    };
+    assert_eq!(found.as_deref(), expected.as_ref().map(|names| *names));
+}
+
+#[test]
+fn others_make_room_for_a_critical_pod_that_lacks_nothing_but_resources() {
+    let named = |name: &str, mut pod: Pod| {
+        pod.metadata.name = name.into();
+        pod
+    };
+    let (small, large) = (named("small", asking("{cpu: 500m}")), named("large", asking("{cpu: 1500m}")));
+    check_static(asking("{cpu: 1}"), &[], Ok(&[]));
+    check_static(asking("{cpu: 1}"), &[&small, &large], Ok(&["large"]));
+    check_static(asking("{cpu: 400m}"), &[&small, &large], Ok(&["small"]));
+    check_static(asking("{}"), &[&small, &small, &large], Ok(&["small"]));
+    check_static(asking("{cpu: 3}"), &[&small, &large], Err("UnexpectedAdmissionError"));
+    // Where something else speaks against it too, nobody has to go.
+    let elsewhere = pod("{nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 1}}}]}");
+    check_static(elsewhere, &[&small, &large], Err("NodeName"));
+    // Nor for a pod that is not critical.
+    let message = "Node didn't have enough resource: cpu, requested: 1000, used: 2000, capacity: 2000";
+    check(&asking("{cpu: 1}"), &[&small, &large], Some(("OutOfcpu", message)));
 }
 
 #[test]

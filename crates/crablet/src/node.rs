@@ -4,10 +4,9 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use crablet_agent::adoption::adoption;
+use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig, kernel_of, node_addresses, node_name};
@@ -40,9 +39,6 @@ use crate::image_access;
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
 
-/// How long a runtime is waited for that is there and does not say what it runs.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
-
 /// A node whose sources are at work, and that runs nothing yet.
 pub(crate) struct Prepared {
     /// What the servers read of it.
@@ -68,11 +64,8 @@ pub(crate) async fn prepare(
 ) -> anyhow::Result<Prepared> {
     let name = node_name(&effective.flags.hostname_override, &host_name());
     let clock = Clock::system();
-    let mut pods = StaticPods::new(&name).with_features(&effective.features);
-    // A runtime that is not there yet has nothing to take over: it starts with the machine, as its pods do.
-    if let Ok(Ok(running)) = tokio::time::timeout(LONGEST_LOOK, adoption(client)).await {
-        pods = pods.with_adoption(running);
-    }
+    let adoption = Adoption::open(Arc::new(client.clone()), keep_in(effective, "adopted")?).await?;
+    let pods = StaticPods::new(&name).with_features(&effective.features).with_adoption(adoption);
     let settings = sources::Settings {
         pods,
         pushed: Some(keep_in(effective, "pushed")?),

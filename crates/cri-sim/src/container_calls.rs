@@ -252,12 +252,12 @@ impl World {
         };
         if request.verbose {
             let pid = container.process.as_ref().map_or(0, |process| process.pid);
-            let info = format!(
-                "{{\"sandboxID\":\"{}\",\"pid\":{pid},\"removing\":false,\"snapshotKey\":\"{id}\",\
-                 \"snapshotter\":\"overlayfs\",\"runtimeType\":\"io.containerd.runc.v2\"}}",
-                container.sandbox_id
-            );
-            response.info.insert("info".to_owned(), info);
+            let info = serde_json::json!({
+                "sandboxID": container.sandbox_id, "pid": pid, "removing": false, "snapshotKey": id,
+                "snapshotter": "overlayfs", "runtimeType": "io.containerd.runc.v2",
+                "config": config_as_json(&container.config),
+            });
+            response.info.insert("info".to_owned(), info.to_string());
         }
         Ok(response)
     }
@@ -401,6 +401,21 @@ fn joined(directory: &str, path: &str) -> String {
     }
     let start = if whole.starts_with('/') { "/" } else { "" };
     format!("{start}{}", parts.join("/"))
+}
+
+/// What a container was made from, in the words of containerd's verbose status, as far as a kubelet reads it.
+fn config_as_json(config: &v1::ContainerConfig) -> serde_json::Value {
+    let variable = |variable: &v1::KeyValue| serde_json::json!({"key": variable.key, "value": String::from_utf8_lossy(&variable.value)});
+    let mount = |mount: &v1::Mount| {
+        serde_json::json!({
+            "container_path": mount.container_path, "host_path": mount.host_path, "readonly": mount.readonly,
+        })
+    };
+    serde_json::json!({
+        "command": config.command, "args": config.args, "working_dir": config.working_dir,
+        "envs": config.envs.iter().map(variable).collect::<Vec<_>>(),
+        "mounts": config.mounts.iter().map(mount).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]

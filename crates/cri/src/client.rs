@@ -9,6 +9,7 @@
 //! - [`hints`]: what the runtime tells of its own accord.
 
 mod call;
+mod container_config;
 mod diagnosis;
 mod endpoint;
 mod hints;

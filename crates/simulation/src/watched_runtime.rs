@@ -151,6 +151,9 @@ impl Runtime for WatchedRuntime {
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         self.lies.container(self.inner.container_status(id).await)
     }
+    async fn container_config(&self, id: &str) -> Result<Option<v1::ContainerConfig>> {
+        self.inner.container_config(id).await
+    }
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>> {
         self.lies.containers(&filter, self.inner.list_containers(filter.clone()).await)
     }

@@ -54,7 +54,7 @@ impl FileSource {
     pub async fn run(self, feed: Feed) {
         info!(path = %self.path.display(), "Watching path for manifests of pods");
         let mut watching = Watching { path: self.path.clone(), problems: self.problems.clone(), watch: None };
-        let mut folder = Folder::new(self.path, self.pods, self.problems, self.clock);
+        let mut folder = Folder::new(self.path, self.pods.clone(), self.problems, self.clock);
         let mut ticks = interval(self.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -77,8 +77,9 @@ impl FileSource {
                     folder
                 }
             };
-            if let Some(pods) = folder.news() {
-                feed.set(pods);
+            if folder.has_news() {
+                self.pods.adopt(SourceKind::File, folder.candidates()).await;
+                feed.set(folder.wanted());
             }
             task = tokio::select! {
                 biased;

@@ -1,15 +1,14 @@
 //! What makes a manifest a pod of this node: its name, its UID, and what else the agent gives every static pod.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use crablet_api::core::{Pod, PodPhase, PodStatus, Toleration, TolerationOperator};
 use crablet_api::document::{Tree, Value};
 use crablet_api::{FeatureGates, TaintEffect, Text};
-use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::{CONFIG_HASH, SourceKind};
+use crate::adoption::{Adoption, Candidate};
 
 /// The longest UID that a manifest may give itself.
 const LONGEST_UID: usize = 128;
@@ -19,22 +18,7 @@ const LONGEST_UID: usize = 128;
 pub struct StaticPods {
     pub(super) node_name: Text,
     pub(super) features: FeatureGates,
-    adopt: Option<AdoptUid>,
-}
-
-/// Finds the UID under which a pod runs already, where another kubelet started it from the same manifest.
-pub type AdoptUid = Arc<dyn Fn(&Candidate<'_>) -> Option<Text> + Send + Sync>;
-
-/// A static pod that may run already under another UID than ours.
-pub struct Candidate<'a> {
-    /// Its namespace.
-    pub namespace: &'a str,
-    /// Its name, with the node's.
-    pub name: &'a str,
-    /// The pod itself, with its defaults, to hash its containers.
-    pub pod: &'a Pod,
-    /// When its manifest was last changed, where that is known.
-    pub modified: Option<Timestamp>,
+    adoption: Option<Adoption>,
 }
 
 /// Where a manifest came from, as far as it matters for the identity of its pod.
@@ -43,14 +27,12 @@ pub(super) struct Origin<'a> {
     pub(super) source: SourceKind,
     /// The file or the address.
     pub(super) place: &'a str,
-    /// When it was last changed, where that is known.
-    pub(super) modified: Option<Timestamp>,
 }
 
 impl StaticPods {
     /// For a node of that name, with the defaults and checks of 1.36.
     pub fn new(node_name: &str) -> StaticPods {
-        StaticPods { node_name: node_name.into(), features: FeatureGates::default(), adopt: None }
+        StaticPods { node_name: node_name.into(), features: FeatureGates::default(), adoption: None }
     }
 
     /// With the feature gates that are in force.
@@ -58,9 +40,16 @@ impl StaticPods {
         StaticPods { features: *features, ..self }
     }
 
-    /// With somebody to ask whether a pod runs already.
-    pub fn with_adoption(self, adopt: AdoptUid) -> StaticPods {
-        StaticPods { adopt: Some(adopt), ..self }
+    /// With somebody who knows which pods another kubelet ran.
+    pub fn with_adoption(self, adoption: Adoption) -> StaticPods {
+        StaticPods { adoption: Some(adoption), ..self }
+    }
+
+    /// Gives all pods that a source wants now the UIDs that they are known by.
+    pub(super) async fn adopt(&self, source: SourceKind, candidates: Vec<Candidate<'_>>) {
+        if let Some(adoption) = &self.adoption {
+            adoption.adopt(source, candidates).await;
+        }
     }
 
     /// The name that a pod gets on this node.
@@ -76,7 +65,7 @@ impl StaticPods {
         }
         pod.spec.node_name = self.node_name.clone();
         if pod.metadata.uid.is_empty() {
-            pod.metadata.uid = self.adopted(pod, origin).unwrap_or_else(|| digest.clone());
+            pod.metadata.uid = digest.clone();
         }
         pod.metadata.annotations.insert(CONFIG_HASH, pod.metadata.uid.clone());
         // Pods of the node's own are not driven from it by what is wrong with the node.
@@ -85,11 +74,6 @@ impl StaticPods {
             SourceKind::Url | SourceKind::Api => {}
         }
         pod.status = PodStatus { phase: Some(PodPhase::Pending), ..PodStatus::default() };
-    }
-
-    fn adopted(&self, pod: &Pod, origin: Origin<'_>) -> Option<Text> {
-        let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
-        (self.adopt.as_ref()?)(&Candidate { namespace, name, pod, modified: origin.modified })
     }
 
     /// What a manifest says, as 32 hexadecimal digits. They depend on what is written and where, and not on the order
@@ -109,7 +93,7 @@ impl StaticPods {
 }
 
 /// What is wrong with a UID that a manifest gives its pod. It becomes the name of directories.
-pub(super) fn uid_error(uid: &str) -> Option<String> {
+pub(crate) fn uid_error(uid: &str) -> Option<String> {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let starts_well = uid.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     let fits = uid.len() <= LONGEST_UID && uid.bytes().all(is_fine) && starts_well;
@@ -183,8 +167,8 @@ mod tests {
     use crablet_api::document::{Limits, parse};
     use crablet_api::testing::pod;
 
-    const FILE: Origin<'_> = Origin { source: SourceKind::File, place: "/m/a.yaml", modified: None };
-    const URL: Origin<'_> = Origin { source: SourceKind::Url, place: "http://a/b", modified: None };
+    const FILE: Origin<'_> = Origin { source: SourceKind::File, place: "/m/a.yaml" };
+    const URL: Origin<'_> = Origin { source: SourceKind::Url, place: "http://a/b" };
 
     fn digest(origin: Origin<'_>, node: &str, text: &str) -> Text {
         StaticPods::new(node).digest(origin, &parse("f", text, Limits::MANIFEST).unwrap().0)
@@ -257,23 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_runs_already_keeps_its_uid() {
-        let adopt: AdoptUid = Arc::new(|candidate| {
-            let is_it = (candidate.namespace, candidate.name) == ("default", "web-n")
-                && candidate.modified.is_some()
-                && candidate.pod.spec.containers[0].image == "img";
-            is_it.then(|| "from-the-runtime".into())
-        });
-        let pods = StaticPods::new("n").with_adoption(adopt);
-        let origin = Origin { modified: Some(Timestamp::UNIX_EPOCH), ..FILE };
-        let identify = |mut pod: Pod| {
-            pods.identify(&mut pod, origin, &"0123".into());
-            (pod.metadata.uid.to_string(), pod.metadata.annotations[CONFIG_HASH].to_string())
-        };
-        let both = |uid: &str| (uid.to_owned(), uid.to_owned());
-        assert_eq!(identify(pod("web").uid("").container("c", "img").build()), both("from-the-runtime"));
-        assert_eq!(identify(pod("web").uid("").container("c", "other").build()), both("0123"));
-        assert_eq!(identify(pod("web").uid("mine").container("c", "img").build()), both("mine"));
+    fn a_uid_that_the_manifest_gives_is_the_pods() {
+        let pod = identified(FILE, pod("web").uid("mine").build());
+        assert_eq!((&*pod.metadata.uid, &*pod.metadata.annotations[CONFIG_HASH]), ("mine", "mine"));
     }
 
     #[test]

@@ -16,6 +16,13 @@ pub(super) struct Made {
     pub(super) digest: Text,
 }
 
+impl Made {
+    /// Whether its UID is ours, and not the manifest's own.
+    pub(super) fn has_our_uid(&self) -> bool {
+        self.pod.metadata.uid == self.digest
+    }
+}
+
 /// The one pod of a manifest, and what its author should know though it changes nothing.
 pub(super) fn read_pod(
     pods: &StaticPods,

@@ -173,7 +173,7 @@ impl Push {
 
 impl Inner {
     fn read(&self, content: &[u8]) -> Result<(Made, Vec<Found>), Vec<Found>> {
-        let origin = Origin { source: SourceKind::Push, place: PLACE, modified: None };
+        let origin = Origin { source: SourceKind::Push, place: PLACE };
         read_pod(&self.pods, origin, content)
     }
 

@@ -6,6 +6,8 @@ mod trust;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_api::Text;
+use crablet_api::core::Pod;
 use crablet_config::Headers;
 use crablet_host::clock::Clock;
 use sha2::{Digest, Sha256};
@@ -14,12 +16,14 @@ use tracing::info;
 
 use super::compare::mark;
 use super::identity::Origin;
-use super::manifest::read_pods;
+use super::manifest::{Made, read_pods};
 use super::problems::{Consequence, Found};
 use super::{Feed, Problems, SourceKind, StaticPods, Wanted};
 use fetch::Target;
 pub use fetch::UrlError;
 pub use trust::TrustStore;
+
+use crate::adoption::Candidate;
 
 /// The shortest time between two requests.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
@@ -84,9 +88,9 @@ impl UrlSource {
             if last.digest != Some(digest) {
                 last.digest = Some(digest);
                 last.verdict = match self.read(&url, &answer) {
-                    Ok((pods, remarks)) => {
+                    Ok((made, remarks)) => {
                         (last.was_heard, last.was_good) = (true, true);
-                        feed.set(pods);
+                        feed.set(self.wanted(&url, made).await);
                         Verdict::Good(remarks)
                     }
                     Err(found) => Verdict::Bad(found),
@@ -96,16 +100,25 @@ impl UrlSource {
         }
     }
 
-    fn read(&self, url: &Arc<str>, answer: &[u8]) -> Result<(Vec<Wanted>, Vec<Found>), Vec<Found>> {
-        let origin = Origin { source: SourceKind::Url, place: url, modified: None };
-        let (made, remarks) = read_pods(&self.pods, origin, answer)?;
+    fn read(&self, url: &Arc<str>, answer: &[u8]) -> Result<(Vec<Made>, Vec<Found>), Vec<Found>> {
+        read_pods(&self.pods, Origin { source: SourceKind::Url, place: url }, answer)
+    }
+
+    async fn wanted(&self, url: &Arc<str>, made: Vec<Made>) -> Vec<Wanted> {
         let now = format!("{:.9}", self.clock.now());
-        let wanted = made.into_iter().map(|made| {
-            let mut pod = made.pod;
-            mark(&mut pod, SourceKind::Url, &now);
-            Wanted { pod: Arc::new(pod), origin: url.clone() }
-        });
-        Ok((wanted.collect(), remarks))
+        let mut pods: Vec<(Arc<Pod>, Option<Text>)> = made
+            .into_iter()
+            .map(|mut made| {
+                mark(&mut made.pod, SourceKind::Url, &now);
+                let ours = made.has_our_uid().then_some(made.digest);
+                (Arc::new(made.pod), ours)
+            })
+            .collect();
+        let candidates = pods
+            .iter_mut()
+            .filter_map(|(pod, digest)| Some(Candidate { pod, digest: digest.as_ref()?, modified: None }));
+        self.pods.adopt(SourceKind::Url, candidates.collect()).await;
+        pods.into_iter().map(|(pod, _)| Wanted { pod, origin: url.clone() }).collect()
     }
 
     fn tell_verdict(&self, last: &Last) {

@@ -11,25 +11,39 @@ use crablet_cri::Error;
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use tracing::warn;
 
+use crate::admission::Verdict;
 use crate::log_tail;
 use crate::readiness::Ready;
 use crate::story::State;
 use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
-    /// Asks for the pod to be taken, once. What runs already is never asked about again.
+    /// Finds out whether the node takes the pod, until it does. What runs already is never asked about.
     pub(super) async fn admit(&mut self) -> Option<Next> {
         if self.admitted {
             return None;
         }
-        self.admitted = true;
-        let runs = !self.observed.containers().is_empty() || self.observed.has_ready_sandbox();
-        if runs {
-            self.node.admission.take_over(&self.pod);
-            self.story.note("admission", format_args!("goes on: it was there when the agent began"));
-            return None;
-        }
-        let rejection = self.node.admission.admit(&self.pod).err()?;
+        let rejection = match self.node.admission.verdict(&self.owner.uid) {
+            Verdict::Granted { was_there } => {
+                self.admitted = true;
+                if was_there {
+                    self.story.note("admission", format_args!("goes on: it was there when the agent began"));
+                }
+                return None;
+            }
+            // It is told to look when there is a verdict.
+            Verdict::Undecided => {
+                self.show_as_it_was();
+                self.story.headline(State::Waiting, format_args!("its turn to be admitted"));
+                return Some(Next::Wait(None));
+            }
+            Verdict::MakesRoom { until } => {
+                self.show_as_it_was();
+                self.story.headline(State::Waiting, format_args!("other pods to make room for it"));
+                return Some(Next::Wait(Some(until)));
+            }
+            Verdict::Rejected(rejection) => rejection,
+        };
         self.warn_pod(&rejection.reason, &rejection.message);
         let status = rejected(&self.pod, &rejection, self.node.clock.now());
         self.phase = Phase::Terminated;

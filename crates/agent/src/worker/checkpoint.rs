@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crablet_api::Text;
-use crablet_api::core::{PodCondition, PodStatus};
+use crablet_api::core::{Pod, PodCondition, PodStatus};
 use crablet_api::document::Limits;
 use crablet_core::backoff::{Restarts, Waits};
 use crablet_core::kill::Termination;
 use crablet_core::observed;
 use crablet_core::plan::Kill;
+use crablet_core::qos::is_static;
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::Failure;
 use jiff::Timestamp;
@@ -29,6 +30,8 @@ pub(super) struct CheckpointRef<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating: Option<Ending>,
     pub(super) terminated: bool,
+    /// Whether it is over because the node did not take it.
+    pub(super) rejected: bool,
     /// Whether its source did not have it any more.
     pub(super) unwanted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +56,7 @@ pub struct Checkpoint {
     pub sidecars: Vec<String>,
     terminating: Option<Ending>,
     terminated: bool,
+    rejected: bool,
     unwanted: bool,
     replaced: BTreeSet<String>,
     waits: Waits,
@@ -105,9 +109,10 @@ impl Checkpoint {
         crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
     }
 
-    /// Whether the pod has terminated: its UID never runs again.
-    pub fn is_terminated(&self) -> bool {
-        self.terminated
+    /// Whether a pod that it is about has terminated: its UID never runs again. A static pod that the node did not take
+    /// did not run, and the API server knows nothing of it: each agent decides about it anew.
+    pub fn has_terminated(&self, pod: &Pod) -> bool {
+        self.terminated && !(self.rejected && is_static(pod))
     }
 }
 
@@ -115,13 +120,17 @@ impl Worker {
     /// Goes on from the checkpoint that the agent before left.
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
+        let has_terminated = checkpoint.has_terminated(&self.pod);
+        if checkpoint.terminated && !has_terminated {
+            return;
+        }
         self.status = Arc::new(checkpoint.status);
         self.replaced = checkpoint.replaced;
         self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
         self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
-        if checkpoint.terminated {
+        if has_terminated {
             self.phase = Phase::Terminated;
         } else if let Some(Ending { began, grace, deadline }) = checkpoint.terminating {
             let termination = Termination { began, grace, deadline }.resume(self.node.clock.steady());
@@ -192,6 +201,7 @@ impl Worker {
                 Phase::Syncing | Phase::Terminated => None,
             },
             terminated: matches!(self.phase, Phase::Terminated),
+            rejected: self.node.admission.has_rejected(&self.owner.uid),
             unwanted: !self.wanted,
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),

@@ -67,7 +67,7 @@ impl Worker {
         secrets: &[Arc<Secret>],
     ) -> Result<Option<BTreeMap<String, v1::ImageSpec>>, NotStarted> {
         let (mut volumes, mut failed) = (BTreeMap::new(), None);
-        if !self.node.translation.features.enabled(Gate::ImageVolume) {
+        if !self.node.facts.now().translation.features.enabled(Gate::ImageVolume) {
             return Ok(Some(volumes));
         }
         let (pod, involved) = (Arc::clone(&self.pod), self.involved());
@@ -117,7 +117,13 @@ impl Worker {
             policy,
             secrets,
             service_account: &pod.spec.service_account_name,
-            runtime_handler: match node.translation.features.enabled(Gate::RuntimeClassInImageCriApi) {
+            runtime_handler: match node
+                .facts
+                .now()
+                .translation
+                .features
+                .enabled(Gate::RuntimeClassInImageCriApi)
+            {
                 true => &sandbox.handler,
                 false => "",
             },

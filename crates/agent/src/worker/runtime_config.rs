@@ -102,7 +102,7 @@ impl Worker {
         let handler = self.runtime_handler().await?;
         let sandbox = translate::sandbox(&SandboxInput {
             pod: &self.pod,
-            node: &self.node.translation,
+            node: &self.node.facts.now().translation,
             attempt,
             resolver: &self.resolver().await?,
             runtime_handler: &handler,
@@ -115,7 +115,8 @@ impl Worker {
 
     /// What the node's own resolver does now.
     async fn resolver(&self) -> Result<HostResolver, ResolvConfError> {
-        let path = &*self.node.translation.settings.resolv_conf;
+        let facts = self.node.facts.now();
+        let path = &*facts.translation.settings.resolv_conf;
         if path.is_empty() {
             return Ok(HostResolver::Off);
         }
@@ -153,7 +154,7 @@ impl Worker {
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
     fn users(&self, handler: &str) -> UserNamespaces {
         if !translate::wants_user_namespace(&self.pod)
-            || !self.node.translation.features.enabled(Gate::UserNamespacesSupport)
+            || !self.node.facts.now().translation.features.enabled(Gate::UserNamespacesSupport)
         {
             return UserNamespaces::Unsupported;
         }
@@ -162,7 +163,8 @@ impl Worker {
     }
 
     async fn make_cgroup(&self) -> Result<(), String> {
-        let settings = &self.node.translation.settings;
+        let facts = self.node.facts.now();
+        let settings = &facts.translation.settings;
         let class = match qos_class(&self.pod) {
             QosClass::Guaranteed => Qos::Guaranteed,
             QosClass::Burstable => Qos::Burstable,
@@ -181,7 +183,7 @@ impl Worker {
 
     fn cgroup_limits(&self, settings: &translate::Settings) -> Limits {
         let period = settings.cpu_cfs_quota_period;
-        let pod_level = PodLevel::from(&self.node.translation.features);
+        let pod_level = PodLevel::from(&self.node.facts.now().translation.features);
         let resources = pod_resources(&self.pod, pod_level, settings.cpu_cfs_quota, period);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
@@ -258,7 +260,7 @@ impl Worker {
         Environment::of_container(&EnvironmentInput {
             pod: &self.pod,
             container,
-            node: &self.node.translation,
+            node: &self.node.facts.now().translation,
             pod_ips: &self.pod_ips(),
             services: &services,
             services_read,
@@ -291,7 +293,7 @@ impl Worker {
             &ContainerInput {
                 pod: &self.pod,
                 container,
-                node: &self.node.translation,
+                node: &self.node.facts.now().translation,
                 restart_count: attempt,
                 image_ref: &images.own.reference,
                 image_user: image.user.as_ref(),
@@ -320,7 +322,7 @@ impl Worker {
     /// no files, there are none.
     async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
         let mut files = Vec::new();
-        if !self.node.translation.features.enabled(Gate::EnvFiles) {
+        if !self.node.facts.now().translation.features.enabled(Gate::EnvFiles) {
             return files;
         }
         for (volume, path) in translate::references(container).files {
@@ -372,7 +374,8 @@ impl Worker {
             };
             return Ok(translate::host_network_hosts(&own, &pod.spec.host_aliases));
         }
-        let node = &self.node.translation;
+        let facts = self.node.facts.now();
+        let node = &facts.translation;
         let name = HostName::of_pod(
             pod,
             &node.settings.cluster_domain,

@@ -20,10 +20,13 @@ impl Worker {
         }
         self.retries.worked(&What::Runtime);
         self.forget_errors_of_what_runs();
-        if let Some(rejected) = Box::pin(self.admit()).await {
-            return rejected;
-        }
         let status = self.make_status(false);
+        // The node is not asked to take what is over.
+        if !is_over(&status)
+            && let Some(next) = Box::pin(self.admit()).await
+        {
+            return next;
+        }
         if is_over(&status) {
             if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
                 self.fail_by_deadline();
@@ -65,7 +68,7 @@ impl Worker {
             status,
             probes: &self.probes,
             restarts: &self.restarts,
-            features: &self.node.translation.features,
+            features: &self.node.facts.now().translation.features,
             now: self.node.clock.now(),
         })
     }

@@ -95,7 +95,8 @@ impl Worker {
         }
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
-        let Some(set_up) = self.attend(node.volumes.set_up(&pod, &node.translation)).await else {
+        let facts = node.facts.now();
+        let Some(set_up) = self.attend(node.volumes.set_up(&pod, &facts.translation)).await else {
             return Err(Next::Again);
         };
         match set_up {
@@ -143,7 +144,8 @@ impl Worker {
         }
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
-        let Some(refreshed) = self.attend(node.volumes.refresh(&pod, &node.translation)).await else {
+        let facts = node.facts.now();
+        let Some(refreshed) = self.attend(node.volumes.refresh(&pod, &facts.translation)).await else {
             return Some(Next::Again);
         };
         match refreshed {

@@ -3,6 +3,7 @@
 //! Each test has a containerd and a node of its own, and many pods, because it is the waiting that takes long. What
 //! happens inside containers is witnessed from inside: they speak to a listener of the test, whose ear keeps the order.
 //!
+//! - [`adoption`]: pods that another kubelet ran.
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`probes`]: their probes and hooks, against servers in containers.
@@ -11,6 +12,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+mod adoption;
 mod kills;
 mod lives;
 mod probes;

@@ -12,6 +12,7 @@ use futures_util::stream::{BoxStream, TryStreamExt as _};
 use tonic::{Response, Status, Streaming};
 
 use crate::client::Client;
+use crate::client::container_config::container_config;
 use crate::client::transport::Transport;
 use crate::error::{Error, Result};
 use crate::runtime::{Hint, HintSource, ImagePull, Runtime};
@@ -199,6 +200,13 @@ impl Runtime for Client {
         let mut service = self.runtime_service();
         let answer = self.ask(METHOD, service.container_status(request)).await?;
         sensible(METHOD, present(METHOD, answer.status, "ContainerStatusResponse", "status")?)
+    }
+
+    async fn container_config(&self, id: &str) -> Result<Option<v1::ContainerConfig>> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        let mut service = self.runtime_service();
+        let answer = self.ask("ContainerStatus", service.container_status(request)).await?;
+        Ok(answer.info.get("info").and_then(|info| container_config(info)))
     }
 
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>> {

@@ -264,6 +264,10 @@ impl Runtime for Fake {
         Ok(self.list().await.into_iter().filter_map(sandbox).collect())
     }
 
+    async fn container_config(&self, _id: &str) -> Result<Option<v1::ContainerConfig>> {
+        Ok(None)
+    }
+
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         self.call(format!("container {id}"))?;
         let (thing, State::Container(state)) = self.thing(id).await? else { return Err(not_found()) };

@@ -10,6 +10,7 @@ use crablet_api::Text;
 use crablet_host::clock::Clock;
 
 use super::look::{Look, Shape, Stamp, look, shape, unreadable};
+use crate::adoption::Candidate;
 use crate::sources::compare::mark;
 use crate::sources::identity::Origin;
 use crate::sources::manifest::{Made, read_pod};
@@ -61,6 +62,8 @@ struct Entry {
 
 struct Good {
     digest: Text,
+    /// Whether the pod's UID is ours to give.
+    is_ours: bool,
     wanted: Wanted,
 }
 
@@ -129,19 +132,34 @@ impl Folder {
         }
     }
 
-    /// All pods, where that is another set than was given out last.
-    pub(super) fn news(&mut self) -> Option<Vec<Wanted>> {
+    /// Whether there is another set of pods than was given out last. What is wrong with the files is told here.
+    pub(super) fn has_news(&mut self) -> bool {
         if !std::mem::take(&mut self.is_news) {
-            return None;
+            return false;
         }
         self.find_duplicates();
         self.tell_problems();
-        if self.shape == Shape::File && self.entries.values().any(|entry| entry.good.is_none()) {
-            // Nothing is known of the one pod there is: that is not the same as there being none.
-            return None;
-        }
+        // Where nothing is known of the one pod there is, that is not the same as there being none.
+        self.shape != Shape::File || self.entries.values().all(|entry| entry.good.is_some())
+    }
+
+    /// The pods that another kubelet may have run under a UID of its own.
+    pub(super) fn candidates(&mut self) -> Vec<Candidate<'_>> {
+        let counted = self.entries.values_mut().filter(|entry| entry.duplicate_of.is_none());
+        let good = counted.filter_map(|entry| Some((entry.stamp, entry.good.as_mut()?)));
+        good.filter(|(_, good)| good.is_ours)
+            .map(|(stamp, good)| Candidate {
+                pod: &mut good.wanted.pod,
+                digest: &good.digest,
+                modified: stamp.and_then(|stamp| stamp.modified()),
+            })
+            .collect()
+    }
+
+    /// All pods.
+    pub(super) fn wanted(&self) -> Vec<Wanted> {
         let wanted = self.entries.values().filter(|entry| entry.duplicate_of.is_none());
-        Some(wanted.filter_map(|entry| entry.good.as_ref()).map(|good| good.wanted.clone()).collect())
+        wanted.filter_map(|entry| entry.good.as_ref()).map(|good| good.wanted.clone()).collect()
     }
 
     /// The names of the files, sorted.
@@ -203,7 +221,7 @@ impl Folder {
             Look::Same => {}
             Look::Bad(stamp, why) => self.set_bad(name, stamp, vec![(0, why)]),
             Look::Content(stamp, content) => {
-                let origin = Origin { source: SourceKind::File, place: &place, modified: stamp.modified() };
+                let origin = Origin { source: SourceKind::File, place: &place };
                 match read_pod(&self.pods, origin, &content) {
                     Ok((made, remarks)) => self.set_good(name, stamp, &place, made, remarks),
                     Err(_) if haste == Haste::MayBeWriting => return true,
@@ -224,10 +242,11 @@ impl Folder {
         self.is_news = true;
         // Who only touched the file or wrote a comment wants the same pod. It also keeps a UID that was adopted.
         if entry.good.as_ref().is_none_or(|good| good.digest != made.digest) {
+            let is_ours = made.has_our_uid();
             let mut pod = made.pod;
             mark(&mut pod, SourceKind::File, &now);
             let wanted = Wanted { pod: Arc::new(pod), origin: place.into() };
-            entry.good = Some(Good { digest: made.digest, wanted });
+            entry.good = Some(Good { digest: made.digest, is_ours, wanted });
         }
     }
 
@@ -327,6 +346,10 @@ mod tests {
         )
     }
 
+    fn news(folder: &mut Folder) -> Option<Vec<Wanted>> {
+        folder.has_news().then(|| folder.wanted())
+    }
+
     fn names(news: Option<Vec<Wanted>>) -> Option<Vec<String>> {
         news.map(|pods| pods.iter().map(|wanted| wanted.pod.metadata.name.to_string()).collect())
     }
@@ -336,23 +359,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut folder = folder(directory.path());
         folder.check_everything();
-        assert_eq!(names(folder.news()), Some(vec![]));
+        assert_eq!(names(news(&mut folder)), Some(vec![]));
         let path = directory.path().join("a.yaml");
         let asked: BTreeSet<OsString> = ["a.yaml".into()].into();
         let text = manifest("a");
 
         fs::write(&path, &text[..30]).unwrap();
         assert_eq!(folder.check_names(&asked, Haste::MayBeWriting), asked);
-        assert_eq!((names(folder.news()), folder.problems.list()), (None, vec![]));
+        assert_eq!((names(news(&mut folder)), folder.problems.list()), (None, vec![]));
         fs::write(&path, &text).unwrap();
         assert_eq!(folder.check_names(&asked, Haste::MayBeWriting), BTreeSet::new());
-        assert_eq!(names(folder.news()), Some(vec!["a-node".to_owned()]));
+        assert_eq!(names(news(&mut folder)), Some(vec!["a-node".to_owned()]));
 
         fs::write(&path, &text[..30]).unwrap();
         assert_eq!(folder.check_names(&asked, Haste::MayBeWriting), asked);
-        assert_eq!((names(folder.news()), folder.problems.list()), (None, vec![]));
+        assert_eq!((names(news(&mut folder)), folder.problems.list()), (None, vec![]));
         assert_eq!(folder.check_names(&asked, Haste::SayIt), BTreeSet::new());
-        assert_eq!(names(folder.news()), Some(vec!["a-node".to_owned()]));
+        assert_eq!(names(news(&mut folder)), Some(vec!["a-node".to_owned()]));
         assert_eq!(folder.problems.list()[0].consequence, Consequence::LastGoodKept);
     }
 
@@ -365,15 +388,15 @@ mod tests {
         fs::write(directory.path().join("bad"), "").unwrap();
         let mut folder = folder(directory.path());
         folder.check_everything();
-        let first = folder.news().unwrap();
+        let first = news(&mut folder).unwrap();
         for _ in 0..3 {
             folder.check_everything();
-            assert_eq!(names(folder.news()), None);
+            assert_eq!(names(news(&mut folder)), None);
         }
         // What did not change is the very same pod.
         fs::remove_file(directory.path().join("b")).unwrap();
         folder.check_everything();
-        let second = folder.news().unwrap();
+        let second = news(&mut folder).unwrap();
         assert_eq!((first.len(), second.len()), (2, 1));
         assert!(Arc::ptr_eq(&first[0].pod, &second[0].pod));
     }
@@ -383,15 +406,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.yaml");
         fs::write(&path, manifest("a")).unwrap();
-        let asked = std::sync::atomic::AtomicUsize::new(0);
-        let adopt: crate::sources::AdoptUid = Arc::new(move |_| {
-            let times = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            (times == 0).then(|| "adopted".into())
-        });
+        fs::write(directory.path().join("b.yaml"), manifest("b").replace("{name: b}", "{name: b, uid: own}"))
+            .unwrap();
         let mut folder = folder(directory.path());
-        folder.pods = folder.pods.with_adoption(adopt);
+        let uid = |folder: &mut Folder| news(folder).unwrap()[0].pod.metadata.uid.to_string();
         folder.check_everything();
-        let uid = |folder: &mut Folder| folder.news().unwrap()[0].pod.metadata.uid.to_string();
+        // A UID that a manifest gives itself is nobody's to change.
+        let [candidate] = &mut *folder.candidates() else { panic!("one of them") };
+        Arc::make_mut(candidate.pod).metadata.uid = "adopted".into();
         assert_eq!(uid(&mut folder), "adopted");
         fs::write(&path, format!("# Touched.\n{}", manifest("a"))).unwrap();
         folder.check_everything();

@@ -43,6 +43,7 @@ cases!(
     a_working_directory_that_is_not_there_is_made,
     labels_and_annotations_of_a_container_are_kept_byte_for_byte,
     mounts_are_told_as_they_were_asked_for,
+    what_a_container_was_made_from_is_told,
     a_mount_of_nothing_fails_the_container,
     a_mount_of_what_is_not_there_makes_a_directory,
     without_a_command_the_image_says_what_to_run,
@@ -574,6 +575,28 @@ async fn mounts_are_told_as_they_were_asked_for(world: &World) -> Expect {
             mount "<dir>/volume" on "/readonly" readonly PropagationPrivate
             mount "<dir>/volume" on "/deep/down" PropagationPrivate
     "#]]
+}
+
+async fn what_a_container_was_made_from_is_told(world: &World) -> Expect {
+    let pod = world.ran("a").await;
+    let directory = world.made_directory("shared");
+    let mut config = world.container("main", UNTIL_ASKED);
+    config.args = words(&["one", "two words"]);
+    config.working_dir = "/tmp".to_owned();
+    config.envs = vec![v1::KeyValue { key: "QUOTED".to_owned(), value: b"a \"b\"".to_vec() }];
+    config.mounts = vec![v1::Mount {
+        container_path: "/shared".to_owned(),
+        host_path: directory.clone(),
+        readonly: true,
+        ..v1::Mount::default()
+    }];
+    let main = world.created_from(&pod, &config).await;
+    let told = world.runtime.container_config(&main).await.expect("it is told").expect("it is there");
+    assert_eq!((&told.command, &told.args), (&config.command, &config.args));
+    assert_eq!((&told.working_dir, &told.envs), (&config.working_dir, &config.envs));
+    assert_eq!(told.mounts, config.mounts);
+    world.note_error("what was never made", world.runtime.container_config(MISSING).await);
+    expect![[r#""#]]
 }
 
 async fn a_mount_of_nothing_fails_the_container(world: &World) -> Expect {

@@ -1,0 +1,109 @@
+//! What is known of the node and may change while the agent runs: its labels and taints, what it has for pods, and its
+//! addresses.
+//!
+//! Who needs them asks for the newest each time. Whoever learns of something new ([`LiveFacts::change`]) says it of the
+//! node's object, and what statuses and translations are made from follows.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crablet_api::core::{Node, NodeAddress, NodeAddressType};
+use crablet_core::{status, translate};
+use tokio::sync::watch;
+
+/// The newest facts. Clones tell the same.
+#[derive(Debug, Clone)]
+pub struct LiveFacts(watch::Sender<Arc<Facts>>);
+
+/// What is known of the node at one moment.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// As the API server would show it: what admission is decided from.
+    pub node: Node,
+    /// For the translation of pods.
+    pub translation: translate::NodeContext,
+    /// For the statuses of pods.
+    pub status: status::NodeFacts,
+}
+
+impl LiveFacts {
+    /// These, until somebody says otherwise.
+    pub fn new(facts: Facts) -> LiveFacts {
+        LiveFacts(watch::Sender::new(Arc::new(facts)))
+    }
+
+    /// The newest facts.
+    pub fn now(&self) -> Arc<Facts> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// Takes in that the node is different from now on. What is decided next is decided from that.
+    pub fn change(&self, change: impl FnOnce(&mut Node)) {
+        self.0.send_modify(|facts| {
+            let facts = Arc::make_mut(facts);
+            let addresses = facts.node.status.addresses.clone();
+            change(&mut facts.node);
+            if facts.node.status.addresses != addresses {
+                let ips = host_ips(&facts.node.status.addresses);
+                facts.status.prefers_ipv6 = ips.first().is_some_and(IpAddr::is_ipv6);
+                facts.status.host_ips.clone_from(&ips);
+                facts.translation.facts.host_ips = ips;
+            }
+            facts.translation.facts.allocatable = facts.node.status.allocatable.clone();
+        });
+    }
+}
+
+/// The addresses that pods in the host's network have: internal ones before external ones, and one of each family.
+fn host_ips(addresses: &[NodeAddress]) -> Vec<IpAddr> {
+    let of = |wanted: NodeAddressType| {
+        let of_type = addresses.iter().filter(move |address| address.r#type == wanted);
+        of_type.filter_map(|address| address.address.parse::<IpAddr>().ok())
+    };
+    let mut all = of(NodeAddressType::InternalIp).chain(of(NodeAddressType::ExternalIp));
+    let Some(first) = all.next() else { return Vec::new() };
+    let second = all.find(|other| other.is_ipv6() != first.is_ipv6());
+    [first].into_iter().chain(second).collect()
+}
+
+/// How the node's object tells of addresses that it is reached by.
+pub fn node_addresses(name: &str, ips: &[IpAddr]) -> Box<[NodeAddress]> {
+    let address = |r#type, address: String| NodeAddress { r#type, address: address.into() };
+    let internal = ips.iter().map(|ip| address(NodeAddressType::InternalIp, ip.to_string()));
+    internal.chain([address(NodeAddressType::Hostname, name.to_owned())]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_have_an_address_of_each_family_and_internal_ones_first() {
+        let address =
+            |r#type: NodeAddressType, address: &str| NodeAddress { r#type, address: address.into() };
+        let (internal, external) = (NodeAddressType::InternalIp, NodeAddressType::ExternalIp);
+        for (addresses, expected) in [
+            (vec![], ""),
+            (vec![address(NodeAddressType::Hostname, "10.0.0.1")], ""),
+            (vec![address(external.clone(), "1.2.3.4"), address(internal.clone(), "10.0.0.1")], "10.0.0.1"),
+            (vec![address(external.clone(), "1.2.3.4")], "1.2.3.4"),
+            (
+                vec![
+                    address(internal.clone(), "fd00::1"),
+                    address(external, "1.2.3.4"),
+                    address(internal, "10.0.0.1"),
+                ],
+                "fd00::1 10.0.0.1",
+            ),
+        ] {
+            let found: Vec<String> = host_ips(&addresses).iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), expected, "{addresses:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_node_is_told_of_itself_it_tells_pods() {
+        let ips = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        assert_eq!(host_ips(&node_addresses("node", &ips)), ips);
+    }
+}
