@@ -78,6 +78,24 @@ async fn while_volumes_hang() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_a_part_of_a_volume_hangs() {
+    let mut node = Node::start().await;
+    let spec = pod("image: 'sim/forever:1'").replace("mountPath: /v", "mountPath: /v, subPath: part");
+    node.want("p", &spec).await;
+    seconds(10).await;
+    node.run("web", &["touch", "/ready"]).await;
+    seconds(3).await;
+    node.world.volumes.set_trouble(Some(Trouble::Hang));
+    let helper = node.container("p", "helper").container_id;
+    node.world.simulator.exit_container(helper.rsplit('/').next().unwrap(), 1);
+    seconds(2).await;
+    becomes_unready(&node).await;
+    node.world.volumes.set_trouble(None);
+    seconds(2).await;
+    assert_eq!(node.container("p", "helper").restart_count, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_a_container_is_made_or_started() {
     for method in [Method::CreateContainer, Method::StartContainer] {
         let mut node = ready("image: 'sim/forever:1'").await;

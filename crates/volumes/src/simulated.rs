@@ -32,7 +32,7 @@ pub enum Operation {
     TearDown,
 }
 
-/// What is wrong with all volumes that are set up, until it is put right.
+/// What is wrong with all volumes that are set up or used, until it is put right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// They cannot be made.
@@ -120,6 +120,20 @@ impl SimulatedVolumes {
             Ok(result) => result,
             Err(_) => Err(vec![self.of_first(pod, PluginError::TimedOut(DEADLINE))]),
         }
+    }
+
+    /// Waits for as long as volumes hang, and no longer than a node would.
+    async fn hang(&self) {
+        let over = async {
+            loop {
+                let put_right = self.shared.put_right.notified();
+                if self.with(|state| state.trouble) != Some(Trouble::Hang) {
+                    return;
+                }
+                put_right.await;
+            }
+        };
+        let _ = timeout(DEADLINE, over).await;
     }
 
     /// Completes when a planned crash happens.
@@ -292,6 +306,7 @@ impl Volumes for SimulatedVolumes {
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
+        self.hang().await;
         let path = self.places.sub_path(&wanted.uid, &wanted.volume, &wanted.container, wanted.index);
         let path = path.display().to_string();
         let failed = |error| SubPathError::NotPrepared {
@@ -307,6 +322,7 @@ impl Volumes for SimulatedVolumes {
     }
 
     async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>> {
+        self.hang().await;
         let path = file.volume_path.join(&file.path);
         let effect = |state: &mut State| {
             let content = state.files.get(&path).ok_or(io::ErrorKind::NotFound)?;

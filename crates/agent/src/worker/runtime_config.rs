@@ -210,16 +210,17 @@ impl Worker {
         sandbox: SandboxConfig,
     ) -> Result<ContainerConfig, NotStarted> {
         let attempt = self.attempt(start);
-        let refused = |message: String| {
-            self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
+        let refused = |worker: &Worker, message: String| {
+            worker.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
             NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
         };
-        let environment =
-            self.environment(container).await.map_err(|refusal| refused(refusal.to_string()))?;
-        let sub_paths = self.sub_paths(container, &environment).await.map_err(refused)?;
+        let environment = self.environment(container).await;
+        let environment = environment.map_err(|refusal| refused(self, refusal.to_string()))?;
+        let sub_paths = self.sub_paths(container, &environment).await;
+        let sub_paths = sub_paths.map_err(|message| refused(self, message))?;
         let config = self
             .container(container, attempt, images, environment, &sub_paths, &sandbox.handler)
-            .map_err(|refusal| refused(refusal.to_string()))?;
+            .map_err(|refusal| refused(self, refusal.to_string()))?;
         self.make_files(container, attempt).await.map_err(|error| {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
@@ -249,7 +250,7 @@ impl Worker {
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
-    async fn environment(&self, container: &Container) -> Result<Environment, ContainerRefusal> {
+    async fn environment(&mut self, container: &Container) -> Result<Environment, ContainerRefusal> {
         let referred = self.referred(container).await;
         let files = self.env_files(container).await;
         let files: Vec<EnvFile<'_>> = files.iter().map(ReadFile::borrowed).collect();
@@ -320,7 +321,7 @@ impl Worker {
 
     /// Reads the files of variables that the container's environment refers to. Of volumes that are not there, or are
     /// no files, there are none.
-    async fn env_files<'a>(&self, container: &'a Container) -> Vec<ReadFile<'a>> {
+    async fn env_files<'a>(&mut self, container: &'a Container) -> Vec<ReadFile<'a>> {
         let mut files = Vec::new();
         if !self.node.facts.now().translation.features.enabled(Gate::EnvFiles) {
             return files;
@@ -332,7 +333,8 @@ impl Worker {
                 volume_path: volume_path.into(),
                 path: path.to_owned(),
             };
-            let content = self.node.volumes.read(&file, LONGEST_ENV_FILE).await;
+            let node = Arc::clone(&self.node);
+            let content = self.see_through(node.volumes.read(&file, LONGEST_ENV_FILE)).await;
             let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
             if let Err(error) = &content {
                 warn!(

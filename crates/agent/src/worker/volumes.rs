@@ -165,7 +165,7 @@ impl Worker {
     /// Makes the parts of volumes ready that a container mounts, and says where they are, by the mounts' places in the
     /// list. An error says nothing of the node's files, which are not the user's to know: the log does.
     pub(super) async fn sub_paths(
-        &self,
+        &mut self,
         container: &Container,
         environment: &Environment,
     ) -> Result<BTreeMap<usize, String>, String> {
@@ -183,7 +183,8 @@ impl Worker {
                 volume_path: host_path.into(),
                 path,
             };
-            let made = self.node.volumes.sub_path(&wanted).await.map_err(|error| {
+            let node = Arc::clone(&self.node);
+            let made = self.see_through(node.volumes.sub_path(&wanted)).await.map_err(|error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 warn!(
                     pod = %self.pod_name(), uid = self.owner.uid, container = wanted.container,
