@@ -15,6 +15,7 @@ pub mod pod_cgroup;
 pub mod probes;
 /// How a pod is treated when resources run short, and how much it asks for in all.
 pub mod qos;
+pub mod resize;
 pub mod restart;
 pub mod status;
 pub mod testing;

@@ -1,5 +1,5 @@
 //! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, how far its end has come,
-//! which containers are being replaced, and which waits before restarts there are. Everything else is read from the runtime and the disk.
+//! which containers are being replaced, what resources they were given, and which waits before restarts there are. Everything else is read from the runtime and the disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use crablet_api::core::PodStatus;
 use crablet_api::document::Limits;
 use crablet_core::backoff::{Restarts, Waits};
-use crablet_core::observed;
 use crablet_core::kill::Termination;
+use crablet_core::observed;
 use crablet_core::plan::Kill;
+use crablet_core::resize::Actuated;
 use crablet_core::restart::is_sidecar;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub(super) struct CheckpointRef<'a> {
     pub(super) sidecars: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) replaced: &'a BTreeSet<String>,
+    #[serde(skip_serializing_if = "Actuated::is_empty")]
+    pub(super) actuated: &'a Actuated,
     #[serde(skip_serializing_if = "Waits::is_empty")]
     pub(super) waits: &'a Waits,
     pub(super) status: &'a PodStatus,
@@ -50,6 +53,7 @@ pub struct Checkpoint {
     terminated: bool,
     unwanted: bool,
     replaced: BTreeSet<String>,
+    actuated: Actuated,
     waits: Waits,
     status: PodStatus,
 }
@@ -87,6 +91,7 @@ impl Worker {
         let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
         self.status = Arc::new(checkpoint.status);
         self.replaced = checkpoint.replaced;
+        self.actuated = checkpoint.actuated;
         self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
@@ -164,6 +169,7 @@ impl Worker {
             unwanted: !self.wanted,
             sidecars: self.sidecars().collect(),
             replaced: &self.replaced,
+            actuated: &self.actuated,
             waits: self.restarts.waits(),
             status: &self.status,
         };

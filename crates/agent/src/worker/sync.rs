@@ -23,6 +23,7 @@ impl Worker {
         if let Some(rejected) = Box::pin(self.admit()).await {
             return rejected;
         }
+        self.allocate();
         let status = self.make_status(false);
         if is_over(&status) {
             if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
@@ -61,6 +62,8 @@ impl Worker {
     fn plan(&self, status: &PodStatus) -> Plan {
         plan::plan(&plan::Input {
             pod: &self.pod,
+            allocated: &self.allocated,
+            actuated: &self.actuated,
             observed: &self.observed,
             status,
             probes: &self.probes,
