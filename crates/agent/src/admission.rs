@@ -192,6 +192,13 @@ impl Admission {
         }
     }
 
+    /// A pod that the node took asks for something else by now, and gets it.
+    pub fn regrant(&self, pod: &Arc<Pod>) {
+        if let Some(entry) = self.books().pods.get_mut(&*pod.metadata.uid) {
+            entry.pod = Arc::clone(pod);
+        }
+    }
+
     /// Whether the node does not take a pod.
     pub fn has_rejected(&self, uid: &str) -> bool {
         matches!(self.books().pods.get(uid), Some(Entry { state: State::Rejected(_), .. }))

@@ -19,6 +19,7 @@
 //! - [`pull`]: the images that a container needs.
 //! - [`runtime_config`]: what sandboxes and containers are made from.
 //! - [`stops`]: the stops of containers, each on its own.
+//! - [`resize`]: resources that change while it runs.
 //! - [`terminate`]: the end of a pod, step by step, each of which can be done again.
 //! - [`remove`]: taking away what a pod that is over left behind.
 //! - [`checkpoint`]: what survives the agent, so that the next one goes on from there.
@@ -33,6 +34,7 @@ mod hooks;
 mod probing;
 mod pull;
 mod remove;
+mod resize;
 mod retry;
 mod runtime_config;
 mod stops;
@@ -49,6 +51,8 @@ use crablet_api::core::{Pod, PodPhase, PodStatus};
 use crablet_core::backoff::Restarts;
 use crablet_core::observed;
 use crablet_core::probes::Probes;
+use crablet_core::qos::is_static;
+use crablet_core::resize::Actuated;
 use crablet_core::status::{Failure, StartError, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
 use jiff::Timestamp;
@@ -78,6 +82,12 @@ pub(crate) struct Worker {
     owner: Owner,
     /// What is wanted, in its latest form.
     pod: Arc<Pod>,
+    /// The same with the resources that the node granted: what containers get. Shared with `pod` where it is no other.
+    allocated: Arc<Pod>,
+    /// What containers were given last. Of a static pod nothing: it does not change.
+    actuated: Actuated,
+    /// Whether the pod's cgroup is known to have what is allocated.
+    cgroup_fits: bool,
     /// What the runtime knew at the last look.
     observed: Arc<observed::Pod>,
     /// The latest status.
@@ -162,6 +172,9 @@ impl Worker {
             mailbox,
             story,
             owner,
+            allocated: Arc::clone(&pod),
+            actuated: Actuated::default(),
+            cgroup_fits: is_static(&pod),
             pod,
             observed: Arc::default(),
             probes: Probes::default(),
@@ -335,6 +348,7 @@ impl Worker {
         let facts = self.node.facts.now();
         pod_status(&StatusInput {
             pod: &self.pod,
+            allocated: &self.allocated,
             observed: &self.observed,
             previous: &self.status,
             probes: &self.probes,
@@ -342,7 +356,7 @@ impl Worker {
             finished,
             failure: self.failure.as_ref(),
             resize_conditions: &[],
-            actuated: &BTreeMap::new(),
+            actuated: &self.actuated,
             pod_cgroup: None,
             recursive_read_only_mounts: self.mounts_read_only_recursively(),
             node: &facts.status,

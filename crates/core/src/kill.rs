@@ -25,6 +25,8 @@ pub enum KillReason {
     PostStartHook,
     /// Its pod asks for another one by now.
     DefinitionChanged,
+    /// It is to have other resources, and asked to be restarted for that.
+    Resize,
     /// The runtime does not know whether it runs.
     Unknown,
     /// Another one of its name runs, or is to.
@@ -53,6 +55,7 @@ pub fn container_grace(pod: &Pod, container: &str, reason: KillReason) -> i64 {
         KillReason::StartupProbe => container.and_then(|container| container.startup_probe.as_deref()),
         KillReason::PostStartHook
         | KillReason::DefinitionChanged
+        | KillReason::Resize
         | KillReason::Unknown
         | KillReason::Duplicate
         | KillReason::OldSandbox

@@ -17,6 +17,7 @@ pub mod preemption;
 pub mod probes;
 /// How a pod is treated when resources run short, and how much it asks for in all.
 pub mod qos;
+pub mod resize;
 pub mod restart;
 pub mod status;
 #[cfg(any(test, feature = "testing"))]

@@ -7,7 +7,9 @@
 //!    [`kill`](crate::kill) gives.
 //! 2. `remove`: remove these containers, and their logs but where the plan keeps them ([`Plan::keeps_logs`]).
 //! 3. `sandbox`: stop the sandboxes that it names, and make the new one, where one is wanted.
-//! 4. `start`: start these containers, in this order. An init container that is no sidecar and fails to start ends the
+//! 4. `update`: give these containers, which run, other resources, in this order. The pod's own cgroup grows before the
+//!    first of them and shrinks after the last.
+//! 5. `start`: start these containers, in this order. An init container that is no sidecar and fails to start ends the
 //!    pass; no other failure holds up the rest.
 //!
 //! A step whose kill or removal failed is not passed over: the worker stops there and plans anew.
@@ -15,9 +17,10 @@
 mod containers;
 mod init;
 mod reset;
+mod resize;
 mod sandbox;
 
-use crablet_api::core::{Container, Pod, PodStatus};
+use crablet_api::core::{Container, Pod, PodStatus, ResourceRequirements};
 use crablet_api::{FeatureGates, Text};
 use crablet_cri_api::SandboxState;
 use jiff::{SignedDuration, Timestamp};
@@ -26,6 +29,7 @@ use crate::backoff::{self, Restarts};
 use crate::kill::{self, KillReason};
 use crate::observed;
 use crate::probes::Probes;
+use crate::resize::{Actuated, Resource};
 use crate::status::StartError;
 
 pub use sandbox::{SandboxNeed, WhyNewSandbox, sandbox_need};
@@ -35,6 +39,10 @@ pub use sandbox::{SandboxNeed, WhyNewSandbox, sandbox_need};
 pub struct Input<'a> {
     /// What is wanted.
     pub pod: &'a Pod,
+    /// The pod with the resources that the node granted it: what its containers get.
+    pub allocated: &'a Pod,
+    /// The resources that its containers were given last.
+    pub actuated: &'a Actuated,
     /// What the runtime knows.
     pub observed: &'a observed::Pod,
     /// The status made from the same look, by [`pod_status`](crate::status::pod_status). It remembers what the
@@ -59,6 +67,8 @@ pub struct Plan {
     pub kill: Vec<Kill>,
     /// Which containers to remove, by the runtime's names for them.
     pub remove: Vec<String>,
+    /// Which containers to give other resources.
+    pub update: Vec<Update>,
     /// Which containers to start.
     pub start: Vec<Start>,
     /// What keeps the pod from going further.
@@ -126,6 +136,19 @@ pub struct Kill {
     /// that down before, and says so of what it looks at from then on
     /// ([`is_replaced`](observed::Container::is_replaced)).
     pub starts_anew: bool,
+}
+
+/// A container that runs, to be given other resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The runtime's name for it.
+    pub id: String,
+    /// Its name in the pod.
+    pub name: Text,
+    /// All that it has from then on. Memory and CPU change one after the other.
+    pub resources: ResourceRequirements,
+    /// What changes, and whether it grows.
+    order: (Resource, bool),
 }
 
 /// A container to start.
@@ -226,7 +249,11 @@ impl Plan {
             Sandbox::Create { .. } => false,
             Sandbox::End { stop, .. } => stop.is_empty(),
         };
-        sandbox_stays && self.kill.is_empty() && self.remove.is_empty() && self.start.is_empty()
+        sandbox_stays
+            && self.kill.is_empty()
+            && self.remove.is_empty()
+            && self.update.is_empty()
+            && self.start.is_empty()
     }
 
     /// Whether all containers are stopped together, in order, with the pod's grace period.
@@ -275,6 +302,7 @@ fn keep(id: String) -> Plan {
         sandbox: Sandbox::Keep { id },
         kill: Vec::new(),
         remove: Vec::new(),
+        update: Vec::new(),
         start: Vec::new(),
         waiting_for: Vec::new(),
         look_again: None,

@@ -17,13 +17,14 @@ mod transition;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crablet_api::core::{Pod, PodCondition, PodConditionType, PodPhase, PodStatus, ResourceRequirements};
+use crablet_api::core::{Pod, PodCondition, PodConditionType, PodPhase, PodStatus};
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_api::{FeatureGates, Gate, Text};
 use jiff::Timestamp;
 
 use crate::plan::deadline;
 use crate::probes::Probes;
+use crate::resize::Actuated;
 use crate::{observed, qos};
 
 pub use addresses::pod_ips;
@@ -38,8 +39,10 @@ pub use transition::illegal_transition;
 /// What a status is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusInput<'a> {
-    /// What is wanted, with the resources that were granted, and the status that the API server has.
+    /// What is wanted, and the status that the API server has.
     pub pod: &'a Pod,
+    /// The pod with the resources that the node granted it.
+    pub allocated: &'a Pod,
     /// What the runtime knows.
     pub observed: &'a observed::Pod,
     /// The status that was made last: by this agent, or by the one before it and written down; else the API server's.
@@ -54,8 +57,8 @@ pub struct StatusInput<'a> {
     pub failure: Option<&'a Failure>,
     /// The conditions of a change of the pod's resources, as their owner keeps them.
     pub resize_conditions: &'a [PodCondition],
-    /// The resources that containers were last given, by their names in the pod.
-    pub actuated: &'a BTreeMap<Text, ResourceRequirements>,
+    /// The resources that containers were given last.
+    pub actuated: &'a Actuated,
     /// What the pod's cgroup says, where it was read.
     pub pod_cgroup: Option<&'a PodCgroup>,
     /// Whether the handler that runs the pod can mount read-only all the way down.

@@ -11,6 +11,7 @@ use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
 use crablet_api::{FeatureGates, Gate, Text};
+use crablet_core::resize::Actuated;
 use crablet_core::status::{
     Failure, PodCgroup, StartError, StatusInput, illegal_transition, pod_status, terminated, to_publish,
 };
@@ -174,7 +175,7 @@ fn a_pod_whose_container_was_stopped_to_be_started_anew_is_not_over() {
     for container_restart_rules in [true, false] {
         for (line, seen) in [("Never: c", "c replaced 137"), ("OnFailure: c", "c replaced 0")] {
             let mut world = World::new(pod(line), seen);
-            world.features = Features { container_restart_rules, ..Features::default() };
+            world.features = world.features.with(Gate::ContainerRestartRules, container_restart_rules);
             assert_eq!(world.status().phase, Some(PodPhase::Running), "{line}");
             // An image that cannot be had is said, and the pod waits for it.
             let world = world.start_error("c", "ErrImagePull", "no such image");
@@ -602,7 +603,8 @@ fn what_the_runtime_does_not_tell_is_what_was_given_last() {
     );
     let given = "{limits: {cpu: 2, memory: 4Mi}, requests: {cpu: 2, memory: 3Mi}}";
     let given = pod_yaml(&format!("spec: {{containers: [{{name: c, resources: {given}}}]}}"));
-    let actuated = [("c".into(), given.spec.containers[0].resources.clone())].into();
+    let mut actuated = Actuated::default();
+    actuated.set("c-0", given.spec.containers[0].resources.clone());
     let resources = |world: &World| {
         let status = pod_status(&StatusInput { actuated: &actuated, ..world.status_input() });
         serde_json::to_string(&status.container_statuses[0].resources).expect("JSON")

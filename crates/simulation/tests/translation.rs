@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use common::{Node, seconds};
-use crablet_agent::objects::Objects;
-use crablet_api::core::{ConfigMap, ContainerState, RecursiveReadOnlyMode, Secret, Service};
+use crablet_agent::mailbox::Mailbox;
+use crablet_agent::objects::{Interest, Objects};
+use crablet_api::core::{ConfigMap, ContainerState, Pod, RecursiveReadOnlyMode, Secret, Service};
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
 use crablet_credentials::{PullRecords, VerificationPolicy};
@@ -202,6 +203,10 @@ impl Objects for Classes {
 
     fn services(&self) -> Option<Vec<Arc<Service>>> {
         Some(Vec::new())
+    }
+
+    fn register_pod(&self, _: &Pod, _: &Mailbox) -> Option<Interest> {
+        None
     }
 }
 

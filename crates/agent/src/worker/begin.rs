@@ -26,6 +26,7 @@ impl Worker {
         let rejection = match self.node.admission.verdict(&self.owner.uid) {
             Verdict::Granted { was_there } => {
                 self.admitted = true;
+                self.allocate();
                 if was_there {
                     self.story.note("admission", format_args!("goes on: it was there when the agent began"));
                 }

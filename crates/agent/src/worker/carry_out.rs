@@ -89,6 +89,7 @@ impl Worker {
             return Err(removal.map_or(Next::Again, |removal| self.and_then_look(removal)));
         }
         match &plan.sandbox {
+            Sandbox::Keep { .. } if !plan.update.is_empty() => Err(Box::pin(self.resize(&plan.update)).await),
             Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone())),
             Sandbox::Create { attempt, stop, .. } => {
                 let mut sandboxes = self.sandboxes_to_stop();
@@ -243,7 +244,7 @@ impl Worker {
     /// begun to, and then only one of them will run.
     async fn try_to_start(&mut self, sandbox: &str, start: &Start) -> Result<Started, NotStarted> {
         let Some(container) = start.container(&self.pod) else { return Ok(Started::No) };
-        let container = container.clone();
+        let container = self.with_allocated(container);
         let mailbox = self.mailbox.clone();
         let made_from = unless_ended(&mailbox, self.active_sandbox()).await;
         let Some(made_from) = made_from.transpose()? else { return Ok(Started::No) };
@@ -252,6 +253,10 @@ impl Worker {
         let prepare = Box::pin(self.prepare_container(start, &container, &images, made_from));
         let config = unless_ended(&mailbox, prepare).await;
         let Some(config) = config.transpose()? else { return Ok(Started::No) };
+        if let Err(error) = self.fit_cgroup().await {
+            let error = StartError::new("CreateContainerError", format!("the pod's cgroup: {error}"));
+            return Err(NotStarted { error, until: None });
+        }
         let node = Arc::clone(&self.node);
         // A start is never let go of: one that nobody waits for could still happen when the pod is over.
         let id = match self.made_before(sandbox, &container) {
@@ -262,6 +267,7 @@ impl Worker {
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
+                self.note_given(&id, &container);
                 id
             }
         };

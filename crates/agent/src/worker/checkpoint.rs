@@ -1,6 +1,6 @@
 //! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, why it failed, how far its
-//! end has come, which containers are being replaced, and which waits before restarts there are. Everything else is read
-//! from the runtime and the disk.
+//! end has come, which containers are being replaced, what resources they were given, and which waits before restarts
+//! there are. Everything else is read from the runtime and the disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crablet_core::kill::Termination;
 use crablet_core::observed;
 use crablet_core::plan::Kill;
 use crablet_core::qos::is_static;
+use crablet_core::resize::Actuated;
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::Failure;
 use jiff::Timestamp;
@@ -39,6 +40,8 @@ pub(super) struct CheckpointRef<'a> {
     pub(super) sidecars: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) replaced: &'a BTreeSet<String>,
+    #[serde(skip_serializing_if = "Actuated::is_empty")]
+    pub(super) actuated: &'a Actuated,
     #[serde(skip_serializing_if = "Waits::is_empty")]
     pub(super) waits: &'a Waits,
     pub(super) status: &'a PodStatus,
@@ -59,6 +62,7 @@ pub struct Checkpoint {
     rejected: bool,
     unwanted: bool,
     replaced: BTreeSet<String>,
+    actuated: Actuated,
     waits: Waits,
     failure: Option<Failed>,
     status: PodStatus,
@@ -126,6 +130,7 @@ impl Worker {
         }
         self.status = Arc::new(checkpoint.status);
         self.replaced = checkpoint.replaced;
+        self.actuated = checkpoint.actuated;
         self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
         self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
@@ -206,6 +211,7 @@ impl Worker {
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
             replaced: &self.replaced,
+            actuated: &self.actuated,
             waits: self.restarts.waits(),
             status: &self.status,
         };

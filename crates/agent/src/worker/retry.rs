@@ -22,6 +22,8 @@ pub(super) enum What {
     Volumes,
     /// To bring its volumes up to date.
     Refresh,
+    /// To give its containers other resources.
+    Resize,
     /// To remove its cgroup and take its users back.
     Cgroup,
     /// To remove what it left behind.

@@ -81,7 +81,8 @@ pub(super) struct ContainerConfig {
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
     pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxConfig, NotMade> {
-        self.make_cgroup().await.map_err(|error| {
+        self.cgroup_fits = false;
+        self.fit_cgroup().await.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
         })?;
@@ -162,16 +163,17 @@ impl Worker {
         UserNamespaces::with_handler(&self.node.readiness.handlers(), handler, give)
     }
 
-    async fn make_cgroup(&self) -> Result<(), String> {
-        let facts = self.node.facts.now();
-        let settings = &facts.translation.settings;
+    pub(super) fn cgroup(&self) -> Result<PodCgroup, String> {
         let class = match qos_class(&self.pod) {
             QosClass::Guaranteed => Qos::Guaranteed,
             QosClass::Burstable => Qos::Burstable,
             QosClass::BestEffort => Qos::BestEffort,
         };
-        let cgroup = PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())?;
-        let limits = self.cgroup_limits(settings);
+        PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn make_cgroup(&self) -> Result<(), String> {
+        let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
         match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
             Ensured::Created => Ok(()),
             // An agent that died between making and limiting left one without limits.
@@ -181,10 +183,12 @@ impl Worker {
         }
     }
 
-    fn cgroup_limits(&self, settings: &translate::Settings) -> Limits {
+    pub(super) fn cgroup_limits(&self) -> Limits {
+        let facts = self.node.facts.now();
+        let settings = &facts.translation.settings;
         let period = settings.cpu_cfs_quota_period;
-        let pod_level = PodLevel::from(&self.node.facts.now().translation.features);
-        let resources = pod_resources(&self.pod, pod_level, settings.cpu_cfs_quota, period);
+        let pod_level = PodLevel::from(&facts.translation.features);
+        let resources = pod_resources(&self.allocated, pod_level, settings.cpu_cfs_quota, period);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
             cpu_bandwidth: resources.cpu_quota.map(|quota| CpuBandwidth {

@@ -20,6 +20,9 @@ impl Worker {
         }
         self.retries.worked(&What::Runtime);
         self.forget_errors_of_what_runs();
+        if self.admitted {
+            self.allocate();
+        }
         let status = self.make_status(false);
         // The node is not asked to take what is over.
         if !is_over(&status)
@@ -64,6 +67,8 @@ impl Worker {
     fn plan(&self, status: &PodStatus) -> Plan {
         plan::plan(&plan::Input {
             pod: &self.pod,
+            allocated: &self.allocated,
+            actuated: &self.actuated,
             observed: &self.observed,
             status,
             probes: &self.probes,

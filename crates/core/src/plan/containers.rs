@@ -6,7 +6,7 @@ use crablet_api::core::Container;
 use crablet_cri_api::ContainerState;
 
 use super::init::{self, Initialization};
-use super::{Input, Kill, Plan, Role, WhyEnd, end, kill, start, stop_others};
+use super::{Input, Kill, Plan, Role, WhyEnd, end, kill, resize, start, stop_others};
 use crate::kill::KillReason;
 use crate::probes::ProbeResult;
 use crate::{observed, restart};
@@ -34,6 +34,7 @@ pub(super) fn plan(input: &Input, mut plan: Plan) -> Plan {
         }
     }
     plan.remove.extend(outdated_init_containers(input));
+    resize::put_in_order(&mut plan);
     plan
 }
 
@@ -52,7 +53,9 @@ fn plan_container(input: &Input, plan: &mut Plan, index: usize, container: &Cont
         return true;
     };
     let Some(fault) = fault(input, running, container) else {
-        stop_others(input, plan, &container.name, Some(&running.id));
+        if resize::plan(input, plan, Role::Main, index, container, running) {
+            stop_others(input, plan, &container.name, Some(&running.id));
+        }
         return true;
     };
     // A container that changed is started anew whatever the policy.

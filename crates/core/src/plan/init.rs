@@ -7,7 +7,7 @@ use crablet_cri_api::ContainerState;
 use jiff::Timestamp;
 
 use super::containers::Fault;
-use super::{Input, Kill, Plan, Role, WaitingFor, kill, start, stop_others};
+use super::{Input, Kill, Plan, Role, WaitingFor, kill, resize, start, stop_others};
 use crate::kill::KillReason;
 use crate::probes::ProbeResult;
 use crate::{observed, restart};
@@ -120,6 +120,9 @@ fn run_once(
 ) -> Option<bool> {
     let restarts = match run.state {
         ContainerState::Running => {
+            if input.features.enabled(Gate::InPlacePodVerticalScalingInitContainers) {
+                resize::plan(input, plan, Role::Init, index, container, run);
+            }
             stop_others(input, plan, &container.name, Some(&run.id));
             plan.waiting_for.push(WaitingFor::InitContainer { name: container.name.clone() });
             return Some(false);
@@ -177,7 +180,11 @@ fn keep_running(
             plan.kill.push(Kill { starts_anew: true, ..kill(input, run, fault.into(), message) });
             start(input, plan, Role::Init, index, container);
         }
-        None => stop_others(input, plan, &container.name, Some(&run.id)),
+        None => {
+            if resize::plan(input, plan, Role::Init, index, container, run) {
+                stop_others(input, plan, &container.name, Some(&run.id));
+            }
+        }
     }
     if !started {
         plan.waiting_for.push(WaitingFor::SidecarStartup { name: container.name.clone() });

@@ -6,8 +6,9 @@ use crate::{observed, restart};
 use crablet_api::core::Container;
 use crablet_cri_api::ContainerState;
 
-/// Removes all containers, those last whose exit asked for it: as long as one of them is there, an agent that restarts
-/// in between knows what it was about. The next plan starts the pod from its first init container.
+/// Removes all containers, and when nothing else is left those whose exit asked for it: as long as one of them is there,
+/// an agent that restarts in between knows what it was about. The plan after that starts the pod from its first init
+/// container.
 pub(super) fn plan(input: &Input, mut plan: Plan) -> Plan {
     let spec = &input.pod.spec;
     let (asked, others): (Vec<_>, Vec<_>) = [&spec.containers, &spec.init_containers]
@@ -15,7 +16,8 @@ pub(super) fn plan(input: &Input, mut plan: Plan) -> Plan {
         .flatten()
         .flat_map(|container| input.observed.named(&container.name).map(move |run| (container, run)))
         .partition(|(container, run)| asked_for_it(container, run));
-    for (_, run) in others.into_iter().chain(asked) {
+    let first = if others.is_empty() { asked } else { others };
+    for (_, run) in first {
         if run.state != ContainerState::Exited {
             let stop = kill(input, run, KillReason::RestartOfAll, "killing".into());
             plan.kill.push(stop);

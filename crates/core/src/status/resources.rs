@@ -9,6 +9,7 @@ use crablet_cri_api::{ContainerState, v1};
 use super::StatusInput;
 use crate::observed;
 use crate::qos::{self, Overhead, PodLevel};
+use crate::resize::allocated;
 
 /// The kernel knows no lower weight of CPU: below it, what was granted is told instead.
 const MIN_SHARES: i64 = 2;
@@ -44,9 +45,10 @@ pub(super) fn fill(
     previous: Option<&ContainerStatus>,
     status: &mut ContainerStatus,
 ) {
-    let mut resources = container.resources.clone();
+    let allocated = allocated(input.allocated, container);
+    let mut resources = allocated.clone();
     if run.state == ContainerState::Running {
-        let actual = Actual::of(input, container, run);
+        let actual = Actual::of(input, run);
         let ran = |status: &&ContainerStatus| super::transition::is_running(status);
         let before = previous.filter(ran).and_then(|previous| previous.resources.as_deref());
         let old = |list: fn(&ResourceRequirements) -> &ResourceList| before.map(list);
@@ -64,13 +66,13 @@ pub(super) fn fill(
         }
     }
     status.resources = Some(Box::new(resources));
-    status.allocated_resources = container.resources.requests.clone();
+    status.allocated_resources = allocated.requests.clone();
 }
 
 impl Actual {
     /// What the runtime tells, and what it does not tell from what the container was given last.
-    fn of(input: &StatusInput, container: &Container, run: &observed::Container) -> Actual {
-        let actuated = input.actuated.get(&container.name);
+    fn of(input: &StatusInput, run: &observed::Container) -> Actual {
+        let actuated = input.actuated.get(&run.id);
         let given = |list: fn(&ResourceRequirements) -> &ResourceList, name: &str| {
             actuated.and_then(|actuated| list(actuated).get(name)).filter(|amount| !amount.is_zero()).cloned()
         };
@@ -126,12 +128,12 @@ fn set(list: &mut ResourceList, name: &str, actual: Option<&Quantity>, old: Opti
 
 /// Fills in the resources of the pod as a whole.
 pub(super) fn fill_pod_level(input: &StatusInput, status: &mut PodStatus) {
-    let pod = input.pod;
+    let pod = input.allocated;
     let level = PodLevel::from(input.features);
     let requests = qos::pod_requests(pod, level, Overhead::Included);
     status.allocated_resources = requests.clone();
     let mut resources = pod.spec.resources.as_deref().cloned().unwrap_or_default();
-    if pod.status.phase != Some(PodPhase::Running) {
+    if input.pod.status.phase != Some(PodPhase::Running) {
         resources.requests = requests;
         resources.limits = qos::pod_limits(pod, level, Overhead::Included);
         status.resources = Some(Box::new(resources));

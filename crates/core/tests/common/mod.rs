@@ -12,12 +12,15 @@
 
 use std::collections::BTreeMap;
 
-use crablet_api::core::{ContainerRestartPolicy, Pod, PodStatus, Probe, RestartPolicy};
+use crablet_api::core::{
+    ContainerRestartPolicy, Pod, PodStatus, Probe, ResourceList, ResourceRequirements, RestartPolicy,
+};
 use crablet_api::{FeatureGates, Text};
 use crablet_core::backoff::{Limits, Restarts};
 use crablet_core::observed;
 use crablet_core::plan::{self, Plan, Sandbox, WaitingFor};
 use crablet_core::probes::{ContainerProbes, ProbeResult, Probes};
+use crablet_core::resize::Actuated;
 use crablet_core::status::{Failure, NodeFacts, StartError, StatusInput, pod_status};
 use crablet_core::testing::{Described, at, container, observed_in, sandbox};
 use jiff::Timestamp;
@@ -88,6 +91,9 @@ fn split_number(text: &str, mark: char) -> (&str, u32) {
 #[derive(Clone)]
 pub struct World {
     pub pod: Pod,
+    /// What the node granted, where it is not what the pod asks for.
+    pub allocated: Option<Pod>,
+    pub actuated: Actuated,
     pub observed: observed::Pod,
     pub previous: PodStatus,
     pub probes: Probes,
@@ -106,6 +112,8 @@ impl World {
             observed: seen(&pod, observed),
             previous: pod.status.clone(),
             pod,
+            allocated: None,
+            actuated: Actuated::default(),
             probes: Probes::default(),
             restarts: Restarts::new(Limits::default()),
             start_errors: BTreeMap::new(),
@@ -166,9 +174,9 @@ impl World {
     }
 
     pub fn status_input(&self) -> StatusInput<'_> {
-        static NONE: BTreeMap<Text, crablet_api::core::ResourceRequirements> = BTreeMap::new();
         StatusInput {
             pod: &self.pod,
+            allocated: self.allocated.as_ref().unwrap_or(&self.pod),
             observed: &self.observed,
             previous: &self.previous,
             probes: &self.probes,
@@ -176,7 +184,7 @@ impl World {
             finished: self.finished,
             failure: self.failure.as_ref(),
             resize_conditions: &[],
-            actuated: &NONE,
+            actuated: &self.actuated,
             pod_cgroup: None,
             recursive_read_only_mounts: false,
             node: &self.node,
@@ -193,6 +201,8 @@ impl World {
         let status = self.status();
         plan::plan(&plan::Input {
             pod: &self.pod,
+            allocated: self.allocated.as_ref().unwrap_or(&self.pod),
+            actuated: &self.actuated,
             observed: &self.observed,
             status: &status,
             probes: &self.probes,
@@ -215,7 +225,7 @@ impl World {
     }
 }
 
-/// A plan in words: `kill c-0, stop sandbox-0, remove i-0, new sandbox 1, start c#1, wait for …`.
+/// A plan in words: `kill c-0, stop sandbox-0, remove i-0, new sandbox 1, update c-0 to …, start c#1, wait for …`.
 pub fn in_words(plan: &Plan) -> String {
     let mut words: Vec<String> = plan.kill.iter().map(|kill| format!("kill {}", kill.id)).collect();
     let stop = match &plan.sandbox {
@@ -229,6 +239,12 @@ pub fn in_words(plan: &Plan) -> String {
         Sandbox::Create { attempt, .. } => words.push(format!("new sandbox {attempt}")),
         Sandbox::End { .. } => words.push("end".into()),
     }
+    words.extend(plan.update.iter().map(|update| {
+        let amount = |list: &ResourceList, name: &str| list.get(name).map_or("-".into(), ToString::to_string);
+        let both = |list: &ResourceList| format!("{}/{}", amount(list, "cpu"), amount(list, "memory"));
+        let ResourceRequirements { requests, limits, .. } = &update.resources;
+        format!("update {} to {} up to {}", update.id, both(requests), both(limits))
+    }));
     words.extend(plan.start.iter().map(|start| format!("start {}#{}", start.name, start.attempt)));
     words.extend(plan.waiting_for.iter().filter_map(|waiting| match waiting {
         WaitingFor::Sandbox { .. } => None,

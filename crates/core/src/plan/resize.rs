@@ -1,0 +1,57 @@
+//! Containers that run and are to have other resources.
+
+use crablet_api::core::{Container, ResourceResizeRestartPolicy};
+
+use super::{Input, Kill, Plan, Role, Update, kill, start};
+use crate::kill::KillReason;
+use crate::observed;
+use crate::resize::{Resource, allocated};
+
+/// Gives a container that runs what is allocated to it. The answer is whether it goes on running: it may have asked to
+/// be restarted for that.
+pub(super) fn plan(
+    input: &Input,
+    plan: &mut Plan,
+    role: Role,
+    index: usize,
+    container: &Container,
+    run: &observed::Container,
+) -> bool {
+    let Some(actuated) = input.actuated.get(&run.id) else { return true };
+    let allocated = allocated(input.allocated, container);
+    let changed: Vec<Resource> = Resource::ALL
+        .into_iter()
+        .filter(|resource| resource.of(allocated) != resource.of(actuated))
+        .collect();
+    if changed.iter().any(|resource| needs_restart(container, *resource)) {
+        let message = format!("Container {} resize requires restart", container.name);
+        plan.kill.push(Kill { starts_anew: true, ..kill(input, run, KillReason::Resize, message) });
+        start(input, plan, role, index, container);
+        return false;
+    }
+    let mut given = actuated.clone();
+    for resource in changed {
+        given = resource.taken_from(allocated, given);
+        let (to, from) = (resource.of(allocated), resource.of(actuated));
+        let grows = if to.limit == from.limit { to.request > from.request } else { to.limit > from.limit };
+        plan.update.push(Update {
+            id: run.id.clone(),
+            name: container.name.clone(),
+            resources: given.clone(),
+            order: (resource, grows),
+        });
+    }
+    true
+}
+
+fn needs_restart(container: &Container, resource: Resource) -> bool {
+    let mut policies = container.resize_policy.iter();
+    policies
+        .find(|policy| *policy.resource_name == *resource.name())
+        .is_some_and(|policy| policy.restart_policy == ResourceResizeRestartPolicy::RestartContainer)
+}
+
+/// What takes less goes before what takes more, so that there is room for it.
+pub(super) fn put_in_order(plan: &mut Plan) {
+    plan.update.sort_by_key(|update| update.order);
+}

@@ -1,0 +1,158 @@
+//! Pods whose resources change while they run.
+
+mod common;
+
+use common::World;
+use crablet_api::core::Pod;
+use crablet_api::testing::pod_yaml;
+
+/// A pod whose containers have these resources, each with what else is said of it.
+fn pod(containers: &[(&str, &str, &str)]) -> Pod {
+    let list: Vec<String> = containers
+        .iter()
+        .map(|(name, resources, more)| format!("{{name: {name}, image: img, resources: {resources}{more}}}"))
+        .collect();
+    pod_yaml(&format!(
+        "metadata: {{name: web, namespace: default, uid: uid-web}}\n\
+         spec: {{restartPolicy: Never, containers: [{}]}}",
+        list.join(", ")
+    ))
+}
+
+/// Resources in few words: CPU and memory asked for, and up to what.
+fn of(cpu: &str, memory: &str, cpu_limit: &str, memory_limit: &str) -> String {
+    format!(
+        "{{requests: {{cpu: {cpu}, memory: {memory}}}, limits: {{cpu: {cpu_limit}, memory: {memory_limit}}}}}"
+    )
+}
+
+/// All containers run with what they asked for in the one pod, and ask for what is in the other by now, which was
+/// granted.
+fn resized(before: &Pod, after: Pod) -> World {
+    let names: Vec<String> =
+        before.spec.containers.iter().map(|container| format!("{} running", container.name)).collect();
+    let mut world = World::new(after, &names.join(", "));
+    for container in &before.spec.containers {
+        world.actuated.set(&format!("{}-0", container.name), container.resources.clone());
+    }
+    world
+}
+
+/// One container changes from the one to the other.
+#[track_caller]
+fn check(before: &str, after: &str, more: &str, expected: &str) {
+    resized(&pod(&[("c", before, more)]), pod(&[("c", after, more)])).plans(expected);
+}
+
+#[test]
+fn a_container_that_runs_is_given_what_was_granted() {
+    let small = of("50m", "32Mi", "100m", "64Mi");
+    check(&small, &small, "", "nothing");
+    check(&small, &of("80m", "32Mi", "100m", "64Mi"), "", "update c-0 to 80m/32Mi up to 100m/64Mi");
+    check(&small, &of("50m", "48Mi", "100m", "64Mi"), "", "update c-0 to 50m/48Mi up to 100m/64Mi");
+    // The same amounts in other words.
+    check(&small, &of("0.05", "32768Ki", "100m", "64Mi"), "", "nothing");
+    // Memory first, with the CPU as it was.
+    check(
+        &small,
+        &of("80m", "48Mi", "160m", "96Mi"),
+        "",
+        "update c-0 to 50m/48Mi up to 100m/96Mi, update c-0 to 80m/48Mi up to 160m/96Mi",
+    );
+    check(
+        "{requests: {cpu: 50m}}",
+        "{requests: {cpu: 50m}, limits: {cpu: 1}}",
+        "",
+        "update c-0 to 50m/- up to 1/-",
+    );
+    // Other resources cannot change while a container runs.
+    check("{requests: {ephemeral-storage: 1Gi}}", "{requests: {ephemeral-storage: 2Gi}}", "", "nothing");
+}
+
+#[test]
+fn what_shrinks_goes_before_what_grows() {
+    let (small, large) = (of("50m", "32Mi", "100m", "64Mi"), of("80m", "48Mi", "160m", "96Mi"));
+    let before = pod(&[("a", &small, ""), ("b", &large, "")]);
+    resized(&before, pod(&[("a", &large, ""), ("b", &small, "")])).plans(
+        "update b-0 to 80m/32Mi up to 160m/64Mi, update a-0 to 50m/48Mi up to 100m/96Mi, \
+         update b-0 to 50m/32Mi up to 100m/64Mi, update a-0 to 80m/48Mi up to 160m/96Mi",
+    );
+}
+
+#[test]
+fn what_is_asked_for_and_not_granted_changes_nothing() {
+    let (small, large) = (of("50m", "32Mi", "100m", "64Mi"), of("80m", "48Mi", "160m", "96Mi"));
+    let before = pod(&[("c", &small, "")]);
+    let mut world = resized(&before, pod(&[("c", &large, "")]));
+    world.allocated = Some(before.clone());
+    let status = |world: &World| {
+        let status = &world.status().container_statuses[0];
+        let json = serde_json::to_string(&(&status.allocated_resources, &status.resources));
+        json.expect("JSON")
+    };
+    let resources = |cpu: &str, memory: &str, cpu_limit: &str, memory_limit: &str| {
+        format!(
+            r#"{{"limits":{{"cpu":"{cpu_limit}","memory":"{memory_limit}"}},"requests":{{"cpu":"{cpu}","memory":"{memory}"}}}}"#
+        )
+    };
+    let has = resources("50m", "32Mi", "100m", "64Mi");
+    assert_eq!(status(&world), format!(r#"[{{"cpu":"50m","memory":"32Mi"}},{has}]"#));
+    let mut world = world.plans("nothing");
+    // Granted: allocated at once, and the container has it when the runtime was told.
+    world.allocated = None;
+    assert_eq!(status(&world), format!(r#"[{{"cpu":"80m","memory":"48Mi"}},{has}]"#));
+    let updates = world.plan().update;
+    for update in updates {
+        world.actuated.set(&update.id, update.resources);
+    }
+    let has = resources("80m", "48Mi", "160m", "96Mi");
+    assert_eq!(status(&world), format!(r#"[{{"cpu":"80m","memory":"48Mi"}},{has}]"#));
+    world.plans("nothing");
+}
+
+#[test]
+fn a_container_that_asks_for_it_is_restarted_whatever_its_policy() {
+    let (small, large) = (of("50m", "32Mi", "100m", "64Mi"), of("80m", "48Mi", "160m", "96Mi"));
+    let restarts = |resource: &str| {
+        format!(", resizePolicy: [{{resourceName: {resource}, restartPolicy: RestartContainer}}]")
+    };
+    check(&small, &large, &restarts("cpu"), "kill c-0, start c#1");
+    check(&small, &large, &restarts("memory"), "kill c-0, start c#1");
+    let more_cpu = of("80m", "32Mi", "100m", "64Mi");
+    check(&small, &more_cpu, &restarts("cpu"), "kill c-0, start c#1");
+    check(&small, &more_cpu, &restarts("memory"), "update c-0 to 80m/32Mi up to 100m/64Mi");
+    let with = |resources: &str| pod(&[("c", resources, &restarts("cpu"))]);
+    let kill = resized(&with(&small), with(&large)).plan().kill.remove(0);
+    assert_eq!((&*kill.message, kill.starts_anew), ("Container c resize requires restart", true));
+}
+
+#[test]
+fn only_what_runs_is_resized_and_only_where_it_is_known_what_it_was_given() {
+    let (small, large) = (of("50m", "32Mi", "100m", "64Mi"), of("80m", "48Mi", "160m", "96Mi"));
+    let (before, after) = (pod(&[("c", &small, "")]), pod(&[("c", &large, "")]));
+    World::new(after.clone(), "c running").plans("nothing");
+    let mut ended = resized(&before, after.clone());
+    ended.observed = common::seen(&ended.pod, "c exited 0");
+    ended.plans("stop sandbox-0, end");
+    // Another run of it was given something else.
+    let mut other = resized(&before, after);
+    other.observed = common::seen(&other.pod, "c#1 running, c exited 0");
+    other.plans("nothing");
+}
+
+#[test]
+fn init_containers_and_sidecars_are_resized_too() {
+    let with = |cpu: &str| {
+        let resources = format!("resources: {{requests: {{cpu: {cpu}}}}}");
+        pod_yaml(&format!(
+            "metadata: {{name: web, namespace: default, uid: uid-web}}\n\
+             spec: {{initContainers: [{{name: s, image: img, restartPolicy: Always, {resources}}}, \
+             {{name: i, image: img, {resources}}}], containers: [{{name: c, image: img, {resources}}}]}}"
+        ))
+    };
+    let mut world = World::new(with("2"), "s running, i running");
+    for (id, container) in [("s-0", 0), ("i-0", 1)] {
+        world.actuated.set(id, with("1").spec.init_containers[container].resources.clone());
+    }
+    world.plans("update s-0 to 2/- up to -/-, update i-0 to 2/- up to -/-, wait for i");
+}
