@@ -38,6 +38,10 @@ fn is_shown(node: &Node, pod: &str) -> bool {
     node.world.agent.as_ref().unwrap().agent.statuses.get(pod).is_some()
 }
 
+fn is_ready(node: &Node, pod: &str) -> bool {
+    is_shown(node, pod) && node.is_ready(pod)
+}
+
 /// How long a pod takes to be ready, and, once it is not wanted any more, to be gone. What happens to others happens half
 /// a second before.
 async fn life(node: &mut Node, slow: bool) -> [Duration; 2] {
@@ -47,11 +51,11 @@ async fn life(node: &mut Node, slow: bool) -> [Duration; 2] {
     tokio::time::sleep(SECOND / 2).await;
     let began = Instant::now();
     node.want("other", &spec("other")).await;
-    until(node, |node| is_shown(node, "other") && node.is_ready("other")).await;
+    until(node, |node| is_ready(node, "other")).await;
     let started = began.elapsed();
     if slow {
-        assert!(!is_shown(node, "slow") || !node.is_ready("slow"), "it is held up by its own files");
-        until(node, |node| node.is_ready("slow")).await;
+        assert!(!is_ready(node, "slow"), "it is held up by its own files");
+        until(node, |node| is_ready(node, "slow")).await;
         assert!(began.elapsed() >= 5 * SECOND);
         node.unwant("slow");
     }
