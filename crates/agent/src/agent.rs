@@ -121,7 +121,7 @@ impl Agent {
         changes: Changes,
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
-        let users = Users::recall(description.user_ids, Arc::clone(&files))?;
+        let users = Users::recall(description.user_ids, Arc::clone(&files)).await?;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;

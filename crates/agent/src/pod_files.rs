@@ -9,7 +9,7 @@
 //! <links>/<pod>_<namespace>_<container>-<id>.log → the log above
 //! ```
 //!
-//! They stand behind a trait, so that a simulated run can let them fail.
+//! They stand behind a trait, so that a simulated run can let them fail or take their time.
 
 mod on_disk;
 #[cfg(any(test, feature = "simulated"))]
@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+
 pub use on_disk::OnDisk;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::Simulated;
@@ -72,55 +73,56 @@ impl Places {
     }
 }
 
-/// What the agent does to a pod's files. Everything can be done again.
+/// What the agent does to a pod's files. Everything can be done again. What is given up half-way may still take effect, and
+/// until then other changes of the same pod's files wait. Nobody waits for the files of another pod.
 #[async_trait]
 pub trait PodFiles: Send + Sync {
     /// Where they are.
     fn places(&self) -> &Places;
 
     /// Makes the pod's directories.
-    fn make_pod(&self, owner: &Owner) -> io::Result<()>;
+    async fn make_pod(&self, owner: &Owner) -> io::Result<()>;
 
     /// Makes what one attempt of a container needs: the directory of its logs, and an empty termination log.
-    fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()>;
+    async fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()>;
 
     /// Writes the pod's `/etc/hosts`. Containers that have it mounted see the change.
-    fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
+    async fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
     /// What was written down of which users of the node are the pod's own, if anything was.
-    fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>>;
+    async fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes down which users of the node are the pod's own. It is on disk when this returns.
-    fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()>;
+    async fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
     /// Removes what was written down of the pod's users.
-    fn remove_users(&self, uid: &str) -> io::Result<()>;
+    async fn remove_users(&self, uid: &str) -> io::Result<()>;
 
     /// The names of the log files that a container has.
-    fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>>;
+    async fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>>;
 
     /// Puts a link to a log where log collectors look. `name` is the link's.
-    fn link_log(&self, name: &str, log: &Path) -> io::Result<()>;
-
-    /// Removes the links to logs that are no longer there, of this pod.
-    fn unlink_logs(&self, owner: &Owner) -> io::Result<()>;
+    async fn link_log(&self, owner: &Owner, name: &str, log: &Path) -> io::Result<()>;
 
     /// A file of the node's own, such as its `/etc/hosts`. What its administrator put there is followed where it is a
     /// link. One that is longer than `limit` is an error.
     async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
-    /// The beginning of a file, if it is there. It may be a container's: a link is not followed.
-    fn head(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
-
-    /// The end of a file, if it is there.
-    fn tail(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
+    /// The end of a file, if it is there. It may be a container's: a link is not followed.
+    async fn tail(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
 
     /// Removes a container's log and termination log of one attempt.
-    fn remove_container(&self, owner: &Owner, container: &str, attempt: u32, log: &Path) -> io::Result<()>;
+    async fn remove_container(
+        &self,
+        owner: &Owner,
+        container: &str,
+        attempt: u32,
+        log: &Path,
+    ) -> io::Result<()>;
 
     /// Removes everything that a pod has, once nothing is mounted in it any more.
-    fn remove_pod(&self, owner: &Owner) -> io::Result<()>;
+    async fn remove_pod(&self, owner: &Owner) -> io::Result<()>;
 
     /// The UIDs that have a directory.
-    fn pods(&self) -> io::Result<Vec<String>>;
+    async fn pods(&self) -> io::Result<Vec<String>>;
 }

@@ -295,7 +295,7 @@ async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
     let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
     let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
     let cgroups = node.cgroups.pods().await.map_err(|error| error.to_string())?;
-    let directories = node.files.pods().map_err(|error| error.to_string())?;
+    let directories = node.files.pods().await.map_err(|error| error.to_string())?;
     let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.labels.get(labels::POD_UID).cloned());
     let of_containers =
         containers.iter().filter_map(|container| container.labels.get(labels::POD_UID).cloned());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_core::backoff::Limits;
 use crablet_cri::Runtime;
-use crablet_host::cgroup::Cgroups;
+use crablet_host::cgroup::{CgroupError, Cgroups};
 use crablet_host::clock::Clock;
 use crablet_volumes::Volumes;
 
@@ -93,10 +93,10 @@ impl Shared {
     }
 
     /// Removes a pod's cgroup, on whichever level it is.
-    pub(crate) async fn remove_cgroup(&self, uid: &str) -> Result<(), String> {
-        let pods = self.cgroups.pods().await.map_err(|error| error.to_string())?;
+    pub(crate) async fn remove_cgroup(&self, uid: &str) -> Result<(), CgroupError> {
+        let pods = self.cgroups.pods().await?;
         for pod in pods.iter().filter(|pod| pod.uid() == uid) {
-            self.cgroups.remove_pod(pod).await.map_err(|error| error.to_string())?;
+            self.cgroups.remove_pod(pod).await?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Which users of the node belong to which pod that has its own: one owner, who writes it down before it is acted on.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crablet_core::user_ids::{RecordError, UserIds, record};
+use crablet_core::user_ids::{NoneLeft, RecordError, UserIds, record};
 use crablet_cri_api::v1::IdMapping;
 
 use crate::pod_files::PodFiles;
@@ -11,8 +12,25 @@ use crate::pod_files::PodFiles;
 /// The owner. Clones are the same.
 #[derive(Clone)]
 pub struct Users {
-    ids: Arc<Mutex<UserIds>>,
+    given: Arc<Mutex<Given>>,
     files: Arc<dyn PodFiles>,
+}
+
+struct Given {
+    ids: UserIds,
+    /// The pods whose users may not be written down yet: nobody else gets them, and nothing may stand on them.
+    unwritten: BTreeSet<String>,
+}
+
+/// Why a pod gets no users of its own.
+#[derive(Debug, thiserror::Error)]
+pub enum NoUsers {
+    /// There are none.
+    #[error(transparent)]
+    NoneLeft(#[from] NoneLeft),
+    /// Which they are cannot be written down.
+    #[error(transparent)]
+    Disk(#[from] io::Error),
 }
 
 /// Why it cannot be told whose which users are. To go on would give them to two pods.
@@ -33,50 +51,58 @@ pub enum UsersError {
 
 impl Users {
     /// Goes on from what was written down of the pods that have directories.
-    pub fn recall(mut ids: UserIds, files: Arc<dyn PodFiles>) -> Result<Users, UsersError> {
-        for uid in files.pods()? {
-            let Some(text) = files.users(&uid)?.filter(|text| !text.is_empty()) else { continue };
+    pub async fn recall(mut ids: UserIds, files: Arc<dyn PodFiles>) -> Result<Users, UsersError> {
+        for uid in files.pods().await? {
+            let Some(text) = files.users(&uid).await?.filter(|text| !text.is_empty()) else { continue };
             ids.recall(&uid, &text).map_err(|source| UsersError::Record { uid, source })?;
         }
-        Ok(Users { ids: Arc::new(Mutex::new(ids)), files })
+        let given = Given { ids, unwritten: BTreeSet::new() };
+        Ok(Users { given: Arc::new(Mutex::new(given)), files })
     }
 
-    /// The users and groups that are a pod's own; what it was given before, or others.
-    pub fn of_pod(&self, uid: &str) -> Result<IdMapping, String> {
-        let taken = {
-            let mut ids = self.ids();
+    /// The users and groups that are a pod's own; what it was given before, or others. They are written down when this
+    /// returns. What could not be written down, or was given up, is the pod's all the same: something of it may be on
+    /// disk.
+    pub async fn of_pod(&self, uid: &str) -> Result<IdMapping, NoUsers> {
+        let ids = {
+            let Given { ids, unwritten } = &mut *self.given();
             match ids.of_pod(uid) {
-                Some(known) => return Ok(known),
-                None => ids.take(uid).map_err(|error| error.to_string())?,
+                Some(known) if !unwritten.contains(uid) => return Ok(known),
+                Some(known) => known,
+                None => {
+                    let taken = ids.take(uid)?;
+                    unwritten.insert(uid.to_owned());
+                    taken
+                }
             }
         };
-        // Not under the lock: a disk that is slow for one pod holds up no other.
-        match self.files.write_users(uid, &record(taken)) {
-            Ok(()) => Ok(taken),
-            Err(error) => {
-                self.ids().release(uid);
-                Err(error.to_string())
-            }
-        }
+        self.files.write_users(uid, &record(ids)).await?;
+        self.given().unwritten.remove(uid);
+        Ok(ids)
     }
 
     /// Takes back what a pod was given, once nothing of it runs.
-    pub fn release(&self, uid: &str) -> io::Result<()> {
-        if self.ids().of_pod(uid).is_some() {
+    pub async fn release(&self, uid: &str) -> io::Result<()> {
+        let is_known = self.given().ids.of_pod(uid).is_some();
+        if is_known {
             // What is still written down would be the pod's again after the agent's next start.
-            self.files.remove_users(uid)?;
-            self.ids().release(uid);
+            self.files.remove_users(uid).await?;
+            let Given { ids, unwritten } = &mut *self.given();
+            ids.release(uid);
+            unwritten.remove(uid);
         }
         Ok(())
     }
 
-    fn ids(&self) -> MutexGuard<'_, UserIds> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::pod_files::{Owner, Simulated};
 
@@ -84,57 +110,62 @@ mod tests {
         UserIds::new(Some((65536, 2 * 65536)), 65536, 2).unwrap()
     }
 
-    fn recall(files: &Arc<Simulated>) -> Result<Users, UsersError> {
-        Users::recall(ids(), Arc::clone(files) as _)
+    async fn recall(files: &Arc<Simulated>) -> Result<Users, UsersError> {
+        Users::recall(ids(), Arc::clone(files) as _).await
     }
 
-    fn files(uids: &[&str]) -> Arc<Simulated> {
+    async fn files(uids: &[&str]) -> Arc<Simulated> {
         let files = Arc::new(Simulated::new());
         for uid in uids {
             let owner = Owner { namespace: "ns".into(), name: (*uid).into(), uid: (*uid).into() };
-            files.make_pod(&owner).unwrap();
+            files.make_pod(&owner).await.unwrap();
         }
         files
     }
 
-    #[test]
-    fn a_pod_keeps_its_users_over_a_restart_and_gives_them_back_at_its_end() {
-        let files = files(&["a", "b", "c"]);
-        let users = recall(&files).unwrap();
-        let (a, b) = (users.of_pod("a").unwrap(), users.of_pod("b").unwrap());
+    #[tokio::test]
+    async fn a_pod_keeps_its_users_over_a_restart_and_gives_them_back_at_its_end() {
+        let files = files(&["a", "b", "c"]).await;
+        let users = recall(&files).await.unwrap();
+        let (a, b) = (users.of_pod("a").await.unwrap(), users.of_pod("b").await.unwrap());
         assert_ne!(a.host_id, b.host_id);
-        assert_eq!(users.of_pod("a").unwrap(), a);
-        let next = recall(&files).unwrap();
-        assert_eq!((next.of_pod("b").unwrap(), next.of_pod("a").unwrap()), (b, a));
-        assert_eq!(
-            next.of_pod("c").unwrap_err(),
-            "could not find an empty slot to allocate a user namespace"
-        );
-        next.release("a").unwrap();
-        assert_eq!(files.users("a").unwrap(), None);
-        assert_eq!(next.of_pod("c").unwrap(), a);
+        assert_eq!(users.of_pod("a").await.unwrap(), a);
+        let next = recall(&files).await.unwrap();
+        assert_eq!((next.of_pod("b").await.unwrap(), next.of_pod("a").await.unwrap()), (b, a));
+        let error = next.of_pod("c").await.unwrap_err();
+        assert!(matches!(error, NoUsers::NoneLeft(_)));
+        assert_eq!(error.to_string(), "could not find an empty slot to allocate a user namespace");
+        next.release("a").await.unwrap();
+        assert_eq!(files.users("a").await.unwrap(), None);
+        assert_eq!(next.of_pod("c").await.unwrap(), a);
     }
 
-    #[test]
-    fn what_could_not_be_written_down_is_nobodys() {
-        let files = files(&["a"]);
-        let users = recall(&files).unwrap();
+    #[tokio::test(start_paused = true)]
+    async fn nothing_stands_on_users_that_are_not_written_down_and_nobody_else_gets_them() {
+        let files = files(&["a", "b"]).await;
+        let users = recall(&files).await.unwrap();
         files.fail(0);
-        assert_eq!(users.of_pod("a").unwrap_err(), "no storage space");
-        assert!(users.of_pod("a").is_ok());
+        assert_eq!(users.of_pod("a").await.unwrap_err().to_string(), "no storage space");
+        files.slow_down("a", Duration::from_secs(2));
+        assert!(tokio::time::timeout(Duration::from_secs(1), users.of_pod("a")).await.is_err());
+        let b = users.of_pod("b").await.unwrap();
+        assert_eq!(files.users("a").await.unwrap(), None);
+        let a = users.of_pod("a").await.unwrap();
+        assert_ne!(a.host_id, b.host_id);
+        assert!(files.users("a").await.unwrap().is_some());
         files.fail(0);
-        assert!(users.release("a").is_err());
-        assert!(users.ids().of_pod("a").is_some(), "it is still written down");
-        users.release("a").unwrap();
+        assert!(users.release("a").await.is_err());
+        assert_eq!(users.of_pod("a").await.unwrap(), a, "it is still written down");
+        users.release("a").await.unwrap();
     }
 
-    #[test]
-    fn an_agent_that_cannot_tell_whose_users_are_whose_does_not_start() {
-        let files = files(&["a"]);
-        files.write_users("a", b"").unwrap();
-        assert!(recall(&files).is_ok());
-        files.write_users("a", b"{}").unwrap();
-        let Err(error) = recall(&files) else { panic!("it starts") };
+    #[tokio::test]
+    async fn an_agent_that_cannot_tell_whose_users_are_whose_does_not_start() {
+        let files = files(&["a"]).await;
+        files.write_users("a", b"").await.unwrap();
+        assert!(recall(&files).await.is_ok());
+        files.write_users("a", b"{}").await.unwrap();
+        let Err(error) = recall(&files).await else { panic!("it starts") };
         assert_eq!(error.to_string(), "record pod mappings for existing pod \"a\"");
     }
 }

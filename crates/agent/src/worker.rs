@@ -331,7 +331,7 @@ impl Worker {
         let (node, known, uid) = (Arc::clone(&self.node), Arc::clone(&self.observed), self.owner.uid.clone());
         let look = node.looks.take(|| observe(&*node.runtime, &uid, &known));
         let observed = self.see_through(look).await?;
-        let mut observed = self.with_termination_messages(observed);
+        let mut observed = self.with_termination_messages(observed).await;
         self.mark_replaced(&mut observed);
         self.observed = Arc::new(observed);
         self.recover_restarts();

@@ -5,12 +5,12 @@
 //! after a crash, and of whose pull nothing is known but that it began, is nobody's until somebody pulls it again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use crablet_host::clock::Clock;
+use crablet_host::lanes::Lanes;
 use jiff::Timestamp;
-use tokio::sync::Mutex;
 use tracing::{error, warn};
 
 use crate::credential::{Source, TrackedCredential};
@@ -29,6 +29,10 @@ pub struct PullRecords {
     pulling: Arc<dyn Checkpoints>,
     pulled: Arc<dyn Checkpoints>,
     state: Mutex<State>,
+    /// One change at a time of what is written down of an image, by the name that it is pulled by, and by the runtime's.
+    /// Who has both, got the first one first.
+    by_name: Lanes,
+    by_ref: Lanes,
 }
 
 #[derive(Default)]
@@ -70,51 +74,53 @@ impl PullRecords {
                 }
             }
         }
-        Ok(PullRecords { policy, clock, pulling, pulled, state: Mutex::new(state) })
+        let (by_name, by_ref) = (Lanes::default(), Lanes::default());
+        Ok(PullRecords { policy, clock, pulling, pulled, state: Mutex::new(state), by_name, by_ref })
     }
 
     /// The images whose pulls were under way when the agent before ended, as the specs of containers name them.
-    pub async fn unfinished(&self) -> Vec<String> {
-        let state = self.state.lock().await;
+    pub fn unfinished(&self) -> Vec<String> {
+        let state = self.state();
         state.pulling.iter().filter(|(_, pulls)| **pulls == 0).map(|(image, _)| image.clone()).collect()
     }
 
     /// Says what became of one of the [unfinished](Self::unfinished): the runtime's name for the image, if it is there.
     /// Nobody knows who may use it. If a pull of it began meanwhile, that one will tell.
     pub async fn resolve(&self, image: &str, image_ref: Option<&str>) {
-        let mut state = self.state.lock().await;
-        if state.pulling.get(image) != Some(&0) {
+        let _lane = self.by_name.enter(image).await;
+        if self.state().pulling.get(image) != Some(&0) {
             return;
         }
         if let Some(image_ref) = image_ref {
-            self.end(&mut state, image, image_ref, &PullCredentials::default()).await;
+            self.end(image, image_ref, &PullCredentials::default()).await;
         } else {
-            self.no_longer_pulling(&mut state, image).await;
+            self.no_longer_pulling(image).await;
         }
     }
 
     /// A pull begins. Before this is written down, it must not.
     pub async fn begin(&self, image: &str) -> Result<(), CheckpointError> {
-        let mut state = self.state.lock().await;
+        let _lane = self.by_name.enter(image).await;
         self.pulling.save(&file_name(image), &PullIntent::new(image).write()).await?;
-        *state.pulling.entry(image.to_owned()).or_default() += 1;
+        *self.state().pulling.entry(image.to_owned()).or_default() += 1;
         Ok(())
     }
 
     /// A pull succeeded with this credential, or without any.
     pub async fn succeeded(&self, image: &str, image_ref: &str, with: Option<&TrackedCredential>) {
-        let mut state = self.state.lock().await;
-        self.end(&mut state, image, image_ref, &PullCredentials::of(with)).await;
+        let _lane = self.by_name.enter(image).await;
+        self.end(image, image_ref, &PullCredentials::of(with)).await;
     }
 
     /// A pull failed, and nothing is there of it.
     pub async fn failed(&self, image: &str) {
-        self.no_longer_pulling(&mut *self.state.lock().await, image).await;
+        let _lane = self.by_name.enter(image).await;
+        self.no_longer_pulling(image).await;
     }
 
     /// A pull was given up. It may yet have succeeded: that it began stays written down.
-    pub async fn abandoned(&self, image: &str) {
-        if let Some(pulls) = self.state.lock().await.pulling.get_mut(image) {
+    pub fn abandoned(&self, image: &str) {
+        if let Some(pulls) = self.state().pulling.get_mut(image) {
             *pulls = pulls.saturating_sub(1);
         }
     }
@@ -130,7 +136,9 @@ impl PullRecords {
     ) -> Result<bool, E> {
         let name = without_tag_and_digest(image);
         let known = {
-            let state = self.state.lock().await;
+            // Who just pulled it is waited for.
+            let _lane = self.by_ref.enter(image_ref).await;
+            let state = self.state();
             if state.unreadable.contains(&file_name(image_ref)) {
                 return Ok(false);
             }
@@ -158,9 +166,8 @@ impl PullRecords {
                     });
                     if same.next().is_some() {
                         if may_write {
-                            let mut state = self.state.lock().await;
                             let who = PullCredentials::of(Some(&tracked));
-                            self.write_down(&mut state, image, image_ref, &who).await;
+                            self.write_down(image, image_ref, &who).await;
                         }
                         return Ok(true);
                     }
@@ -179,40 +186,43 @@ impl PullRecords {
 
     /// Forgets images that are gone: all but these, and but those of which something was written down since.
     pub async fn prune(&self, images: &BTreeSet<String>, before: Timestamp) {
-        let mut state = self.state.lock().await;
         // As exact as what is written down is.
         let before = whole_seconds(before);
         let is_gone = |record: &PulledRecord| {
             !images.contains(&record.image_ref) && record.last_updated_time.is_none_or(|time| time < before)
         };
-        let gone: Vec<String> =
-            state.pulled.values().filter(|record| is_gone(record)).map(|r| r.image_ref.clone()).collect();
+        let gone: Vec<String> = self
+            .state()
+            .pulled
+            .values()
+            .filter(|record| is_gone(record))
+            .map(|r| r.image_ref.clone())
+            .collect();
         for image_ref in gone {
+            let _lane = self.by_ref.enter(&image_ref).await;
+            if !self.state().pulled.get(&image_ref).is_some_and(is_gone) {
+                continue;
+            }
             match self.pulled.remove(&file_name(&image_ref)).await {
-                Ok(()) => _ = state.pulled.remove(&image_ref),
+                Ok(()) => _ = self.state().pulled.remove(&image_ref),
                 Err(error) => error!(%error, image_ref, "Failed to remove an ImagePulledRecord"),
             }
         }
     }
 
-    async fn end(&self, state: &mut State, image: &str, image_ref: &str, who: &PullCredentials) {
+    async fn end(&self, image: &str, image_ref: &str, who: &PullCredentials) {
         // Where it cannot be written down who pulled it, that somebody did stays written down.
-        if self.write_down(state, image, image_ref, who).await {
-            self.no_longer_pulling(state, image).await;
+        if self.write_down(image, image_ref, who).await {
+            self.no_longer_pulling(image).await;
         }
     }
 
     /// Writes down who may use an image, and says whether that succeeded.
-    async fn write_down(
-        &self,
-        state: &mut State,
-        image: &str,
-        image_ref: &str,
-        who: &PullCredentials,
-    ) -> bool {
+    async fn write_down(&self, image: &str, image_ref: &str, who: &PullCredentials) -> bool {
+        let _lane = self.by_ref.enter(image_ref).await;
         let name = without_tag_and_digest(image);
         let now = self.clock.now();
-        let record = match state.pulled.get(image_ref) {
+        let record = match self.state().pulled.get(image_ref) {
             Some(record) => record.with(name, who, now),
             None => {
                 let new = PulledRecord::new(image_ref, now);
@@ -223,6 +233,7 @@ impl PullRecords {
         let file = file_name(image_ref);
         match self.pulled.save(&file, &record.write()).await {
             Ok(()) => {
+                let mut state = self.state();
                 state.unreadable.remove(&file);
                 state.pulled.insert(image_ref.to_owned(), record);
                 true
@@ -234,14 +245,20 @@ impl PullRecords {
         }
     }
 
-    async fn no_longer_pulling(&self, state: &mut State, image: &str) {
-        match state.pulling.get_mut(image) {
-            Some(pulls) if *pulls > 1 => *pulls -= 1,
-            Some(_) | None => match self.pulling.remove(&file_name(image)).await {
-                Ok(()) => _ = state.pulling.remove(image),
-                Err(error) => error!(%error, image, "Failed to remove image pull intent"),
-            },
+    async fn no_longer_pulling(&self, image: &str) {
+        if let Some(pulls) = self.state().pulling.get_mut(image).filter(|pulls| **pulls > 1) {
+            *pulls -= 1;
+            return;
         }
+        match self.pulling.remove(&file_name(image)).await {
+            Ok(()) => _ = self.state().pulling.remove(image),
+            Err(error) => error!(%error, image, "Failed to remove image pull intent"),
+        }
+    }
+
+    /// What is known. It is never held for as long as a disk takes.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -385,7 +402,7 @@ mod tests {
         let node = Node::new(VerificationPolicy::NeverVerifyPreloadedImages);
         node.start().await.begin("busybox").await.unwrap();
         let records = node.start().await;
-        assert_eq!(records.unfinished().await, ["busybox"]);
+        assert_eq!(records.unfinished(), ["busybox"]);
         let denied = async |image: &str, tagged: &str| {
             let none = async { Ok::<_, Infallible>(Vec::new()) };
             !records.may_use(image, tagged, "ref", none).await.unwrap()
@@ -394,11 +411,35 @@ mod tests {
         assert!(denied("busybox:latest", "busybox:latest").await);
         assert!(!denied("busybox:1", "busybox:1").await);
         records.resolve("busybox", Some("ref")).await;
-        assert!(records.unfinished().await.is_empty() && node.pulling.content().is_empty());
+        assert!(records.unfinished().is_empty() && node.pulling.content().is_empty());
         let records = node.start().await;
         assert!(!may(&records, "other-name", &[]).await, "somebody pulled it");
         pull(&records, "busybox", None).await;
         assert!(may(&records, "busybox", &[]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_is_slow_for_one_image_holds_up_no_other() {
+        let node = Node::new(VerificationPolicy::AlwaysVerify);
+        let records = node.start().await;
+        let second = std::time::Duration::from_secs(1);
+        node.pulling.slow_down(&file_name("slow"), second);
+        node.pulled.slow_down(&file_name("slow ref"), second);
+        let began = tokio::time::Instant::now();
+        let slow = async {
+            records.begin("slow").await.unwrap();
+            records.succeeded("slow", "slow ref", None).await;
+            began.elapsed()
+        };
+        let other = async {
+            for _ in 0..10 {
+                pull(&records, IMAGE, None).await;
+                assert!(may(&records, IMAGE, &[]).await);
+                tokio::time::sleep(second / 5).await;
+            }
+            began.elapsed()
+        };
+        assert_eq!(tokio::join!(slow, other), (3 * second, 2 * second));
     }
 
     #[tokio::test]
@@ -419,13 +460,13 @@ mod tests {
         let node = Node::new(VerificationPolicy::NeverVerifyPreloadedImages);
         let records = node.start().await;
         records.begin(IMAGE).await.unwrap();
-        records.abandoned(IMAGE).await;
+        records.abandoned(IMAGE);
         assert!(!may(&records, IMAGE, &[]).await);
         let records = node.start().await;
         records.begin(IMAGE).await.unwrap();
         records.resolve(IMAGE, None).await;
         assert!(!may(&records, IMAGE, &[]).await, "a new pull is under way");
-        records.abandoned(IMAGE).await;
+        records.abandoned(IMAGE);
         records.resolve(IMAGE, None).await;
         assert!(may(&records, IMAGE, &[]).await);
         assert!(node.pulling.content().is_empty());

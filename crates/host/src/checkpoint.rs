@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(any(test, feature = "simulated"))]
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::files::{self, ReadError, TEMPORARY_PREFIX, WriteError};
+use crate::shared_sync::SharedSync;
 #[cfg(any(test, feature = "simulated"))]
 use crate::simulation::{Fault, Simulated};
 
@@ -16,7 +19,8 @@ const LONGEST_NAME: usize = 255;
 
 /// A store of checkpoints by name.
 ///
-/// Each is saved or removed as a whole: a reader, also one after a crash, sees what was there before or after.
+/// Each is saved or removed as a whole: a reader, also one after a crash, sees what was there before or after. Different
+/// ones can be saved at the same time, and cost less then. Who changes one waits until the change before is over.
 #[async_trait]
 pub trait Checkpoints: Send + Sync {
     /// All checkpoints. One that cannot be read does not keep the others from being loaded.
@@ -87,13 +91,14 @@ pub struct DirectoryCheckpoints(Arc<Store>);
 struct Store {
     directory: PathBuf,
     limit: usize,
+    renames: SharedSync,
 }
 
 impl DirectoryCheckpoints {
     /// The checkpoints in a directory, which is made if need be, each at most `limit` bytes large. What a crash left
     /// half-written is deleted.
     pub fn open(directory: &Path, limit: usize) -> Result<DirectoryCheckpoints, CheckpointError> {
-        let store = Store { directory: directory.to_owned(), limit };
+        let store = Store { directory: directory.to_owned(), limit, renames: SharedSync::default() };
         std::fs::create_dir_all(directory).map_err(|source| store.unusable(source))?;
         for name in store.names()?.iter().filter(|name| name.starts_with(TEMPORARY_PREFIX)) {
             let path = directory.join(name);
@@ -110,6 +115,22 @@ impl DirectoryCheckpoints {
         let store = Arc::clone(&self.0);
         tokio::task::spawn_blocking(move || work(&store)).await.unwrap_or(Err(CheckpointError::Abandoned))
     }
+
+    /// Does something to a file, and puts on disk that the directory changed.
+    async fn change(
+        &self,
+        name: &str,
+        failed: fn(PathBuf, io::Error) -> CheckpointError,
+        work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), CheckpointError> {
+        let path = self.0.directory.join(name);
+        let file = path.clone();
+        self.blocking(move |_| work(&file).map_err(|source| failed(file, source))).await?;
+        let sync = move |store: &Store| {
+            files::sync_directory(&store.directory).map_err(|source| failed(path, source))
+        };
+        self.0.renames.sync(|| self.blocking(sync)).await
+    }
 }
 
 #[async_trait]
@@ -120,21 +141,20 @@ impl Checkpoints for DirectoryCheckpoints {
 
     async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
         checked(name, bytes.len(), self.0.limit)?;
-        let (path, bytes) = (self.0.directory.join(name), bytes.to_owned());
-        self.blocking(move |_| Ok(files::write_atomically(&path, &bytes, 0o600)?)).await
+        let bytes = bytes.to_owned();
+        let failed = |path, source| CheckpointError::Write(WriteError { path, source });
+        self.change(name, failed, move |path| files::replace(path, &bytes, 0o600).map(drop)).await
     }
 
     async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
         checked(name, 0, self.0.limit)?;
-        let path = self.0.directory.join(name);
-        self.blocking(move |store| {
-            let removed = match std::fs::remove_file(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                removed => removed.and_then(|()| files::sync_directory(&store.directory)),
-            };
-            removed.map_err(|source| CheckpointError::Remove { path, source })
-        })
-        .await
+        let failed = |path, source| CheckpointError::Remove { path, source };
+        let remove = |path: &Path| match std::fs::remove_file(path) {
+            // It is synced all the same: whoever removed it may not have come so far.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        self.change(name, failed, remove).await
     }
 }
 
@@ -207,13 +227,26 @@ pub struct SimulatedCheckpoints(Simulated<Disk, Operation>);
 struct Disk {
     checkpoints: BTreeMap<String, Vec<u8>>,
     capacity: usize,
+    slow: BTreeMap<String, Duration>,
 }
 
 #[cfg(any(test, feature = "simulated"))]
 impl SimulatedCheckpoints {
     /// An empty disk that never gets full.
     pub fn new() -> SimulatedCheckpoints {
-        SimulatedCheckpoints(Simulated::new(Disk { checkpoints: BTreeMap::new(), capacity: usize::MAX }))
+        let disk = Disk { checkpoints: BTreeMap::new(), capacity: usize::MAX, slow: BTreeMap::new() };
+        SimulatedCheckpoints(Simulated::new(disk))
+    }
+
+    /// Lets each save and each removal under a name take so long.
+    pub fn slow_down(&self, name: &str, by: Duration) {
+        self.0.state(|disk| disk.slow.insert(name.to_owned(), by));
+    }
+
+    async fn take_time(&self, name: &str) {
+        if let Some(time) = self.0.state(|disk| disk.slow.get(name).copied()) {
+            tokio::time::sleep(time).await;
+        }
     }
 
     /// Says how many bytes the disk holds. What is more already stays, and no save succeeds that would not fit.
@@ -266,6 +299,7 @@ impl Checkpoints for SimulatedCheckpoints {
 
     async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
         checked(name, bytes.len(), usize::MAX)?;
+        self.take_time(name).await;
         let failed = |source: io::Error| {
             CheckpointError::Write(WriteError { path: Path::new("/checkpoints").join(name), source })
         };
@@ -283,6 +317,7 @@ impl Checkpoints for SimulatedCheckpoints {
 
     async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
         checked(name, 0, usize::MAX)?;
+        self.take_time(name).await;
         let failed = |source| CheckpointError::Remove { path: Path::new("/checkpoints").join(name), source };
         let effect = |disk: &mut Disk| {
             disk.checkpoints.remove(name);

@@ -74,21 +74,24 @@ impl ReadError {
 /// Writes a file such that at any time, also after a crash of the machine, it has its old content or all of the new. It
 /// is on disk when this returns. A symbolic link is replaced, not followed.
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
-    let written = (|| {
-        let (Some(directory), Some(_)) = (path.parent(), path.file_name()) else {
-            return Err(io::ErrorKind::InvalidFilename.into());
-        };
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        let (temporary, file) = create_temporary(directory)?;
-        let placed = fill(file, bytes, mode).and_then(|()| std::fs::rename(&temporary, path));
-        if placed.is_err() {
-            // The first error is the one to tell.
-            let _ = std::fs::remove_file(&temporary);
-        }
-        placed?;
-        sync_directory(directory)
-    })();
+    let written = replace(path, bytes, mode).and_then(sync_directory);
     written.map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+/// The same, except that a crash of the machine may bring the old content back until the directory is synced, which is
+/// returned.
+pub(crate) fn replace<'a>(path: &'a Path, bytes: &[u8], mode: u32) -> io::Result<&'a Path> {
+    let (Some(directory), Some(_)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let (temporary, file) = create_temporary(directory)?;
+    let placed = fill(file, bytes, mode).and_then(|()| std::fs::rename(&temporary, path));
+    if placed.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    placed.map(|()| directory)
 }
 
 /// Puts on disk what was renamed or removed in a directory.
@@ -138,6 +141,35 @@ pub fn read_bounded(path: &Path, limit: usize) -> Result<Vec<u8>, ReadError> {
     match bytes.len() > limit {
         true => Err(ReadError::TooLarge { path: path.to_owned(), limit }),
         false => Ok(bytes),
+    }
+}
+
+/// Opens a regular file where others may have put anything: no symbolic link is followed, and nobody is waited for at
+/// the other end of a pipe.
+pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a file", path.display())))
+        }
+    }
+}
+
+/// Whether what is read is this and nothing more. No more is read than it takes to tell, however much there is.
+pub fn is_exactly(mut reader: impl Read, expected: &[u8]) -> io::Result<bool> {
+    let (mut buffer, mut rest) = ([0; 4096], expected);
+    loop {
+        let read = match reader.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(0) => return Ok(rest.is_empty()),
+            read => read?,
+        };
+        rest = match rest.strip_prefix(&buffer[..read]) {
+            Some(rest) => rest,
+            None => return Ok(false),
+        };
     }
 }
 
@@ -231,6 +263,45 @@ mod tests {
             let error = read_bounded(path, 10).unwrap_err();
             assert_eq!(error.to_string(), format!("{} is {kind}, not a regular file", path.display()));
             assert!(!error.is_not_found());
+        }
+    }
+
+    #[test]
+    fn no_more_is_compared_than_it_takes_to_tell() {
+        struct Counting<R>(R, usize);
+        impl<R: Read> Read for Counting<R> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let read = self.0.read(buffer)?;
+                self.1 += read;
+                Ok(read)
+            }
+        }
+        let expected = vec![b'x'; 10_000];
+        let check = |content: &mut dyn Read, same: bool, most: usize| {
+            let mut counting = Counting(content, 0);
+            assert_eq!(is_exactly(&mut counting, &expected).unwrap(), same);
+            assert!(counting.1 <= most, "{} bytes were read", counting.1);
+        };
+        check(&mut &expected[..], true, 10_000);
+        check(&mut &expected[..9_999], false, 9_999);
+        check(&mut io::empty(), false, 0);
+        check(&mut io::repeat(b'x'), false, 10_000 + 4096);
+        check(&mut io::repeat(b'y'), false, 4096);
+        assert!(is_exactly(io::empty(), b"").unwrap());
+    }
+
+    #[test]
+    fn what_others_put_in_the_place_of_a_file_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link, pipe) =
+            (directory.path().join("file"), directory.path().join("link"), directory.path().join("pipe"));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::from_raw_mode(0o600)).unwrap();
+        assert!(open_regular(&file, OpenOptions::new().read(true)).is_ok());
+        for path in [&link, &pipe] {
+            assert!(open_regular(path, OpenOptions::new().read(true)).is_err(), "{}", path.display());
+            assert!(open_regular(path, OpenOptions::new().read(true).write(true).create(true)).is_err());
         }
     }
 

@@ -4,6 +4,7 @@
 //! - [`checkpoint`]: small records that outlive the agent, behind the trait [`checkpoint::Checkpoints`].
 //! - [`clock`]: the time of day, real or simulated.
 //! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
+//! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
@@ -16,9 +17,11 @@ pub mod cgroup;
 pub mod checkpoint;
 pub mod clock;
 pub mod files;
+pub mod lanes;
 pub mod lock;
 pub mod machine;
 pub mod mounts;
+mod shared_sync;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulation;
 pub mod sub_ids;

@@ -134,8 +134,8 @@ impl World {
                 feeds.insert(SourceKind::Url, config.feed(SourceKind::Url));
             }
             Some(Lie::NoUsers) => {
-                for uid in self.files.pods().unwrap_or_default() {
-                    let _ = self.files.remove_users(&uid);
+                for uid in self.files.uids() {
+                    let _ = self.files.remove_users(&uid).await;
                 }
             }
             _ => {}
@@ -218,7 +218,7 @@ impl World {
             sandboxes: self.simulator.sandboxes().into_iter().map(|sandbox| sandbox.metadata.uid).collect(),
             containers: self.simulator.containers().into_iter().map(|container| container.pod_uid).collect(),
             cgroups: self.cgroups.limits().keys().map(|pod| pod.uid().to_owned()).collect(),
-            directories: self.files.pods().unwrap_or_default().into_iter().collect(),
+            directories: self.files.uids().into_iter().collect(),
             volumes: self.volumes.pods().into_keys().collect(),
             checkpoints: self.checkpoints.content().into_keys().collect(),
         }

@@ -10,13 +10,13 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerState, PodPhase};
 
 /// The attempts of a container that the runtime knows, and its logs.
-fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>) {
+async fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>) {
     let runs = node.world.simulator.containers().into_iter();
     let mut attempts: Vec<u32> =
         runs.filter(|run| run.pod_uid == pod && run.name == container).map(|run| run.attempt).collect();
     attempts.sort_unstable();
     let owner = Owner { namespace: "default".into(), name: pod.into(), uid: pod.into() };
-    (attempts, node.world.files.logs(&owner, container).unwrap())
+    (attempts, node.world.files.logs(&owner, container).await.unwrap())
 }
 
 /// Since when the container runs, or nothing.
@@ -45,9 +45,9 @@ async fn after_a_restart_the_previous_container_and_its_log_are_there() {
     node.want("p", "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-40:1'}]}").await;
     wait_for_start(&node, "p", "c", 1).await;
     let both = |one: u32, other: u32| (vec![one, other], vec![format!("{one}.log"), format!("{other}.log")]);
-    assert_eq!(kept(&node, "p", "c"), both(0, 1));
+    assert_eq!(kept(&node, "p", "c").await, both(0, 1));
     wait_for_start(&node, "p", "c", 3).await;
-    assert_eq!(kept(&node, "p", "c"), both(2, 3), "and no others");
+    assert_eq!(kept(&node, "p", "c").await, both(2, 3), "and no others");
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,9 +80,9 @@ async fn when_all_containers_restart_their_logs_stay() {
     )
     .await;
     seconds(2).await;
-    assert_eq!(kept(&node, "p", "a"), (vec![0], vec!["0.log".to_owned()]));
+    assert_eq!(kept(&node, "p", "a").await, (vec![0], vec!["0.log".to_owned()]));
     wait_for_start(&node, "p", "a", 1).await;
-    let (attempts, logs) = kept(&node, "p", "a");
+    let (attempts, logs) = kept(&node, "p", "a").await;
     assert_eq!(attempts.len(), 1, "all were removed");
     assert_eq!(logs.len(), 2, "{logs:?}");
 }

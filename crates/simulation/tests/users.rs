@@ -86,10 +86,10 @@ async fn users_go_back_when_the_pod_is_over_and_are_not_the_next_pods() {
     let mut node = Node::start().await;
     node.want("a", &spec("a")).await;
     seconds(10).await;
-    assert!(node.world.files.users("a").unwrap().is_some());
+    assert!(node.world.files.users("a").await.unwrap().is_some());
     node.unwant("a");
     seconds(60).await;
-    assert_eq!(node.world.files.users("a").unwrap(), None);
+    assert_eq!(node.world.files.users("a").await.unwrap(), None);
     node.want("b", &spec("b")).await;
     seconds(10).await;
     assert_eq!(users(&node, "b"), [ids(2)]);
@@ -112,7 +112,7 @@ async fn a_runtime_that_cannot_is_not_asked_and_the_pod_says_why() {
         let message = "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user \
                        namespaces";
         assert!(node.said("", "FailedCreatePodSandBox", message), "{}", node.all_said());
-        assert_eq!(node.world.files.users("a").unwrap(), None, "nothing was given away");
+        assert_eq!(node.world.files.users("a").await.unwrap(), None, "nothing was given away");
     };
     // One that is too old to tell, and one that tells.
     refused(Capabilities::containerd_1_6()).await;

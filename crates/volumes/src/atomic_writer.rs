@@ -10,7 +10,7 @@
 //! labels -> ..data/labels                    what readers open
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
@@ -18,6 +18,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use crablet_host::files::{is_exactly, open_regular};
 use jiff::Timestamp;
 
 use crate::error::{FileError, failed};
@@ -174,39 +175,43 @@ pub fn write(
 }
 
 /// Whether a version has these files with this content, and no others. Modes are not compared: a change of group
-/// widens them.
+/// widens them. However much somebody else put there, no more is read than it takes to see that.
 fn shows(version: &Path, payload: &Payload) -> Result<bool, FileError> {
-    let mut found = BTreeSet::new();
-    match list_files(version, Path::new(""), &mut found) {
-        Ok(()) => {}
+    match count_files(version, Path::new(""), payload) {
+        Ok(Some(count)) if count == payload.0.len() => {}
+        Ok(Some(_) | None) => return Ok(false),
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    if !found.iter().eq(payload.0.keys()) {
-        return Ok(false);
-    }
     for (path, file) in &payload.0 {
         let path = version.join(path);
-        if fs::read(&path).map_err(failed("open", &path))? != file.content {
+        let same = open_regular(&path, File::options().read(true))
+            .and_then(|opened| is_exactly(opened, &file.content))
+            .map_err(failed("open", &path))?;
+        if !same {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn list_files(version: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), FileError> {
-    let directory = version.join(below);
+/// How many files there are, as long as all of them are in the payload.
+fn count_files(version: &Path, below: &Path, payload: &Payload) -> Result<Option<usize>, FileError> {
+    let (directory, mut count) = (version.join(below), 0);
     for entry in fs::read_dir(&directory).map_err(failed("open", &directory))? {
         let entry = entry.map_err(failed("readdirent", &directory))?;
         let path = below.join(entry.file_name());
-        match entry.file_type().map_err(failed("lstat", &entry.path()))?.is_dir() {
-            true => list_files(version, &path, found)?,
-            false => {
-                found.insert(path);
-            }
+        let kind = entry.file_type().map_err(failed("lstat", &entry.path()))?;
+        let found = match kind.is_dir() {
+            true => count_files(version, &path, payload)?,
+            false => (kind.is_file() && payload.0.contains_key(&path)).then_some(1),
+        };
+        match found {
+            Some(found) => count += found,
+            None => return Ok(None),
         }
     }
-    Ok(())
+    Ok(Some(count))
 }
 
 /// A directory of its own for a new version.

@@ -20,7 +20,6 @@ pub mod atomic_writer;
 mod beneath;
 mod error;
 mod files;
-mod lanes;
 mod nested;
 pub mod ownership;
 mod places;

@@ -7,9 +7,9 @@ use crablet_api::core::{Pod, ResourceList, VolumeSource};
 use crablet_core::qos::PodLevel;
 use crablet_core::translate::MountedVolume;
 use crablet_host::clock::Clock;
+use crablet_host::lanes::Lane;
 
 use crate::error::PluginError;
-use crate::lanes::Lane;
 use crate::places::Places;
 
 /// A kind of volume.

@@ -12,11 +12,11 @@ use crablet_api::core::{Pod, VolumeSource};
 use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
+use crablet_host::lanes::{Lane, Lanes};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
-use crate::lanes::{Lane, Lanes};
 use crate::nested::containers;
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind};

@@ -24,7 +24,7 @@ impl Access {
     /// Finds out what became of the pulls that the agent before did not end, and forgets images that are gone.
     pub(super) async fn resume(&self, service: &dyn ImageService, clock: &Clock) {
         let Some(records) = &self.records else { return };
-        for image in records.unfinished().await {
+        for image in records.unfinished() {
             let spec = match with_default_tag(&image) {
                 Ok(tagged) => v1::ImageSpec { image: tagged.into_owned(), ..v1::ImageSpec::default() },
                 // Nobody can have pulled it.
@@ -70,9 +70,9 @@ impl Access {
     }
 
     /// Writes down that a pull was given up.
-    pub(super) async fn abandon(&self, image: &str) {
+    pub(super) fn abandon(&self, image: &str) {
         if let Some(records) = &self.records {
-            records.abandoned(image).await;
+            records.abandoned(image);
         }
     }
 }

@@ -166,7 +166,7 @@ async fn an_image_whose_pull_a_crash_cut_short_is_nobodys_until_it_is_pulled() {
     before.records.begin("never.test/there:1").await.unwrap();
     world.simulator.add_image(Image::new(PRIVATE));
     let owner = world.start().await;
-    assert!(owner.records.unfinished().await.is_empty());
+    assert!(owner.records.unfinished().is_empty());
     assert!(world.pulling.content().is_empty());
     let denied = owner.ask("p", PRIVATE, PullPolicy::IfNotPresent, &[]).await;
     assert_eq!(denied, Err((ImageErrorReason::ErrImagePull, DENIED.to_owned())));

@@ -259,7 +259,7 @@ async fn fly(
             }
             () = nobody_waits(&progress) => {
                 if tower.is_given_up(number, &progress) {
-                    tower.access.abandon(&image).await;
+                    tower.access.abandon(&image);
                     info!(image, "Pull cancelled, because nobody waits for it");
                     return;
                 }

@@ -1,9 +1,10 @@
-//! Files that are not there: a record of what the agent asked for, which can fail on command.
+//! Files that are not there: a record of what the agent asked for, which can fail or take its time on command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -26,6 +27,7 @@ struct State {
     of_node: BTreeMap<PathBuf, Vec<u8>>,
     calls: u64,
     failing: BTreeSet<u64>,
+    slow: BTreeMap<String, Duration>,
 }
 
 impl Simulated {
@@ -59,11 +61,31 @@ impl Simulated {
         state.failing.insert(call);
     }
 
+    /// The UIDs that have a directory.
+    pub fn uids(&self) -> Vec<String> {
+        self.state().pods.iter().map(|owner| owner.uid.clone()).collect()
+    }
+
+    /// Lets everything that is done to the files of a pod take so long.
+    pub fn slow_down(&self, uid: &str, by: Duration) {
+        self.state().slow.insert(uid.to_owned(), by);
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) -> io::Result<()> {
+    /// Gives way once, as a real disk would, and takes as long as it was told to.
+    async fn take_time(&self, uid: &str) {
+        let time = self.state().slow.get(uid).copied();
+        match time {
+            Some(time) => tokio::time::sleep(time).await,
+            None => tokio::task::yield_now().await,
+        }
+    }
+
+    async fn change(&self, uid: &str, change: impl FnOnce(&mut State)) -> io::Result<()> {
+        self.take_time(uid).await;
         let mut state = self.state();
         let call = state.calls;
         state.calls += 1;
@@ -72,6 +94,13 @@ impl Simulated {
         }
         change(&mut state);
         Ok(())
+    }
+
+    /// Of which pod a file is: its directories are named after it.
+    async fn read(&self, path: &Path) {
+        let path = path.to_string_lossy();
+        let uid = self.state().slow.keys().find(|uid| path.contains(uid.as_str())).cloned();
+        self.take_time(&uid.unwrap_or_default()).await;
     }
 }
 
@@ -87,51 +116,45 @@ impl PodFiles for Simulated {
         &self.places
     }
 
-    fn make_pod(&self, owner: &Owner) -> io::Result<()> {
-        self.change(|state| {
-            state.pods.insert(owner.clone());
-        })
+    async fn make_pod(&self, owner: &Owner) -> io::Result<()> {
+        let make = |state: &mut State| _ = state.pods.insert(owner.clone());
+        self.change(&owner.uid, make).await
     }
 
-    fn make_container(&self, _: &Owner, _: &str, _: u32) -> io::Result<()> {
-        self.change(|_| {})
+    async fn make_container(&self, owner: &Owner, _: &str, _: u32) -> io::Result<()> {
+        self.change(&owner.uid, |_| {}).await
     }
 
-    fn write_hosts(&self, _: &str, _: &[u8]) -> io::Result<()> {
-        self.change(|_| {})
+    async fn write_hosts(&self, uid: &str, _: &[u8]) -> io::Result<()> {
+        self.change(uid, |_| {}).await
     }
 
-    fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>> {
+    async fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>> {
+        self.take_time(uid).await;
         Ok(self.state().users.get(uid).cloned())
     }
 
-    fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()> {
-        self.change(|state| {
-            state.users.insert(uid.to_owned(), text.to_owned());
-        })
+    async fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()> {
+        self.change(uid, |state| _ = state.users.insert(uid.to_owned(), text.to_owned())).await
     }
 
-    fn remove_users(&self, uid: &str) -> io::Result<()> {
-        self.change(|state| {
-            state.users.remove(uid);
-        })
+    async fn remove_users(&self, uid: &str) -> io::Result<()> {
+        self.change(uid, |state| _ = state.users.remove(uid)).await
     }
 
-    fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+    async fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+        self.take_time(&owner.uid).await;
         let whose = whose(owner, container);
         Ok(self.state().logs.iter().filter(|log| log.0 == whose).map(|log| log.1.clone()).collect())
     }
 
-    fn link_log(&self, name: &str, log: &Path) -> io::Result<()> {
-        self.change(|state| {
+    async fn link_log(&self, owner: &Owner, name: &str, log: &Path) -> io::Result<()> {
+        let link = |state: &mut State| {
             if let (Some((whose, _)), Some(log)) = (name.rsplit_once('-'), log.file_name()) {
                 state.logs.insert((whose.to_owned(), log.display().to_string()));
             }
-        })
-    }
-
-    fn unlink_logs(&self, _: &Owner) -> io::Result<()> {
-        Ok(())
+        };
+        self.change(&owner.uid, link).await
     }
 
     async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -142,31 +165,34 @@ impl PodFiles for Simulated {
         }
     }
 
-    fn head(&self, _: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {
+    async fn tail(&self, path: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {
+        self.read(path).await;
         Ok(None)
     }
 
-    fn tail(&self, _: &Path, _: usize) -> io::Result<Option<Vec<u8>>> {
-        Ok(None)
+    async fn remove_container(
+        &self,
+        owner: &Owner,
+        container: &str,
+        attempt: u32,
+        _: &Path,
+    ) -> io::Result<()> {
+        let log = (whose(owner, container), format!("{attempt}.log"));
+        self.change(&owner.uid, |state| _ = state.logs.remove(&log)).await
     }
 
-    fn remove_container(&self, owner: &Owner, container: &str, attempt: u32, _: &Path) -> io::Result<()> {
-        self.change(|state| {
-            state.logs.remove(&(whose(owner, container), format!("{attempt}.log")));
-        })
-    }
-
-    fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+    async fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
         let logs = whose(owner, "");
-        self.change(|state| {
+        let remove = |state: &mut State| {
             state.logs.retain(|log| !log.0.starts_with(&logs));
             state.pods.retain(|other| other.uid != owner.uid);
             state.users.remove(&owner.uid);
-        })
+        };
+        self.change(&owner.uid, remove).await
     }
 
-    fn pods(&self) -> io::Result<Vec<String>> {
-        Ok(self.state().pods.iter().map(|owner| owner.uid.clone()).collect())
+    async fn pods(&self) -> io::Result<Vec<String>> {
+        Ok(self.uids())
     }
 }
 

@@ -106,7 +106,7 @@ impl Worker {
     }
 
     /// Containers that ended since the last look get their termination message, from its file or their log.
-    pub(super) fn with_termination_messages(&self, mut observed: observed::Pod) -> observed::Pod {
+    pub(super) async fn with_termination_messages(&self, mut observed: observed::Pod) -> observed::Pod {
         let is_known = |id: &str| {
             let known = self.observed.containers().iter().find(|container| container.id == id);
             known.is_some_and(|known| known.state == ContainerState::Exited)
@@ -114,25 +114,26 @@ impl Worker {
         for container in observed.containers_mut() {
             if container.state == ContainerState::Exited && !is_known(&container.id) {
                 container.status.message =
-                    termination_message(&container.message, &self.last_words(container));
+                    termination_message(&container.message, &self.last_words(container).await);
             }
         }
         observed
     }
 
-    fn last_words(&self, container: &observed::Container) -> Vec<u8> {
+    async fn last_words(&self, container: &observed::Container) -> Vec<u8> {
         let files = &self.node.files;
         let wanted = MessageSource::of(container);
-        let from_file = wanted.file.and_then(|file| {
-            files.tail(file.as_ref(), MAX_MESSAGE_BYTES).unwrap_or_else(|error| {
+        let from_file = match wanted.file {
+            Some(file) => files.tail(file.as_ref(), MAX_MESSAGE_BYTES).await.unwrap_or_else(|error| {
                 Some(format!("Error on reading termination log {file}: {error}").into_bytes())
-            })
-        });
+            }),
+            None => None,
+        };
         match from_file.filter(|words| !words.is_empty()) {
             Some(words) => words,
             None if wanted.log => {
                 // A line of a log has its time, stream and tag before it: what is read is more than what counts.
-                let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).ok().flatten();
+                let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).await.ok().flatten();
                 log_tail::last_lines(&log.unwrap_or_default(), MAX_LOG_LINES, MAX_LOG_BYTES)
             }
             None => Vec::new(),

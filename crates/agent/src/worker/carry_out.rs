@@ -278,7 +278,7 @@ impl Worker {
         let started = self.see_through(start).await;
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");
-        self.link_log(&config, &id);
+        self.link_log(&config, &id).await;
         Box::pin(self.run_post_start(&container, &id)).await?;
         Ok(Started::Yes)
     }

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crablet_core::container_gc;
 use crablet_cri::Error;
+use crablet_host::cgroup::CgroupError;
+use crablet_host::checkpoint::CheckpointError;
+use crablet_volumes::TearDownError;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -66,7 +69,7 @@ impl Worker {
             };
             let log = std::path::Path::new(&container.log_path);
             let removed =
-                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log);
+                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log).await;
             if let Err(error) = removed {
                 warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
             }
@@ -101,28 +104,42 @@ impl Worker {
                 self.story.failed("remove", began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("what it left cannot be removed: {error}"));
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, error, "Cannot remove what a pod left behind");
+                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove what a pod left behind");
                 Next::Wait(Some(until))
             }
         }
     }
 
-    async fn try_to_remove(&mut self) -> Result<(), String> {
-        let words = |error: Error| error.to_string();
-        self.look().await.map_err(words)?;
+    async fn try_to_remove(&mut self) -> Result<(), NotRemoved> {
+        self.look().await?;
         let containers: Vec<String> =
             self.observed.containers().iter().map(|container| container.id.clone()).collect();
-        self.remove_containers(&containers, Logs::Go).await.map_err(words)?;
+        self.remove_containers(&containers, Logs::Go).await?;
         let sandboxes: Vec<String> =
             self.observed.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect();
-        self.remove_sandboxes(&sandboxes).await.map_err(words)?;
+        self.remove_sandboxes(&sandboxes).await?;
         // What an agent before this one may have left.
         if !self.cleared {
             self.node.remove_cgroup(&self.owner.uid).await?;
-            self.node.volumes.tear_down(&self.owner.uid).await.map_err(|error| error.to_string())?;
-            self.node.users.release(&self.owner.uid).map_err(|error| error.to_string())?;
+            self.node.volumes.tear_down(&self.owner.uid).await?;
+            self.node.users.release(&self.owner.uid).await?;
         }
-        self.node.files.remove_pod(&self.owner).map_err(|error| error.to_string())?;
-        self.node.checkpoints.remove(&self.owner.uid).await.map_err(|error| error.to_string())
+        self.node.files.remove_pod(&self.owner).await?;
+        Ok(self.node.checkpoints.remove(&self.owner.uid).await?)
     }
+}
+
+/// What of a pod could not be removed.
+#[derive(Debug, thiserror::Error)]
+enum NotRemoved {
+    #[error(transparent)]
+    Runtime(#[from] Error),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error(transparent)]
+    Volumes(#[from] TearDownError),
+    #[error(transparent)]
+    Files(#[from] std::io::Error),
+    #[error(transparent)]
+    Checkpoint(#[from] Arc<CheckpointError>),
 }

@@ -86,7 +86,7 @@ impl Worker {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
         })?;
-        self.node.files.make_pod(&self.owner).map_err(|error| {
+        self.node.files.make_pod(&self.owner).await.map_err(|error| {
             let message = format!("error making pod data directories: {error}");
             NotMade { reason: reason::FAILED, message }
         })?;
@@ -107,7 +107,7 @@ impl Worker {
             attempt,
             resolver: &self.resolver().await?,
             runtime_handler: &handler,
-            users: &self.users(&handler),
+            users: &self.users(&handler).await,
             extra_groups: &[],
             exclusive_cpus: false,
         })?;
@@ -153,14 +153,19 @@ impl Worker {
     }
 
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
-    fn users(&self, handler: &str) -> UserNamespaces {
+    async fn users(&self, handler: &str) -> UserNamespaces {
         if !translate::wants_user_namespace(&self.pod)
             || !self.node.facts.now().translation.features.enabled(Gate::UserNamespacesSupport)
         {
             return UserNamespaces::Unsupported;
         }
-        let give = || self.node.users.of_pod(&self.owner.uid);
-        UserNamespaces::with_handler(&self.node.readiness.handlers(), handler, give)
+        if let Some(refused) = UserNamespaces::refused_by(&self.node.readiness.handlers(), handler) {
+            return refused;
+        }
+        match self.node.users.of_pod(&self.owner.uid).await {
+            Ok(ids) => UserNamespaces::mapped(ids),
+            Err(error) => UserNamespaces::NoUsers(error.to_string()),
+        }
     }
 
     pub(super) fn cgroup(&self) -> Result<PodCgroup, String> {
@@ -213,7 +218,7 @@ impl Worker {
         images: &ContainerImages,
         sandbox: SandboxConfig,
     ) -> Result<ContainerConfig, NotStarted> {
-        let attempt = self.attempt(start);
+        let attempt = self.attempt(start).await;
         let refused = |worker: &Worker, message: String| {
             worker.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
             NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
@@ -224,6 +229,7 @@ impl Worker {
         let sub_paths = sub_paths.map_err(|message| refused(self, message))?;
         let config = self
             .container(container, attempt, images, environment, &sub_paths, &sandbox.handler)
+            .await
             .map_err(|refusal| refused(self, refusal.to_string()))?;
         self.make_files(container, attempt).await.map_err(|error| {
             let message =
@@ -246,11 +252,11 @@ impl Worker {
     }
 
     /// Where the runtime has forgotten all earlier runs, the logs may know of more.
-    fn attempt(&self, start: &Start) -> u32 {
+    async fn attempt(&self, start: &Start) -> u32 {
         if !start.ask_logs {
             return start.attempt;
         }
-        let names = self.node.files.logs(&self.owner, &start.name).unwrap_or_default();
+        let names = self.node.files.logs(&self.owner, &start.name).await.unwrap_or_default();
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
@@ -275,7 +281,7 @@ impl Worker {
         })
     }
 
-    fn container(
+    async fn container(
         &self,
         container: &Container,
         attempt: u32,
@@ -314,7 +320,7 @@ impl Worker {
                     ),
                 },
                 runtime_handler: handler,
-                users: &self.users(handler),
+                users: &self.users(handler).await,
                 extra_groups: &[],
                 target: translate::target(&self.pod, container, &self.observed)?,
                 granted: &Granted::default(),
@@ -368,8 +374,8 @@ impl Worker {
 
     async fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
         let files = &self.node.files;
-        files.make_container(&self.owner, &container.name, attempt)?;
-        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod).await?)
+        files.make_container(&self.owner, &container.name, attempt).await?;
+        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod).await?).await
     }
 
     async fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
@@ -398,11 +404,11 @@ impl Worker {
     }
 
     /// Puts a link to the log where log collectors look. A pod runs well without.
-    pub(super) fn link_log(&self, config: &ContainerConfig, id: &str) {
+    pub(super) async fn link_log(&self, config: &ContainerConfig, id: &str) {
         let Some(metadata) = &config.config.metadata else { return };
         let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
-        if let Err(error) = self.node.files.link_log(name, &config.log) {
+        if let Err(error) = self.node.files.link_log(&self.owner, name, &config.log).await {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
     }

@@ -143,7 +143,7 @@ impl Worker {
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Next::Wait(Some(until));
         }
-        if let Err(error) = self.node.users.release(&self.owner.uid) {
+        if let Err(error) = self.node.users.release(&self.owner.uid).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("users", began.elapsed(), format_args!("{error}"));
             self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));

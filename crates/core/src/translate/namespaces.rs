@@ -54,24 +54,20 @@ impl UserNamespaceError {
 }
 
 impl UserNamespaces {
-    /// What is known of a pod that runs under one of the handlers that a runtime tells of; an old one tells of none.
-    /// `users` gives the pod users of the node; it is asked only where they can be used.
-    pub fn with_handler(
-        handlers: &[v1::RuntimeHandler],
-        runtime_handler: &str,
-        users: impl FnOnce() -> Result<v1::IdMapping, String>,
-    ) -> UserNamespaces {
+    /// Why a pod cannot have users of its own under one of the handlers that a runtime tells of; an old one tells of
+    /// none. Only where it can is it given some.
+    pub fn refused_by(handlers: &[v1::RuntimeHandler], runtime_handler: &str) -> Option<UserNamespaces> {
         let handler = handlers.iter().find(|handler| handler.name == runtime_handler);
         let supported = handler.and_then(|handler| handler.features).is_some_and(|can| can.user_namespaces);
         match (handlers.is_empty(), handler) {
-            (false, None) => UserNamespaces::UnknownHandler,
-            (_, _) if !supported => UserNamespaces::Unsupported,
-            (_, _) => match users() {
-                // Upstream maps groups as it maps users.
-                Ok(ids) => UserNamespaces::Mapped { uids: vec![ids], gids: vec![ids] },
-                Err(reason) => UserNamespaces::NoUsers(reason),
-            },
+            (false, None) => Some(UserNamespaces::UnknownHandler),
+            (_, _) => (!supported).then_some(UserNamespaces::Unsupported),
         }
+    }
+
+    /// What is known of a pod that these users were given to. Upstream maps groups as it maps users.
+    pub fn mapped(ids: v1::IdMapping) -> UserNamespaces {
+        UserNamespaces::Mapped { uids: vec![ids], gids: vec![ids] }
     }
 }
 
@@ -210,7 +206,8 @@ mod tests {
         let ids = v1::IdMapping { host_id: 65536, container_id: 0, length: 65536 };
         let pod = pod_yaml("metadata: {name: p}\nspec: {hostUsers: false}");
         let said = |handlers: &[v1::RuntimeHandler], name: &str, given: Result<v1::IdMapping, String>| {
-            let users = UserNamespaces::with_handler(handlers, name, || given);
+            let users = UserNamespaces::refused_by(handlers, name)
+                .unwrap_or_else(|| given.map_or_else(UserNamespaces::NoUsers, UserNamespaces::mapped));
             match of_pod(&pod, name, &users, true) {
                 Ok(namespaces) => format!("{} from", namespaces.userns_options.unwrap().uids[0].host_id),
                 Err(error) => error.to_string(),

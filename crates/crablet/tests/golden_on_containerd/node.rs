@@ -186,7 +186,7 @@ impl Node {
         assert_eq!(self.client.list_containers(ContainerFilter::default()).await.unwrap(), []);
         assert_eq!(self.ground.pod_cgroups().unwrap(), Vec::<std::path::PathBuf>::new());
         let files = OnDisk::new(self.places.clone());
-        assert_eq!(files.pods().unwrap(), Vec::<String>::new());
+        assert_eq!(files.pods().await.unwrap(), Vec::<String>::new());
         let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
         let mounted: Vec<_> = table.under(&self.places.root).iter().map(|mount| &mount.mount_point).collect();
         assert!(mounted.is_empty(), "{mounted:?}");

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use proptest::prelude::*;
@@ -75,6 +76,33 @@ fn what_is_unchanged_is_not_written_again() {
         assert_eq!(put(place.path(), &changed), Written::Changed);
         assert_eq!(put(place.path(), &changed), Written::Unchanged);
     }
+}
+
+#[test]
+fn what_somebody_else_made_of_the_files_is_not_read_and_not_followed() {
+    let place = tempfile::tempdir().unwrap();
+    let same = payload(&[("a", "1"), ("b/c", "2")]);
+    let check = |tamper: &dyn Fn(&Path)| {
+        put(place.path(), &same);
+        tamper(&place.path().join(fs::read_link(place.path().join("..data")).unwrap()));
+        assert_eq!(put(place.path(), &same), Written::Changed);
+        assert_eq!(read(place.path(), "a").as_deref(), Some("1"));
+    };
+    // A hole: it takes neither room nor time to make. To read it would take both.
+    check(&|version| File::options().write(true).open(version.join("a")).unwrap().set_len(20 << 30).unwrap());
+    check(&|version| {
+        fs::remove_file(version.join("a")).unwrap();
+        symlink("/dev/zero", version.join("a")).unwrap();
+    });
+    check(&|version| {
+        fs::remove_file(version.join("a")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, version.join("a"), 0o600.into()).unwrap();
+    });
+    check(&|version| fs::write(version.join("b/more"), "").unwrap());
+    // Where another volume is mounted in the container there is a directory.
+    put(place.path(), &same);
+    fs::create_dir_all(place.path().join("b/nested/deeper")).unwrap();
+    assert_eq!(put(place.path(), &same), Written::Unchanged);
 }
 
 #[test]
@@ -166,6 +194,18 @@ fn paths_that_lead_elsewhere_are_refused_in_upstreams_words() {
     let both = BTreeMap::from([("a".to_owned(), file("")), ("a/b".to_owned(), file(""))]);
     assert_eq!(Payload::new(both).unwrap_err(), PayloadError::Both("a".to_owned()));
     assert!(Payload::new(BTreeMap::from([("a/..b".to_owned(), file(""))])).is_ok());
+}
+
+fn list_files(version: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(version.join(below))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => list_files(version, &path, found)?,
+            false => _ = found.insert(path),
+        }
+    }
+    Ok(())
 }
 
 /// What a reader gets who opens the version once and reads all in it.

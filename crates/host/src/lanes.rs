@@ -1,21 +1,22 @@
-//! One piece of work at a time for each pod's volumes.
+//! One piece of work at a time for each pod: what was given up and still goes on in its thread is waited for, and no pod
+//! waits for another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
-/// For each pod, whether somebody works on its volumes.
+/// For each pod, whether somebody works on something of its.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
+pub struct Lanes(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
-/// The right to work on a pod's volumes. It ends with its last clone.
+/// The right to work on a pod. It ends with its last clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane(#[expect(dead_code, reason = "held, not read")] Arc<OwnedMutexGuard<()>>);
+pub struct Lane(#[expect(dead_code, reason = "held, not read")] Arc<OwnedMutexGuard<()>>);
 
 impl Lanes {
-    /// Waits for the work that others do on this pod's volumes.
-    pub(crate) async fn enter(&self, uid: &str) -> Lane {
+    /// Waits for the work that others do on this pod.
+    pub async fn enter(&self, uid: &str) -> Lane {
         Lane(Arc::new(self.of(uid).lock_owned().await))
     }
 
