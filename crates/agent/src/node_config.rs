@@ -12,9 +12,7 @@ use crablet_config::{
 use crablet_core::backoff::Limits;
 use crablet_core::container_gc;
 use crablet_core::status;
-use crablet_core::translate::{
-    self, Cgroups, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist,
-};
+use crablet_core::translate::{self, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist};
 use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
@@ -305,16 +303,19 @@ fn translation(
                 Some(_) | None => SwapBehavior::NoSwap,
             },
             single_process_oom_kill: configuration.single_process_oom_kill.unwrap_or(false),
-            cgroups: Cgroups {
-                driver: match configuration.cgroup_driver {
-                    CgroupDriver::Systemd => translate::CgroupDriver::Systemd,
-                    CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => translate::CgroupDriver::Cgroupfs,
-                },
-                root: configuration.cgroup_root.to_string(),
-                per_qos: configuration.cgroups_per_qos,
-            },
+            cgroups: configuration
+                .cgroups_per_qos
+                .then(|| cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
         },
         features: effective.features,
+    }
+}
+
+/// Who makes cgroups.
+pub fn cgroup_driver(configuration: &KubeletConfiguration) -> cgroup::CgroupDriver {
+    match configuration.cgroup_driver {
+        CgroupDriver::Systemd => cgroup::CgroupDriver::Systemd,
+        CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => cgroup::CgroupDriver::Cgroupfs,
     }
 }
 

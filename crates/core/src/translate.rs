@@ -61,7 +61,7 @@ pub use logs::{
 pub use memory::may_swap;
 pub use mounts::{ETC_HOSTS, MountInput, MountedVolume, sub_path};
 pub use namespaces::{UserNamespaceError, UserNamespaces, network_namespace, wants_user_namespace};
-pub use node::{CgroupDriver, Cgroups, MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior};
+pub use node::{MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior};
 pub use pod_references::pod_references;
 pub use profiles::needs_app_armor;
 pub use refusal::{
