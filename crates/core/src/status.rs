@@ -29,6 +29,7 @@ use crate::{observed, qos};
 pub use addresses::pod_ips;
 pub use conditions::readiness_gates_differ;
 pub use lifecycle::{rejected, terminated, to_publish};
+pub(crate) use readiness::runtime_id;
 pub use resources::PodCgroup;
 pub use termination_message::{
     MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, termination_message,
