@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use crablet_api::core::{Node, ResourceList};
+use crablet_api::resource_names::huge_pages_of;
 use crablet_api::{Gate, Quantity};
 use crablet_config::{
     CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
@@ -13,7 +14,7 @@ use crablet_core::backoff::Limits;
 use crablet_core::container_gc;
 use crablet_core::status;
 use crablet_core::translate::{
-    self, Cgroups, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist,
+    self, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist, page_size_in_cgroups,
 };
 use crablet_core::user_ids::UserIds;
 use crablet_cri_api::Version;
@@ -212,7 +213,7 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
         capacity.insert("ephemeral-storage", amount(storage.capacity));
     }
     for (size, count) in &machine.huge_pages {
-        let name = format!("hugepages-{}", in_binary(*size));
+        let name = huge_pages_of(&in_binary(*size));
         capacity.insert(name, amount(size.saturating_mul(*count)));
     }
 
@@ -285,7 +286,12 @@ fn translation(
             page_size: i64::try_from(found.page_size).unwrap_or(i64::MAX),
             cgroup_v2: found.cgroups == cgroup::Version::V2,
             swap_controller: found.swap_controller,
-            huge_page_sizes: found.machine.huge_pages.keys().map(|size| in_cgroup_words(*size)).collect(),
+            huge_page_sizes: found
+                .machine
+                .huge_pages
+                .keys()
+                .filter_map(|size| page_size_in_cgroups(i64::try_from(*size).ok()?))
+                .collect(),
             selinux: found.selinux,
             masked_paths: found.masked_paths.clone(),
         },
@@ -305,25 +311,19 @@ fn translation(
                 Some(_) | None => SwapBehavior::NoSwap,
             },
             single_process_oom_kill: configuration.single_process_oom_kill.unwrap_or(false),
-            cgroups: Cgroups {
-                driver: match configuration.cgroup_driver {
-                    CgroupDriver::Systemd => translate::CgroupDriver::Systemd,
-                    CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => translate::CgroupDriver::Cgroupfs,
-                },
-                root: configuration.cgroup_root.to_string(),
-                per_qos: configuration.cgroups_per_qos,
-            },
+            cgroups: configuration
+                .cgroups_per_qos
+                .then(|| cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
         },
         features: effective.features,
     }
 }
 
-/// A size of pages as control groups name it.
-fn in_cgroup_words(size: u64) -> String {
-    match size {
-        size if size >= 1 << 30 => format!("{}GB", size >> 30),
-        size if size >= 1 << 20 => format!("{}MB", size >> 20),
-        size => format!("{}KB", size >> 10),
+/// Who makes cgroups.
+pub fn cgroup_driver(configuration: &KubeletConfiguration) -> cgroup::CgroupDriver {
+    match configuration.cgroup_driver {
+        CgroupDriver::Systemd => cgroup::CgroupDriver::Systemd,
+        CgroupDriver::Cgroupfs | CgroupDriver::Other(_) => cgroup::CgroupDriver::Cgroupfs,
     }
 }
 

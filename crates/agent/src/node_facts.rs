@@ -16,7 +16,7 @@ use tokio::sync::watch;
 pub struct LiveFacts(watch::Sender<Arc<Facts>>);
 
 /// What is known of the node at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// As the API server would show it: what admission is decided from.
     pub node: Node,

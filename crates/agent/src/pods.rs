@@ -54,6 +54,12 @@ pub struct Pods {
 pub struct Evictor(mpsc::Sender<(String, End)>);
 
 impl Evictor {
+    /// One, and what hears it.
+    pub fn new() -> (Evictor, mpsc::Receiver<(String, End)>) {
+        let (evict, evictions) = mpsc::channel(EVICTIONS);
+        (Evictor(evict), evictions)
+    }
+
     /// Has a pod ended, for a reason that its status will give. A pod that is not there is not missed.
     pub async fn evict(&self, uid: &str, failure: Failure, grace: Option<Duration>) {
         // Who takes them ends with the agent, and its pods are left as they are then.
@@ -78,9 +84,9 @@ impl Pods {
     /// No pods yet; [`Pods::run`] brings them.
     pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>, Evictor) {
         let (ended, ends) = mpsc::channel(ENDS);
-        let (evict, evictions) = mpsc::channel(EVICTIONS);
+        let (evictor, evictions) = Evictor::new();
         let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, evictions, tasks };
-        (pods, ends, Evictor(evict))
+        (pods, ends, evictor)
     }
 
     /// Follows the sources and the runtime until the sources end. Its workers stop with its tasks, where they are, and

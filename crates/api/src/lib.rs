@@ -1,7 +1,7 @@
 //! The Kubernetes objects the agent reads and writes, as lean types, and how they are decoded.
 //!
 //! - [`core`], [`meta`], [`coordination`], [`node`]: the objects, every field of Kubernetes 1.36.
-//! - Values: [`Quantity`], [`GoDuration`], [`Taint`], [`CpuSet`], [`Cidr`], [`IntOrString`], and [`selector`].
+//! - Values: [`Quantity`], [`GoDuration`], [`Taint`], [`CpuSet`], [`Cidr`], [`ImageReference`], [`IntOrString`], [`selector`], and [`resource_names`].
 //! - [`from_json`] reads what an API server wrote, leniently; [`from_manifest`] what a person wrote, strictly;
 //!   [`to_json`] writes; [`patch`] writes what changed.
 //! - [`features`]: the feature gates, and which are on.
@@ -16,6 +16,7 @@ pub mod features;
 pub mod meta;
 pub mod node;
 pub mod patch;
+pub mod resource_names;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -27,6 +28,7 @@ mod codec;
 mod cpuset;
 mod defaults;
 mod duration;
+mod image_reference;
 mod int_or_string;
 mod map;
 mod names;
@@ -46,6 +48,7 @@ pub use cpuset::{CpuSet, ParseCpuSetError};
 pub use defaults::default_pod;
 pub use duration::{GoDuration, ParseDurationError, TimeOrGoDuration};
 pub use features::{FeatureGates, Gate};
+pub use image_reference::{ImageNameProblem, ImageReference};
 pub use int_or_string::IntOrString;
 pub use map::Map;
 pub use names::{dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors};

@@ -8,12 +8,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use crablet_api::document::{Place, Tree, Value};
-use crablet_api::{GoDuration, Parsed, TimeOrGoDuration};
+use crablet_api::{FeatureGates, Gate, GoDuration, Parsed, TimeOrGoDuration};
 
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 /// How many images are pulled at once when the configuration says nothing of it.
 pub const PARALLEL_IMAGE_PULLS: i32 = 5;

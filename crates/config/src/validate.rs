@@ -12,9 +12,10 @@ mod pods;
 mod resources;
 mod servers;
 
+use crablet_api::FeatureGates;
+
 use crate::flags::KubeletFlags;
 use crate::kubelet_configuration::KubeletConfiguration;
-use crablet_api::features::FeatureGates;
 
 /// Something that a configuration may not say.
 #[derive(Debug, Clone, PartialEq, Eq)]

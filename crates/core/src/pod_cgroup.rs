@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod};
+use crablet_api::resource_names::huge_page_size;
 
 use crate::qos::{Overhead, PodLevel, QosClass, pod_limits, pod_requests, qos_class, quantity};
 use crate::translate::{cpu_quota, cpu_shares};
@@ -50,8 +51,7 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
 fn huge_pages(requests: &crablet_api::core::ResourceList) -> BTreeMap<u64, u64> {
     let mut pages = BTreeMap::new();
     for (name, amount) in requests.iter() {
-        let size =
-            name.strip_prefix("hugepages-").and_then(|size| size.parse::<crablet_api::Quantity>().ok());
+        let size = huge_page_size(name).and_then(|size| size.parse::<crablet_api::Quantity>().ok());
         if let Some(size) = size {
             *pages.entry(size.value().unsigned_abs()).or_insert(0) += amount.value().unsigned_abs();
         }

@@ -3,7 +3,10 @@
 mod class;
 mod resources;
 
-pub use class::{QosClass, computed_qos_class, is_critical, is_node_critical, is_static, qos_class};
+pub use class::{
+    computed_qos_class, is_critical, is_node_critical, is_static, qos_class, qos_class_for_status,
+};
+pub use crablet_cgroup_names::QosClass;
 pub use resources::{
     Overhead, PodLevel, aggregated_requests, pod_level_resources_set, pod_limits, pod_requests, quantity,
 };

@@ -30,6 +30,7 @@ use crate::{observed, qos};
 pub use addresses::pod_ips;
 pub use conditions::readiness_gates_differ;
 pub use lifecycle::{rejected, terminated, to_publish};
+pub(crate) use readiness::runtime_id;
 pub use resources::PodCgroup;
 pub use termination_message::{
     MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, termination_message,
@@ -160,7 +161,7 @@ fn ended_by_the_node(pod: &Pod, message: &str) -> PodCondition {
 /// Makes the status of a pod.
 pub fn pod_status(input: &StatusInput) -> PodStatus {
     let StatusInput { pod, previous, features, .. } = *input;
-    let mut status = PodStatus { qos_class: Some(qos::qos_class(pod).into()), ..PodStatus::default() };
+    let mut status = PodStatus { qos_class: Some(qos::qos_class_for_status(pod)), ..PodStatus::default() };
     containers::fill(input, &mut status);
     addresses::fill(input, &mut status);
     if features.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) {

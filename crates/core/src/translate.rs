@@ -53,7 +53,7 @@ pub use event::{About, Warning};
 pub use expand::expand;
 pub use hostname::{HostName, HostNameError};
 pub use hosts::{host_network_hosts, pod_hosts};
-pub use image::{ImageNameProblem, InvalidImageName, repository, with_default_tag};
+pub use image::{InvalidImageName, repository, with_default_tag};
 pub use logs::{
     CONTAINER_LOGS_DIRECTORY, container_id_of_log_link, container_log_directory, container_log_link,
     container_log_path, next_restart_count, pod_log_directory, pod_uid_of_log_directory,
@@ -61,13 +61,13 @@ pub use logs::{
 pub use memory::may_swap;
 pub use mounts::{ETC_HOSTS, MountInput, MountedVolume, sub_path};
 pub use namespaces::{UserNamespaceError, UserNamespaces, network_namespace, wants_user_namespace};
-pub use node::{CgroupDriver, Cgroups, MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior};
+pub use node::{MemoryReservation, NodeContext, NodeFacts, Settings, SwapBehavior};
 pub use pod_references::pod_references;
 pub use profiles::needs_app_armor;
 pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,
 };
-pub use resources::container_resources;
+pub use resources::{container_resources, page_size_in_cgroups};
 pub use runtime_class::{RuntimeClassError, mounts_read_only_recursively};
 pub use sandbox::{Sandbox, SandboxInput, sandbox};
 pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_runtime};

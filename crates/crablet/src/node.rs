@@ -9,7 +9,7 @@ use anyhow::Context;
 use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
-use crablet_agent::node_config::{Found, NodeConfig, kernel_of, node_addresses, node_name};
+use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_addresses, node_name};
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods, TrustStore};
@@ -158,7 +158,7 @@ fn parts(effective: &Effective, client: Client, access: Access, clock: Clock) ->
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
-    let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup::Driver::Cgroupfs);
+    let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration));
     Ok(Parts {
         runtime: Arc::new(client),
         volumes: Arc::new(HostVolumes::new(root(effective), clock.clone())),

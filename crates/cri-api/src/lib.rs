@@ -14,9 +14,10 @@ mod secret;
 mod time;
 
 pub use container::{Container, ContainerFilter, ContainerState, ContainerStatus, ExecOutput};
+pub use crablet_cgroup_names::CgroupDriver;
 pub use image::{Image, ImageUser};
 pub use malformed::Malformed;
-pub use node::{CgroupDriver, Condition, RuntimeStatus, Version};
+pub use node::{Condition, RuntimeStatus, Version};
 pub use sandbox::{NetworkNamespace, Sandbox, SandboxFilter, SandboxMetadata, SandboxState, SandboxStatus};
 
 /// The messages and services of CRI v1.

@@ -1,5 +1,7 @@
 //! What concerns the whole runtime, in plain types.
 
+use crablet_cgroup_names::CgroupDriver;
+
 use crate::malformed::{Malformed, required};
 use crate::v1;
 
@@ -36,15 +38,6 @@ pub struct RuntimeStatus {
     pub handlers: Vec<v1::RuntimeHandler>,
     /// What it can do beyond its handlers; absent where it does not tell.
     pub features: Option<v1::RuntimeFeatures>,
-}
-
-/// Who makes the cgroups of containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// systemd, as slices and scopes.
-    Systemd,
-    /// The runtime itself, as directories.
-    Cgroupfs,
 }
 
 impl From<v1::VersionResponse> for Version {

@@ -59,10 +59,11 @@ mod time;
 mod world;
 
 pub use call::{Asked, Call, Method};
+pub use crablet_cri_api::CgroupDriver;
 pub use fault::{Chaos, Fault, OnCall, OnEvent};
 pub use image::Image;
 pub use latency::{Latencies, Latency};
 pub use program::{BadProgram, Program};
 pub use serve::serve;
-pub use settings::{Capabilities, CgroupDriver, Settings, StoppingTheMissing};
+pub use settings::{Capabilities, Settings, StoppingTheMissing};
 pub use simulator::{ContainerView, SandboxView, Simulator};

@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use crablet_cri_api::v1;
+use crablet_cri_api::{CgroupDriver, v1};
 use tonic::Status;
 
-use super::settings::CgroupDriver;
 use super::world::World;
 
 /// How the simulator calls itself.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crablet_api::{ImageNameProblem, ImageReference};
+
 /// The name of an image in its full form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reference {
@@ -19,35 +21,15 @@ enum Version {
 impl Reference {
     /// Reads a name. A tag beside a digest says nothing and is dropped.
     pub(crate) fn parse(text: &str) -> Result<Reference, String> {
-        if is_hexadecimal(text, 64) {
-            return Err(format!(
-                "invalid repository name ({text}), cannot specify 64-byte hexadecimal strings"
-            ));
-        }
-        let (host, rest) = split_host(text);
-        let (rest, digest) = match rest.split_once('@') {
-            Some((rest, digest)) => (rest.to_owned(), Some(digest)),
-            None => (rest, None),
-        };
-        let (path, tag) = match rest.split_once(':') {
-            Some((path, tag)) => (path, Some(tag)),
-            None => (rest.as_str(), None),
-        };
-        if path.chars().any(char::is_uppercase) {
-            return Err("invalid reference format: repository name must be lowercase".to_owned());
-        }
-        let valid = is_host(host)
-            && path.split('/').all(is_path_component)
-            && tag.is_none_or(is_tag)
-            && digest.is_none_or(is_digest);
-        if !valid {
-            return Err("invalid reference format".to_owned());
-        }
-        let repository = format!("{host}/{path}");
-        if repository.len() > 255 {
-            return Err("repository name must not be more than 255 characters".to_owned());
-        }
-        let version = match (digest, tag) {
+        let read = ImageReference::parse(text).map_err(|problem| match problem {
+            // containerd's library is older than Kubernetes' and does not repeat the name.
+            ImageNameProblem::Uppercase(_) => {
+                "invalid reference format: repository name must be lowercase".to_owned()
+            }
+            other => other.to_string(),
+        })?;
+        let repository = read.repository();
+        let version = match (read.digest, read.tag) {
             (Some(digest), _) => Version::Digest(digest.to_owned()),
             (None, Some(tag)) => Version::Tag(tag.to_owned()),
             (None, None) => Version::Tag("latest".to_owned()),
@@ -86,61 +68,8 @@ pub(crate) fn is_digest(text: &str) -> bool {
         || text.strip_prefix("sha512:").is_some_and(|digits| is_hexadecimal(digits, 128))
 }
 
-/// The host, and what follows it. What comes first is a host only when it cannot be part of a name.
-fn split_host(text: &str) -> (&str, String) {
-    const DEFAULT: &str = "docker.io";
-    let (host, rest) = match text.split_once('/') {
-        Some((first, rest))
-            if first.contains(['.', ':'])
-                || first == "localhost"
-                || first.chars().any(char::is_uppercase) =>
-        {
-            (first, rest)
-        }
-        Some(_) | None => (DEFAULT, text),
-    };
-    match host {
-        DEFAULT | "index.docker.io" if !rest.contains('/') => (DEFAULT, format!("library/{rest}")),
-        "index.docker.io" => (DEFAULT, rest.to_owned()),
-        host => (host, rest.to_owned()),
-    }
-}
-
 fn is_hexadecimal(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn is_host(host: &str) -> bool {
-    let (name, port) = match host.split_once(':') {
-        Some((name, port)) => (name, Some(port)),
-        None => (host, None),
-    };
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    name.split('.').all(is_part)
-        && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Lower-case letters and digits, with single dots, one or two underscores, or any number of dashes between them.
-fn is_path_component(text: &str) -> bool {
-    let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    if !bytes.first().is_some_and(is_word) || !bytes.last().is_some_and(is_word) {
-        return false;
-    }
-    text.split(|character: char| character.is_ascii_lowercase() || character.is_ascii_digit())
-        .all(|between| matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-'))
-}
-
-fn is_tag(text: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.len() <= 128
-        && text.bytes().next().is_some_and(is_word)
-        && text.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crablet_cri_api::CgroupDriver;
 use jiff::Timestamp;
 
 use super::fault::Chaos;
@@ -174,13 +175,4 @@ pub enum StoppingTheMissing {
     Fails,
     /// Success, as with containerd 1.7 and on.
     Succeeds,
-}
-
-/// Who makes the cgroups of containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// systemd.
-    Systemd,
-    /// The runtime itself.
-    Cgroupfs,
 }

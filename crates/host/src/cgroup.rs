@@ -5,7 +5,7 @@
 //!
 //! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel; `SimulatedCgroups` keeps everything in
 //!   memory and fails when told to.
-//! - [`Layout`] names cgroups, in the form of the driver.
+//! - [`Layout`] names cgroups, in the form of the driver. Names are `core`'s too, so they have a crate of their own.
 //! - [`Limits`] says what a cgroup may use, in words that fit both versions.
 //! - [`Hierarchy`] is what is mounted: a tree for each controller (v1) or one for all (v2).
 
@@ -15,7 +15,6 @@ mod hierarchy;
 mod host;
 mod huge_pages;
 mod limits;
-mod name;
 mod processes;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
@@ -31,11 +30,11 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
+pub use crablet_cgroup_names::{CgroupDriver, CgroupName, Layout, NameError, PodCgroup, QosClass};
 pub use error::CgroupError;
 pub use hierarchy::{Hierarchy, V1Mounts};
 pub use host::HostCgroups;
 pub use limits::{Bound, CpuBandwidth, HugePages, Limits, shares_of_weight, weight_of_shares};
-pub use name::{CgroupName, Driver, Layout, NameError, PodCgroup, Qos};
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedCgroups};
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use crablet_host::cgroup::{
-    Bound, CgroupError, Cgroups, CpuBandwidth, Driver, Ensured, Hierarchy, HostCgroups, HugePages, Layout,
-    LevelLimits, Limits, PodCgroup, Qos,
+    Bound, CgroupDriver, CgroupError, Cgroups, CpuBandwidth, Ensured, Hierarchy, HostCgroups, HugePages,
+    Layout, LevelLimits, Limits, PodCgroup, QosClass,
 };
 use crablet_host::mounts::PROC_SELF_MOUNTINFO;
 
@@ -24,7 +24,7 @@ impl Place {
     fn new(test: &str) -> Place {
         let name = format!("crablet-test-{}-{test}", std::process::id());
         let hierarchy = Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
-        let cgroups = HostCgroups::new(hierarchy, Layout::new(&name, Driver::Cgroupfs));
+        let cgroups = HostCgroups::new(hierarchy, Layout::new(&name, CgroupDriver::Cgroupfs));
         let place = Place { name, cgroups };
         for mount in place.mounts() {
             std::fs::create_dir(mount.join(&place.name)).unwrap();
@@ -95,7 +95,7 @@ impl Drop for Process {
     }
 }
 
-fn pod(qos: Qos) -> PodCgroup {
+fn pod(qos: QosClass) -> PodCgroup {
     PodCgroup::new(qos, "7ec5c0b2-0c1f-4b7a-8a1e-3f1f0c0e8a11").unwrap()
 }
 
@@ -116,7 +116,7 @@ async fn a_pod_has_the_limits_that_it_was_given_until_they_are_changed() {
     let cgroups = &place.cgroups;
     place.levels().await;
     place.levels().await;
-    for qos in Qos::ALL {
+    for qos in QosClass::ALL {
         let pod = pod(qos);
         assert_eq!(cgroups.ensure_pod(&pod, &limits()).await.unwrap(), Ensured::Created);
         assert_eq!(cgroups.ensure_pod(&pod, &Limits::default()).await.unwrap(), Ensured::Existed);
@@ -155,12 +155,12 @@ async fn every_pod_with_a_cgroup_is_found_and_nothing_else() {
     let cgroups = &place.cgroups;
     assert_eq!(cgroups.pods().await.unwrap(), []);
     place.levels().await;
-    let mut pods: Vec<PodCgroup> = Qos::ALL.map(pod).into();
+    let mut pods: Vec<PodCgroup> = QosClass::ALL.map(pod).into();
     for pod in &pods {
         cgroups.ensure_pod(pod, &Limits::default()).await.unwrap();
     }
     // A half that a removal left over counts too.
-    let half = PodCgroup::new(Qos::Burstable, "half").unwrap();
+    let half = PodCgroup::new(QosClass::Burstable, "half").unwrap();
     std::fs::create_dir(&place.directories(&half)[0]).unwrap();
     pods.push(half);
     pods.sort();
@@ -177,7 +177,7 @@ async fn removing_a_pod_kills_what_runs_in_it_at_any_depth() {
     let place = Place::new("kill");
     let cgroups = &place.cgroups;
     place.levels().await;
-    let pod = pod(Qos::Burstable);
+    let pod = pod(QosClass::Burstable);
     cgroups.ensure_pod(&pod, &limits()).await.unwrap();
     let container = place.directories(&pod)[0].join("container");
     std::fs::create_dir_all(container.join("nested/deep")).unwrap();
@@ -204,7 +204,7 @@ async fn a_process_can_be_put_into_a_new_pods_cgroup_in_every_tree() {
     let place = Place::new("enter");
     let cgroups = &place.cgroups;
     place.levels().await;
-    let pod = pod(Qos::BestEffort);
+    let pod = pod(QosClass::BestEffort);
     cgroups.ensure_pod(&pod, &Limits::default()).await.unwrap();
     let process = Process::start();
     for directory in place.directories(&pod) {
@@ -219,7 +219,7 @@ async fn a_limit_that_the_kernel_refuses_is_named_and_leaves_no_cgroup() {
     let place = Place::new("refused");
     let cgroups = &place.cgroups;
     place.levels().await;
-    let pod = pod(Qos::Guaranteed);
+    let pod = pod(QosClass::Guaranteed);
     let refused = Limits { cpus: Some("999999".into()), ..Limits::default() };
     let error = cgroups.ensure_pod(&pod, &refused).await.unwrap_err();
     let CgroupError::Write { path, value, .. } = &error else { panic!("{error}") };
@@ -231,7 +231,8 @@ async fn a_limit_that_the_kernel_refuses_is_named_and_leaves_no_cgroup() {
 #[tokio::test]
 async fn a_root_that_is_missing_is_not_made() {
     let hierarchy = Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
-    let cgroups = HostCgroups::new(hierarchy, Layout::new("/crablet-test-no-such-root", Driver::Cgroupfs));
+    let cgroups =
+        HostCgroups::new(hierarchy, Layout::new("/crablet-test-no-such-root", CgroupDriver::Cgroupfs));
     let error = cgroups.ensure_levels(&LevelLimits::default()).await.unwrap_err();
     assert!(matches!(error, CgroupError::RootMissing { .. }), "{error}");
 }

@@ -6,13 +6,9 @@ use std::time::Duration;
 
 use axum::http::header::HOST;
 use axum::http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 /// How long an agent may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -97,20 +93,16 @@ async fn exchange(
         .method(method)
         .uri(path)
         .header(HOST, "localhost")
-        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .body(Bytes::copy_from_slice(body.as_bytes()))
         .map_err(|_| RequestError::Path(path.to_owned()))?;
 
     let stream = UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken_off(error.into()))?;
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let answer = sender.send_request(request).await.map_err(|error| broken_off(error.into()))?;
-    let status = answer.status();
-    match Limited::new(answer.into_body(), MAX_ANSWER).collect().await {
-        Ok(body) => Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned())),
-        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLong(path.to_owned())),
-        Err(error) => Err(broken_off(error)),
+    let answer = crablet_http_exchange::exchange(stream, request, |_| MAX_ANSWER + 1).await;
+    let answer = answer.map_err(|error| broken_off(error.into()))?;
+    if answer.body().len() > MAX_ANSWER {
+        return Err(RequestError::TooLong(path.to_owned()));
     }
+    Ok((answer.status(), String::from_utf8_lossy(answer.body()).into_owned()))
 }
 
 fn connect_error(socket: &Path, source: io::Error) -> RequestError {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use axum::Router;
 use crablet_agent::agent::Agent;
 use crablet_agent::images::Images;
+use crablet_agent::node_facts::{Facts, LiveFacts};
+use crablet_agent::pods::Evictor;
 use crablet_agent::recorder::Recorder;
 use crablet_agent::sources::{PodConfig, Problems};
 use crablet_agent::statuses::{Reported, Statuses};
@@ -71,6 +73,8 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
     let client = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default());
     let runtime = Arc::new(client.expect("an endpoint"));
     let agent = Agent {
+        facts: LiveFacts::new(Facts::default()),
+        evictor: Evictor::new().0,
         statuses: Statuses::new(),
         images: Images::new(
             runtime,

@@ -3,15 +3,13 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::net::Ipv4Addr;
-use std::pin::pin;
 
 use crablet_core::probes::target::{HttpTarget, Redirect};
-use http_body_util::{BodyExt as _, Empty};
+use crablet_http_exchange::ExchangeError;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, HeaderName, HeaderValue, LOCATION};
-use hyper::{Request, Response, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
+use hyper::http::response::Parts;
+use hyper::{Request, StatusCode, Uri};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
@@ -127,10 +125,10 @@ fn of_handshake(error: &std::io::Error) -> HttpError {
     }
 }
 
-fn request(target: &HttpTarget) -> Result<Request<Empty<Bytes>>, HttpError> {
+fn request(target: &HttpTarget) -> Result<Request<Bytes>, HttpError> {
     let other = |error: &dyn Display| HttpError::Other(error.to_string());
     let uri: Uri = target.path.parse().map_err(|error| other(&error))?;
-    let mut request = Request::new(Empty::new());
+    let mut request = Request::new(Bytes::new());
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
     headers.insert(HOST, HeaderValue::from_str(&target.host_header).map_err(|error| other(&error))?);
@@ -146,48 +144,29 @@ fn request(target: &HttpTarget) -> Result<Request<Empty<Bytes>>, HttpError> {
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    request: Request<Empty<Bytes>>,
+    request: Request<Bytes>,
     deadline: Instant,
 ) -> Result<HttpAnswer, HttpError> {
-    let handshake = http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.map_err(|error| of_hyper(&error))?;
-    let call = async {
-        let response = timeout_at(deadline, sender.send_request(request)).await;
-        let response = response.map_err(|_| HttpError::Timeout)?.map_err(|error| of_hyper(&error))?;
-        match timeout_at(deadline, read(response)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(HttpError::Body(
-                "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
-                    .into(),
-            )),
-        }
+    let mut has_head = false;
+    let most = |_: &Parts| {
+        has_head = true;
+        MOST
     };
-    let (mut call, mut connection) = (pin!(call), pin!(connection));
-    tokio::select! {
-        biased;
-        answer = &mut call => answer,
-        // Whatever it ended with, the call knows it too.
-        _ = &mut connection => call.await,
-    }
-}
-
-async fn read(response: Response<hyper::body::Incoming>) -> Result<HttpAnswer, HttpError> {
-    let (head, mut incoming) = response.into_parts();
-    let mut body = Vec::new();
-    while body.len() < MOST {
-        let Some(frame) = incoming.frame().await else { break };
-        let frame = frame.map_err(|error| HttpError::Body(words(&error)))?;
-        if let Some(data) = frame.data_ref() {
-            body.extend_from_slice(data);
+    let answer = timeout_at(deadline, crablet_http_exchange::exchange(stream, request, most)).await;
+    let answer = match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(ExchangeError::Head(error))) => return Err(HttpError::Other(words(&error))),
+        Ok(Err(ExchangeError::Body(error))) => return Err(HttpError::Body(words(&error))),
+        Err(_) if has_head => {
+            let message =
+                "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
+            return Err(HttpError::Body(message.into()));
         }
-    }
-    body.truncate(MOST);
+        Err(_) => return Err(HttpError::Timeout),
+    };
+    let (head, body) = answer.into_parts();
     let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
     Ok(HttpAnswer { status: head.status, location: location.map(ToOwned::to_owned), body })
-}
-
-fn of_hyper(error: &hyper::Error) -> HttpError {
-    HttpError::Other(words(error))
 }
 
 fn words(error: &hyper::Error) -> String {

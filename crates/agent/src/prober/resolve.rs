@@ -4,11 +4,13 @@
 //! and there are so many threads only: names that do not resolve would hold up the probes of others. Here a question is
 //! a socket that goes away with whoever asked.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crablet_core::translate::parse_resolv_conf;
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 /// How long a name server may take before the next one is asked, and how often all are asked, where nothing is said.
@@ -16,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 2;
 /// An answer is not larger than this over UDP.
 const LARGEST: usize = 4096;
+/// Set in the third byte of an answer that did not fit.
+const TRUNCATED: u8 = 0x02;
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
@@ -104,23 +108,43 @@ impl Resolver {
 
 /// Asks a server. A name that it does not know has no addresses.
 async fn ask(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<IpAddr>, String> {
-    let io = |error: std::io::Error| error.to_string();
+    let io = |error: io::Error| error.to_string();
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await.map_err(io)?;
     socket.connect(server).await.map_err(io)?;
     // The kernel chose a port at random, and only that server may answer to it.
     let id = socket.local_addr().map_err(io)?.port();
-    socket.send(&question(id, name, kind)?).await.map_err(io)?;
+    let question = question(id, name, kind)?;
+    let mut answer = by_datagram(&socket, id, &question).await.map_err(io)?;
+    if answer.get(2).is_some_and(|flags| flags & TRUNCATED != 0) {
+        answer = by_stream(server, &question).await.map_err(io)?;
+    }
+    let read = if number(&answer, 0) == Some(id) { read_answer(&answer, kind) } else { None };
+    read.unwrap_or_else(|| Err("cannot unmarshal DNS message".to_owned()))
+}
+
+async fn by_datagram(socket: &UdpSocket, id: u16, question: &[u8]) -> io::Result<Vec<u8>> {
+    socket.send(question).await?;
     let mut buffer = vec![0; LARGEST];
     loop {
-        let length = socket.recv(&mut buffer).await.map_err(io)?;
-        let answer = &buffer[..length];
-        if number(answer, 0) == Some(id) {
-            return read_answer(answer, kind)
-                .unwrap_or_else(|| Err("cannot unmarshal DNS message".to_owned()));
+        let length = socket.recv(&mut buffer).await?;
+        if number(&buffer[..length], 0) == Some(id) {
+            buffer.truncate(length);
+            return Ok(buffer);
         }
     }
+}
+
+/// The same question where the answer is too long for a datagram. Both go with their length in front.
+async fn by_stream(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(question.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), question].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
 }
 
 fn question(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, String> {
@@ -182,6 +206,7 @@ fn number(message: &[u8], at: usize) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpListener;
 
     /// A name server that answers every question for IPv4 with this, and knows no IPv6 address.
     async fn server(address: Option<[u8; 4]>) -> SocketAddr {
@@ -205,6 +230,43 @@ mod tests {
         at
     }
 
+    /// A name server whose answers, as many addresses as it is told, do not fit into a datagram.
+    async fn verbose_server(addresses: u8) -> SocketAddr {
+        let (datagrams, at, streams) = loop {
+            let datagrams = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let at = datagrams.local_addr().unwrap();
+            // Somebody else may have that port for streams.
+            if let Ok(streams) = TcpListener::bind(at).await {
+                break (datagrams, at, streams);
+            }
+        };
+        tokio::spawn(async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, from)) = datagrams.recv_from(&mut buffer).await {
+                let mut answer = buffer[..length].to_vec();
+                answer[2] = 0x81 | TRUNCATED;
+                let _ = datagrams.send_to(&answer, from).await;
+            }
+        });
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = streams.accept().await {
+                let length = stream.read_u16().await.unwrap();
+                let mut answer = vec![0; usize::from(length)];
+                stream.read_exact(&mut answer).await.unwrap();
+                answer[2] = 0x81;
+                if answer[usize::from(length) - 3] == 1 {
+                    answer[7] = addresses;
+                    for last in 0..addresses {
+                        answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, last]);
+                    }
+                }
+                let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+                stream.write_all(&[&length, answer.as_slice()].concat()).await.unwrap();
+            }
+        });
+        at
+    }
+
     fn asking(servers: &[SocketAddr]) -> Resolver {
         Resolver {
             servers: servers.to_vec(),
@@ -218,6 +280,13 @@ mod tests {
     async fn a_name_server_tells_addresses() {
         let resolver = asking(&[server(Some([10, 1, 2, 3])).await]);
         assert_eq!(resolver.addresses("db").await, Ok(vec![IpAddr::from([10, 1, 2, 3])]));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_fit_into_a_datagram_is_asked_for_by_tcp() {
+        let resolver = asking(&[verbose_server(200).await]);
+        let expected: Vec<IpAddr> = (0..200).map(|last| IpAddr::from([10, 0, 0, last])).collect();
+        assert_eq!(resolver.addresses("db").await, Ok(expected));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use crablet_api::Gate;
 use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
 use crablet_core::pod_cgroup::pod_resources;
-use crablet_core::qos::{PodLevel, QosClass, qos_class};
+use crablet_core::qos::{PodLevel, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
     self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
@@ -18,7 +18,7 @@ use crablet_core::translate::{
     SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
 use crablet_cri_api::v1;
-use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup, Qos};
+use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup};
 use crablet_volumes::VolumeFile;
 use tracing::warn;
 
@@ -169,12 +169,7 @@ impl Worker {
     }
 
     pub(super) fn cgroup(&self) -> Result<PodCgroup, String> {
-        let class = match qos_class(&self.pod) {
-            QosClass::Guaranteed => Qos::Guaranteed,
-            QosClass::Burstable => Qos::Burstable,
-            QosClass::BestEffort => Qos::BestEffort,
-        };
-        PodCgroup::new(class, &self.owner.uid).map_err(|error| error.to_string())
+        PodCgroup::new(qos_class(&self.pod), &self.owner.uid).map_err(|error| error.to_string())
     }
 
     pub(super) async fn make_cgroup(&self) -> Result<(), String> {

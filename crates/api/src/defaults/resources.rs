@@ -5,6 +5,7 @@ use crate::core::{
     Container, ContainerRestartPolicy, ContainerStatus, PodSpec, PodStatus, ResourceList,
     ResourceRequirements, VolumeSource,
 };
+use crate::resource_names::is_huge_pages;
 
 const MILLI: i32 = -3;
 
@@ -32,7 +33,7 @@ fn default_huge_page_limits(resources: &mut ResourceRequirements, spec: &PodSpec
     }
     let sums = sum_over_containers(spec, |resources| &resources.limits);
     let huge_pages =
-        sums.iter().filter(|(name, _)| is_huge_page(name) && !resources.requests.contains_key(name));
+        sums.iter().filter(|(name, _)| is_huge_pages(name) && !resources.requests.contains_key(name));
     add_missing(&mut resources.limits, huge_pages);
 }
 
@@ -44,15 +45,11 @@ fn default_pod_requests(resources: &mut ResourceRequirements, spec: &PodSpec) {
     }
     let sums = sum_over_containers(spec, |resources| &resources.requests);
     add_missing(requests, sums.iter().filter(|(name, _)| is_cpu_or_memory(name)));
-    add_missing(requests, limits.iter().filter(|(name, _)| is_cpu_or_memory(name) || is_huge_page(name)));
+    add_missing(requests, limits.iter().filter(|(name, _)| is_cpu_or_memory(name) || is_huge_pages(name)));
 }
 
 fn is_cpu_or_memory(name: &str) -> bool {
     matches!(name, "cpu" | "memory")
-}
-
-fn is_huge_page(name: &str) -> bool {
-    name.starts_with("hugepages-")
 }
 
 /// How much the containers take at most at any one time: all main containers and sidecars together, or an init

@@ -7,12 +7,11 @@ use crate::core::{
     Container, ContainerRestartPolicy, OSName, PodSpec, ResourceClaim, ResourceList, ResourceRequirements,
 };
 use crate::names::{dns1123_label_errors, qualified_name_errors};
+use crate::resource_names::{huge_page_size, is_extended, is_huge_pages, is_native};
 
 use super::error::{Errors, Word};
 use super::path::Path;
 use super::text;
-
-const HUGE_PAGES: &str = "hugepages-";
 
 /// What quotas and nodes count beside what containers can ask for.
 const STANDARD_RESOURCES: &[&str] = &[
@@ -93,7 +92,7 @@ fn check_requirements(
         let path = requests.key(name);
         check_name(errors, &path, name);
         check_resource_quantity(errors, &path, name, request);
-        let overcommits = is_native(name) && !name.starts_with(HUGE_PAGES);
+        let overcommits = is_native(name) && !is_huge_pages(name);
         match resources.limits.get(name) {
             Some(limit) if request != limit && !overcommits => {
                 let detail = format!("must be equal to {name} limit of {limit}");
@@ -111,7 +110,7 @@ fn check_requirements(
     }
     let names: Vec<&str> = resources.limits.keys().chain(resources.requests.keys()).collect();
     let has_compute = names.iter().any(|name| matches!(*name, "cpu" | "memory"));
-    if !has_compute && names.iter().any(|name| name.starts_with(HUGE_PAGES)) {
+    if !has_compute && names.iter().any(|name| is_huge_pages(name)) {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
     check_claims(errors, &path.child("claims"), &resources.claims, pod_claims);
@@ -128,7 +127,7 @@ pub(super) fn check_resource_quantity(errors: &mut Errors, path: &Path<'_>, name
 }
 
 fn check_huge_pages(errors: &mut Errors, path: &Path<'_>, name: &str, quantity: &Quantity) {
-    let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
+    let Some(size) = huge_page_size(name) else { return };
     let divisible = size.parse::<Quantity>().is_ok_and(|size| {
         let whole = size.sign() > 0 && size.milli_value() % 1000 == 0;
         whole && quantity.value().checked_rem(size.value()) == Some(0)
@@ -150,7 +149,7 @@ fn check_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) -> bool
     }
     let standard = STANDARD_RESOURCES.contains(&name)
         || COUNTED_RESOURCES.contains(&name)
-        || name.starts_with(HUGE_PAGES)
+        || is_huge_pages(name)
         || name.starts_with("requests.hugepages-");
     if !name.contains('/') && !standard {
         errors.invalid(path, Word(name), "must be a standard resource type or fully qualified");
@@ -161,8 +160,7 @@ fn check_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) -> bool
 
 fn check_container_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) {
     check_resource_name(errors, path, name);
-    let for_containers =
-        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES);
+    let for_containers = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
     if !name.contains('/') {
         if !for_containers {
             errors.invalid(path, Word(name), "must be a standard resource for containers");
@@ -173,22 +171,10 @@ fn check_container_resource_name(errors: &mut Errors, path: &Path<'_>, name: &st
 }
 
 fn check_pod_resource_name(errors: &mut Errors, path: &Path<'_>, name: &str) {
-    let for_pods = matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES);
+    let for_pods = matches!(name, "cpu" | "memory") || is_huge_pages(name);
     if check_resource_name(errors, path, name) && !for_pods {
         errors.not_supported(path, Word(name), &["cpu", "hugepages-", "memory"]);
     }
-}
-
-/// Whether the resource is one of Kubernetes' own; a name without a domain is.
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-/// Whether the resource is one that a device plugin or a driver brings.
-fn is_extended(name: &str) -> bool {
-    !is_native(name)
-        && !name.starts_with("requests.")
-        && qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
 fn check_claims(errors: &mut Errors, path: &Path<'_>, claims: &[ResourceClaim], pod_claims: &BTreeSet<&str>) {
@@ -242,7 +228,7 @@ fn check_containers_fit(errors: &mut Errors, path: &Path<'_>, spec: &PodSpec, po
     }
     for (name, total) in total(spec, |container| &container.resources.limits) {
         if let Some(of_pod) = pod.limits.get(name).filter(|of_pod| total > **of_pod)
-            && name.starts_with(HUGE_PAGES)
+            && is_huge_pages(name)
         {
             let detail = format!("must be greater than or equal to aggregate container limits of {total}");
             errors.invalid(&limits.key(name), of_pod.to_string().as_str(), detail);

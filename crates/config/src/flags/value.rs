@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crablet_api::document::{Place, Problem, Tree, Value};
+use crablet_api::resource_names::is_huge_pages;
 use crablet_api::{GoDuration, Quantity, Taint};
 
 use super::{Flag, Kind};
@@ -154,7 +155,7 @@ fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Tree) -> Result<Tree, Str
         let (name, quantity) = limit.split_once('=').ok_or_else(|| {
             format!("the reserved limit has incorrect value, expected type=quantity, got {limit}")
         })?;
-        if name != "memory" && !name.starts_with("hugepages-") {
+        if name != "memory" && !is_huge_pages(name) {
             return Err(format!(
                 "memory type conversion error, unknown type: {name:?}; expected memory or hugepages-<size>"
             ));

@@ -1,12 +1,11 @@
 //! Eviction and shutdown.
 
-use crablet_api::GoDuration;
+use crablet_api::{FeatureGates, Gate, GoDuration};
 
 use super::{Check, one_of};
 use crate::kubelet_configuration::*;
 use crate::thresholds::Threshold;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn eviction(&mut self, c: &KubeletConfiguration) {

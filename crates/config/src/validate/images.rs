@@ -1,11 +1,10 @@
 //! Images: garbage collection, pulls and their credentials.
 
-use crablet_api::GoDuration;
+use crablet_api::{FeatureGates, Gate, GoDuration};
 
 use super::{Check, one_of};
 use crate::kubelet_configuration::*;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn images(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

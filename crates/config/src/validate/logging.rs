@@ -1,11 +1,10 @@
 //! Logs and traces.
 
-use crablet_api::GoDuration;
+use crablet_api::{FeatureGates, Gate, GoDuration};
 
 use super::{Check, one_of};
 use crate::kubelet_configuration::*;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn logging(&mut self, logging: &Logging, gates: &FeatureGates) {

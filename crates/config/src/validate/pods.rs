@@ -1,11 +1,10 @@
 //! What pods get: taints, swap, memory, back-off, logs.
 
-use crablet_api::{GoDuration, TaintEffect};
+use crablet_api::{FeatureGates, Gate, GoDuration, TaintEffect};
 
 use super::{Check, one_of};
 use crate::kubelet_configuration::*;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn pods(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

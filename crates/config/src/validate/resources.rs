@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crablet_api::{GoDuration, Parsed, Quantity};
+use crablet_api::resource_names::is_huge_pages;
+use crablet_api::{FeatureGates, Gate, GoDuration, Parsed, Quantity};
 
 use super::{Check, one_of, quoted};
 use crate::kubelet_configuration::*;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn resource_managers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {
@@ -181,7 +181,7 @@ impl Check {
         for reservation in reservations {
             let node = reservation.numa_node;
             for (resource, quantity) in &reservation.limits {
-                if resource.as_ref() != "memory" && !resource.starts_with("hugepages-") {
+                if resource.as_ref() != "memory" && !is_huge_pages(resource) {
                     let message = format!(
                         "the limit type {resource:?} for NUMA node {node} is not supported, only [memory \
                          hugepages-<HugePageSize>] is accepted"

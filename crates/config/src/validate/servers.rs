@@ -1,9 +1,10 @@
 //! The node's own servers, and the sockets of others.
 
+use crablet_api::{FeatureGates, Gate};
+
 use super::{Check, one_of};
 use crate::kubelet_configuration::*;
 use crate::words::*;
-use crablet_api::features::{FeatureGates, Gate};
 
 impl Check {
     pub(super) fn servers(&mut self, c: &KubeletConfiguration, gates: &FeatureGates) {

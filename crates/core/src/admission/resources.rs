@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod, ResourceList};
-use crablet_api::{Gate, Text, qualified_name_errors};
+use crablet_api::resource_names::{is_extended, is_huge_pages};
+use crablet_api::{Gate, Text};
 
 use super::{Input, Insufficient};
 use crate::qos::{self, Overhead, PodLevel};
@@ -67,15 +68,9 @@ fn amounts(list: &ResourceList) -> BTreeMap<Text, i64> {
 
 fn is_scalar(name: &str) -> bool {
     is_extended(name)
-        || name.starts_with("hugepages-")
+        || is_huge_pages(name)
         || name.contains("kubernetes.io/")
         || name.starts_with("attachable-volumes-")
-}
-
-/// Whether a resource is one that somebody adds to a cluster, such as `example.com/gpu`.
-fn is_extended(name: &str) -> bool {
-    let native = !name.contains('/') || name.contains("kubernetes.io/");
-    !native && !name.starts_with("requests.") && qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
 /// Whether a resource claim may stand behind a resource: an extended one, or one named after a device class.

@@ -10,6 +10,7 @@ use super::containers::Fault;
 use super::{Input, Kill, Plan, Role, WaitingFor, kill, resize, start, stop_others};
 use crate::kill::KillReason;
 use crate::probes::ProbeResult;
+use crate::status::runtime_id;
 use crate::{observed, restart};
 
 /// How far the init containers of a pod have come.
@@ -213,9 +214,8 @@ fn has_started(input: &Input, container: &Container, run: &observed::Container) 
         _ if container.startup_probe.is_none() => true,
         Some(ProbeResult::Success) => true,
         Some(ProbeResult::Failure) => false,
-        Some(ProbeResult::Unknown) | None => status_of(input, &container.name).is_some_and(|status| {
-            status.started == Some(true) && status.container_id.ends_with(&format!("://{}", run.id))
-        }),
+        Some(ProbeResult::Unknown) | None => status_of(input, &container.name)
+            .is_some_and(|status| status.started == Some(true) && runtime_id(status) == run.id),
     }
 }
 

@@ -2,33 +2,13 @@
 
 use crablet_api::Quantity;
 use crablet_api::core::{Pod, PodQOSClass, ResourceList};
+use crablet_cgroup_names::QosClass;
 
 use super::PodLevel;
 use crate::labels::{CONFIG_MIRROR, CONFIG_SOURCE};
 
 /// Pods of this priority and above are critical.
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
-
-/// How a pod is treated when resources run short. Later ones suffer first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QosClass {
-    /// Every container has limits of CPU and memory, and asks for as much.
-    Guaranteed,
-    /// Some container asks for something.
-    Burstable,
-    /// No container asks for anything.
-    BestEffort,
-}
-
-impl From<QosClass> for PodQOSClass {
-    fn from(class: QosClass) -> PodQOSClass {
-        match class {
-            QosClass::Guaranteed => PodQOSClass::Guaranteed,
-            QosClass::Burstable => PodQOSClass::Burstable,
-            QosClass::BestEffort => PodQOSClass::BestEffort,
-        }
-    }
-}
 
 /// The QoS class of a pod: the one in its status, because it stays the same for as long as the pod lives; else the
 /// one its spec has, with resources of the pod as a whole counted.
@@ -38,6 +18,15 @@ pub fn qos_class(pod: &Pod) -> QosClass {
         Some(PodQOSClass::Burstable) => QosClass::Burstable,
         Some(PodQOSClass::BestEffort) => QosClass::BestEffort,
         Some(PodQOSClass::Other(_)) | None => computed_qos_class(pod, PodLevel::Counted),
+    }
+}
+
+/// The QoS class of a pod, as its status is to tell it.
+pub fn qos_class_for_status(pod: &Pod) -> PodQOSClass {
+    match qos_class(pod) {
+        QosClass::Guaranteed => PodQOSClass::Guaranteed,
+        QosClass::Burstable => PodQOSClass::Burstable,
+        QosClass::BestEffort => PodQOSClass::BestEffort,
     }
 }
 

@@ -1,6 +1,7 @@
 //! How much a pod asks for, and how much it may use at most, in all.
 
 use crablet_api::core::{Container, Pod, ResourceList};
+use crablet_api::resource_names::is_huge_pages;
 use crablet_api::{FeatureGates, Gate, Quantity};
 
 use crate::restart::is_sidecar;
@@ -110,7 +111,7 @@ fn aggregated(pod: &Pod, amounts: impl Fn(&Container) -> &ResourceList) -> Resou
 
 /// Resources that a pod can have as a whole.
 fn is_supported(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+    matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
 fn replace_supported(list: &mut ResourceList, by: &ResourceList) {

@@ -17,7 +17,7 @@ use crate::{qos, restart};
 /// The status of a pod that the node did not take.
 pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> PodStatus {
     PodStatus {
-        qos_class: Some(qos::qos_class(pod).into()),
+        qos_class: Some(qos::qos_class_for_status(pod)),
         phase: Some(PodPhase::Failed),
         reason: rejection.reason.clone(),
         message: format!("Pod was rejected: {}", rejection.message).into(),

@@ -65,6 +65,6 @@ fn is_ready(container: &Container, probes: &ContainerProbes, same: Option<&Conta
 }
 
 /// `containerd://abc` is `abc` to the runtime.
-fn runtime_id(status: &ContainerStatus) -> &str {
+pub(crate) fn runtime_id(status: &ContainerStatus) -> &str {
     status.container_id.split_once("://").map_or("", |(_, id)| id)
 }

@@ -1,9 +1,7 @@
 //! Control groups: what a pod's group is called, and amounts in the kernel's units.
 
 use crablet_api::core::Pod;
-
-use super::node::{CgroupDriver, Cgroups};
-use crate::qos::QosClass;
+use crablet_cgroup_names::{Layout, NameError, PodCgroup, QosClass};
 
 /// The fewest and the most shares of CPU that the kernel takes.
 const MIN_SHARES: i64 = 2;
@@ -27,76 +25,32 @@ pub fn cpu_quota(milli_cpu: i64, period: i64) -> i64 {
     }
 }
 
-/// The name of the control group that a pod's sandbox and containers are in, as the runtime is told it.
-pub fn cgroup_parent(pod: &Pod, class: QosClass, cgroups: &Cgroups) -> String {
-    if !cgroups.per_qos {
-        return String::new();
-    }
-    let class = match class {
-        QosClass::Guaranteed => None,
-        QosClass::Burstable => Some("burstable"),
-        QosClass::BestEffort => Some("besteffort"),
-    };
-    let own = format!("pod{}", pod.metadata.uid);
-    let parts = (cgroups.root.split('/').filter(|part| !part.is_empty()))
-        .chain(["kubepods"])
-        .chain(class)
-        .chain([own.as_str()]);
-    let mut path = String::with_capacity(96);
-    match cgroups.driver {
-        CgroupDriver::Cgroupfs => {
-            for part in parts {
-                path.push('/');
-                path.push_str(part);
-            }
-        }
-        // A slice is called by its whole way from the root.
-        CgroupDriver::Systemd => {
-            let mut slice = String::with_capacity(64);
-            for part in parts {
-                if !slice.is_empty() {
-                    slice.push('-');
-                }
-                slice.push_str(&part.replace('-', "_"));
-                path.push('/');
-                path.push_str(&slice);
-                path.push_str(".slice");
-            }
-        }
-    }
-    path
+/// The name of the control group that a pod's sandbox and containers are in, as the runtime is told it. It is nothing
+/// where pods have none of their own.
+pub fn cgroup_parent(pod: &Pod, class: QosClass, layout: Option<&Layout>) -> Result<String, NameError> {
+    let Some(layout) = layout else { return Ok(String::new()) };
+    Ok(layout.path(&layout.pod(&PodCgroup::new(class, &pod.metadata.uid)?)))
 }
 
 #[cfg(test)]
 mod tests {
     use crablet_api::testing::pod;
+    use crablet_cgroup_names::CgroupDriver;
     use proptest::prelude::*;
 
     use super::*;
 
     #[test]
     fn a_pods_group_is_in_the_one_of_its_class() {
-        let pod = pod("p").uid("12-ab").build();
-        let named = |driver, root: &str, class| {
-            cgroup_parent(&pod, class, &Cgroups { driver, root: root.to_owned(), per_qos: true })
-        };
-        let fs = CgroupDriver::Cgroupfs;
-        assert_eq!(named(fs, "/", QosClass::Guaranteed), "/kubepods/pod12-ab");
-        assert_eq!(named(fs, "", QosClass::Burstable), "/kubepods/burstable/pod12-ab");
-        assert_eq!(named(fs, "/a/b", QosClass::BestEffort), "/a/b/kubepods/besteffort/pod12-ab");
-        let systemd = CgroupDriver::Systemd;
-        assert_eq!(named(systemd, "/", QosClass::Guaranteed), "/kubepods.slice/kubepods-pod12_ab.slice");
+        let layout = Layout::new("/a", CgroupDriver::Systemd);
+        let named =
+            |uid: &str, layout| cgroup_parent(&pod("p").uid(uid).build(), QosClass::Burstable, layout);
         assert_eq!(
-            named(systemd, "/", QosClass::Burstable),
-            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_ab.slice"
+            named("12-ab", Some(&layout)).unwrap(),
+            "/a.slice/a-kubepods.slice/a-kubepods-burstable.slice/a-kubepods-burstable-pod12_ab.slice"
         );
-        assert_eq!(
-            named(systemd, "/my-node", QosClass::BestEffort),
-            "/my_node.slice/my_node-kubepods.slice/my_node-kubepods-besteffort.slice/\
-             my_node-kubepods-besteffort-pod12_ab.slice"
-        );
-        let off = Cgroups { per_qos: false, ..Cgroups::default() };
-        assert_eq!(cgroup_parent(&pod, QosClass::Burstable, &off), "");
+        assert_eq!(named("12-ab", None).unwrap(), "");
+        assert!(named("../12", Some(&layout)).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crablet_api::core::{Container, ObjectFieldSelector, Pod, ResourceFieldSelector, ResourceList};
+use crablet_api::resource_names::is_huge_pages;
 use crablet_api::{Map, Quantity, Text, qualified_name_errors};
 
 use super::go_quote;
@@ -132,7 +133,7 @@ pub fn resource_value(
     let scaled: fn(&Quantity) -> i64 = match name {
         "cpu" => Quantity::milli_value,
         "memory" | "ephemeral-storage" => Quantity::value,
-        name if name.starts_with("hugepages-") => Quantity::value,
+        name if is_huge_pages(name) => Quantity::value,
         _ => return Err(unsupported()),
     };
     let one = Quantity::from_value(1);

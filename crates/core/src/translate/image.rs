@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::go_quote;
+use crablet_api::{ImageNameProblem, ImageReference};
 
-/// What a repository's name has at most, without its domain.
-const MAX_REPOSITORY: usize = 255;
+use super::go_quote;
 
 /// A text is not the name of an image. A container waits with [`InvalidImageName::REASON`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,210 +24,23 @@ impl InvalidImageName {
     pub const REASON: &'static str = "InvalidImageName";
 }
 
-/// What is wrong with the name of an image.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImageNameProblem {
-    /// It is not made as names are.
-    #[error("invalid reference format")]
-    Format,
-    /// A part has capital letters.
-    #[error("invalid reference format: repository name ({0}) must be lowercase")]
-    Uppercase(String),
-    /// It would be a name if it had no capital letters.
-    #[error("repository name must be lowercase")]
-    MustBeLowercase,
-    /// It is too long.
-    #[error("repository name must not be more than {MAX_REPOSITORY} characters")]
-    TooLong,
-    /// It is an ID.
-    #[error("invalid repository name ({0}), cannot specify 64-byte hexadecimal strings")]
-    Identifier(String),
-    /// Its digest is not made as digests are.
-    #[error("invalid checksum digest format")]
-    DigestFormat,
-    /// Its digest is too short or too long.
-    #[error("invalid checksum digest length")]
-    DigestLength,
-    /// Its digest was made in a way that is not known.
-    #[error("unsupported digest algorithm")]
-    DigestAlgorithm,
-}
-
 /// The name of an image as it is asked for: one without a tag and without a digest is that of the latest.
 pub fn with_default_tag(image: &str) -> Result<Cow<'_, str>, InvalidImageName> {
-    match parse(image) {
-        Ok(true) => Ok(Cow::Borrowed(image)),
-        Ok(false) => Ok(Cow::Owned(format!("{image}:latest"))),
-        Err(problem) => Err(InvalidImageName { image: image.to_owned(), problem }),
+    let reference = parse(image)?;
+    match (reference.tag, reference.digest) {
+        (None, None) => Ok(Cow::Owned(format!("{image}:latest"))),
+        (Some(_), _) | (_, Some(_)) => Ok(Cow::Borrowed(image)),
     }
 }
 
 /// The repository that an image is in, with its registry and without tag and digest: `docker.io/library/busybox` for
 /// `busybox`.
 pub fn repository(image: &str) -> Result<String, InvalidImageName> {
-    parse(image).map_err(|problem| InvalidImageName { image: image.to_owned(), problem })?;
-    let (domain, remainder) = split_domain(image);
-    let name = remainder.split('@').next().unwrap_or_default();
-    let last = name.rfind('/').unwrap_or(0);
-    let end = name[last..].find(':').map_or(name.len(), |colon| last + colon);
-    Ok(format!("{domain}/{}", &name[..end]))
+    Ok(parse(image)?.repository())
 }
 
-/// Whether the name has a tag or a digest.
-fn parse(image: &str) -> Result<bool, ImageNameProblem> {
-    if image.len() == 64 && image.bytes().all(is_lower_hex) {
-        return Err(ImageNameProblem::Identifier(image.to_owned()));
-    }
-    let (domain, remainder) = split_domain(image);
-    let remote = remainder.split(':').next().unwrap_or_default();
-    if remote.to_lowercase() != remote {
-        return Err(ImageNameProblem::Uppercase(remote.to_owned()));
-    }
-    let whole = format!("{domain}/{remainder}");
-    let Some(reference) = Reference::of(&whole) else {
-        return Err(match Reference::of(&whole.to_lowercase()) {
-            Some(_) => ImageNameProblem::MustBeLowercase,
-            None => ImageNameProblem::Format,
-        });
-    };
-    if reference.path_length > MAX_REPOSITORY {
-        return Err(ImageNameProblem::TooLong);
-    }
-    if let Some(digest) = reference.digest {
-        check_digest(digest)?;
-    }
-    Ok(reference.tagged || reference.digest.is_some())
-}
-
-/// A name without a domain is one of Docker Hub's.
-fn split_domain(image: &str) -> (&str, Cow<'_, str>) {
-    const HUB: &str = "docker.io";
-    let (domain, remainder) = match image.split_once('/') {
-        Some((first, rest))
-            if first == "localhost" || first.contains(['.', ':']) || first.to_lowercase() != first =>
-        {
-            (if first == "index.docker.io" { HUB } else { first }, rest)
-        }
-        Some(_) | None => (HUB, image),
-    };
-    match domain == HUB && !remainder.contains('/') {
-        true => (domain, Cow::Owned(format!("library/{remainder}"))),
-        false => (domain, Cow::Borrowed(remainder)),
-    }
-}
-
-/// The parts of a whole name: `domain/path:tag@digest`.
-struct Reference<'a> {
-    path_length: usize,
-    tagged: bool,
-    digest: Option<&'a str>,
-}
-
-impl Reference<'_> {
-    fn of(whole: &str) -> Option<Reference<'_>> {
-        let (rest, digest) = match whole.split_once('@') {
-            Some((rest, digest)) => (rest, Some(digest)),
-            None => (whole, None),
-        };
-        let last = rest.rfind('/').unwrap_or(0);
-        let (name, tag) = match rest[last..].find(':') {
-            Some(colon) => (&rest[..last + colon], Some(&rest[last + colon + 1..])),
-            None => (rest, None),
-        };
-        let (first, path) = name.split_once('/')?;
-        let path_length = match (is_domain(first), path.split('/').all(is_path_component)) {
-            (true, true) => path.len(),
-            (false, true) if is_path_component(first) => name.len(),
-            (_, _) => return None,
-        };
-        (tag.is_none_or(is_tag) && digest.is_none_or(is_digest)).then_some(Reference {
-            path_length,
-            tagged: tag.is_some(),
-            digest,
-        })
-    }
-}
-
-fn is_domain(text: &str) -> bool {
-    let (host, port) = match text.rfind(':') {
-        Some(colon) if !text.ends_with(']') => (&text[..colon], Some(&text[colon + 1..])),
-        Some(_) | None => (text, None),
-    };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = match address {
-        Some(address) => {
-            !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':')
-        }
-        None => host.split('.').all(|part| {
-            !part.is_empty()
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-        }),
-    };
-    is_host && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Letters and digits, with `.`, `_`, `__` or any number of `-` between them.
-fn is_path_component(text: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let mut rest = text.as_bytes();
-    loop {
-        let letters = rest.iter().take_while(|byte| is_letter(**byte)).count();
-        if letters == 0 {
-            return false;
-        }
-        rest = &rest[letters..];
-        rest = match rest {
-            [] => return true,
-            [b'_', b'_', after @ ..] | [b'.' | b'_', after @ ..] => after,
-            [b'-', ..] => &rest[rest.iter().take_while(|byte| **byte == b'-').count()..],
-            _ => return false,
-        };
-    }
-}
-
-fn is_tag(tag: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=128).contains(&tag.len())
-        && tag
-            .bytes()
-            .enumerate()
-            .all(|(index, byte)| is_word(byte) || (index > 0 && matches!(byte, b'.' | b'-')))
-}
-
-fn is_digest(digest: &str) -> bool {
-    let Some((algorithm, hex)) = digest.split_once(':') else { return false };
-    hex.len() >= 32
-        && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
-        && algorithm.split(['-', '_', '+', '.']).all(|part| {
-            part.starts_with(|first: char| first.is_ascii_alphabetic())
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        })
-}
-
-fn check_digest(digest: &str) -> Result<(), ImageNameProblem> {
-    let (algorithm, hex) = digest.split_once(':').unwrap_or((digest, ""));
-    let length = match algorithm {
-        "sha256" => 64,
-        "sha384" => 96,
-        "sha512" => 128,
-        other if other.bytes().any(|byte| byte.is_ascii_uppercase()) => {
-            return Err(ImageNameProblem::DigestFormat);
-        }
-        _ => return Err(ImageNameProblem::DigestAlgorithm),
-    };
-    if hex.len() != length {
-        Err(ImageNameProblem::DigestLength)
-    } else if hex.bytes().all(is_lower_hex) {
-        Ok(())
-    } else {
-        Err(ImageNameProblem::DigestFormat)
-    }
-}
-
-fn is_lower_hex(byte: u8) -> bool {
-    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+fn parse(image: &str) -> Result<ImageReference<'_>, InvalidImageName> {
+    ImageReference::parse(image).map_err(|problem| InvalidImageName { image: image.to_owned(), problem })
 }
 
 #[cfg(test)]

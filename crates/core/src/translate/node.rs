@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use crablet_api::FeatureGates;
 use crablet_api::core::ResourceList;
+use crablet_cgroup_names::{CgroupDriver, Layout};
 
 /// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeContext {
     /// What the node is.
     pub facts: NodeFacts,
@@ -70,8 +71,8 @@ pub struct Settings {
     pub swap: SwapBehavior,
     /// Whether only the process that ran out of memory dies, and not its whole container.
     pub single_process_oom_kill: bool,
-    /// Which control groups there are, and how they are named.
-    pub cgroups: Cgroups,
+    /// How the control groups of pods are named; nothing where pods have none of their own.
+    pub cgroups: Option<Layout>,
 }
 
 impl Default for Settings {
@@ -90,7 +91,7 @@ impl Default for Settings {
             memory_reservation: MemoryReservation::None,
             swap: SwapBehavior::NoSwap,
             single_process_oom_kill: false,
-            cgroups: Cgroups::default(),
+            cgroups: Some(Layout::new("/", CgroupDriver::Cgroupfs)),
         }
     }
 }
@@ -111,30 +112,4 @@ pub enum SwapBehavior {
     NoSwap,
     /// Those of burstable pods, in proportion to the memory they ask for.
     LimitedSwap,
-}
-
-/// Which control groups there are, and how they are named.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cgroups {
-    /// Who manages them.
-    pub driver: CgroupDriver,
-    /// The group that all pods are under, as a path.
-    pub root: String,
-    /// Whether each pod has its own group, within one for its QoS class.
-    pub per_qos: bool,
-}
-
-impl Default for Cgroups {
-    fn default() -> Cgroups {
-        Cgroups { driver: CgroupDriver::Cgroupfs, root: "/".to_owned(), per_qos: true }
-    }
-}
-
-/// Who manages control groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// The kubelet and the runtime, by directories.
-    Cgroupfs,
-    /// systemd, by slices.
-    Systemd,
 }

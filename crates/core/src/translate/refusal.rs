@@ -7,6 +7,7 @@ use super::namespaces::UserNamespaceError;
 use super::runtime_class::RuntimeClassError;
 use super::{go_quote, pod_description};
 use crablet_api::core::Pod;
+use crablet_cgroup_names::NameError;
 
 /// Why a pod has no sandbox. A pod's sandbox fails with [`SandboxRefusal::REASON`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum SandboxRefusal {
     /// Nobody knows how it is to resolve names.
     #[error(transparent)]
     Resolver(#[from] ResolvConfError),
+    /// Its control group cannot be called anything.
+    #[error(transparent)]
+    Cgroup(#[from] NameError),
 }
 
 impl SandboxRefusal {

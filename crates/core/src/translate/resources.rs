@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, Pod, ResourceList};
+use crablet_api::resource_names::huge_page_size;
 use crablet_api::{Gate, Quantity};
 use crablet_cri_api::v1;
 
@@ -139,8 +140,12 @@ fn huge_page_limits(pod: &Pod, own: &ResourceList, node: &NodeContext) -> Vec<v1
 
 /// The size of pages that a resource is made of, as control groups name it.
 fn page_size_of(resource: &str) -> Option<String> {
+    page_size_in_cgroups(huge_page_size(resource)?.parse::<Quantity>().ok()?.value())
+}
+
+/// A size of pages, in bytes, as control groups name it.
+pub fn page_size_in_cgroups(mut size: i64) -> Option<String> {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
-    let mut size = resource.strip_prefix("hugepages-")?.parse::<Quantity>().ok()?.value();
     let mut unit = 0;
     while size % 1024 == 0 && size != 0 && unit + 1 < UNITS.len() {
         size /= 1024;

@@ -100,8 +100,8 @@ fn linux(input: &SandboxInput<'_>) -> Result<v1::LinuxPodSandboxConfig, SandboxR
         cgroup_parent: cgroup::cgroup_parent(
             pod,
             class_of(pod, PodLevel::from(&node.features)),
-            &node.settings.cgroups,
-        ),
+            node.settings.cgroups.as_ref(),
+        )?,
         security_context: Some(security_context(input)?),
         sysctls,
         overhead: Some(overhead_resources(pod, node)),

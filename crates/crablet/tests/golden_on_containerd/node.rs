@@ -19,7 +19,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
-use crablet_host::cgroup::{Driver, Hierarchy, HostCgroups, Layout, MOUNT_POINT, version};
+use crablet_host::cgroup::{CgroupDriver, Hierarchy, HostCgroups, Layout, MOUNT_POINT, version};
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, Storage, page_size, thermal_throttle_counters};
@@ -82,7 +82,7 @@ impl Node {
         let clock = Clock::system();
         let description = describe(&ground, &places.root, &client, address).await;
         let hierarchy = Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
-        let layout = Layout::new(&containerd.cgroup(), Driver::Cgroupfs);
+        let layout = Layout::new(&containerd.cgroup(), CgroupDriver::Cgroupfs);
         let parts = Parts {
             runtime: Arc::new(client.clone()),
             clock: clock.clone(),

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::control::{ControlFiles, Mounted};
 use super::tree::{self, Removal, below};
 use super::{
-    CgroupError, CgroupName, Cgroups, Ensured, Hierarchy, Layout, LevelLimits, Limits, PodCgroup, Qos,
+    CgroupError, CgroupName, Cgroups, Ensured, Hierarchy, Layout, LevelLimits, Limits, PodCgroup, QosClass,
     processes, v1, v2,
 };
 
@@ -35,7 +35,7 @@ struct Host {
 }
 
 impl HostCgroups {
-    /// The cgroups in a hierarchy. With the [`Systemd`](super::Driver::Systemd) driver, names are systemd's, but the
+    /// The cgroups in a hierarchy. With the [`Systemd`](super::CgroupDriver::Systemd) driver, names are systemd's, but the
     /// cgroups are made in the file system, behind its back.
     pub fn new(hierarchy: Hierarchy, layout: Layout) -> HostCgroups {
         HostCgroups::with_files(hierarchy, layout, Box::new(Mounted))
@@ -136,8 +136,8 @@ impl Host {
         }
         let levels: [(CgroupName, &Limits); 3] = [
             (self.layout.kubepods(), &limits.node),
-            (self.layout.qos(Qos::Burstable), &limits.burstable),
-            (self.layout.qos(Qos::BestEffort), &limits.best_effort),
+            (self.layout.qos(QosClass::Burstable), &limits.burstable),
+            (self.layout.qos(QosClass::BestEffort), &limits.best_effort),
         ];
         for (name, limits) in levels {
             let path = self.layout.path(&name);
@@ -255,7 +255,7 @@ impl Host {
 
     fn pods(&self) -> Result<Vec<PodCgroup>, CgroupError> {
         let mut pods = BTreeSet::new();
-        for qos in Qos::ALL {
+        for qos in QosClass::ALL {
             for directory in self.directories(&self.layout.path(&self.layout.qos(qos))) {
                 match self.files.children(&directory) {
                     Ok(names) => {

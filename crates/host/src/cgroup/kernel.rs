@@ -237,10 +237,14 @@ mod tests {
 
     fn cgroups(kernel: &Kernel, root: &str) -> HostCgroups {
         let hierarchy = Hierarchy::V2 { mount: MOUNT.into() };
-        HostCgroups::with_files(hierarchy, Layout::new(root, Driver::Cgroupfs), Box::new(kernel.clone()))
+        HostCgroups::with_files(
+            hierarchy,
+            Layout::new(root, CgroupDriver::Cgroupfs),
+            Box::new(kernel.clone()),
+        )
     }
 
-    fn pod(qos: Qos) -> PodCgroup {
+    fn pod(qos: QosClass) -> PodCgroup {
         PodCgroup::new(qos, "1234-5678").unwrap()
     }
 
@@ -293,7 +297,7 @@ mod tests {
         let cgroups = cgroups(&kernel, "");
         cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
         kernel.written();
-        let pod = pod(Qos::Burstable);
+        let pod = pod(QosClass::Burstable);
         assert_eq!(cgroups.ensure_pod(&pod, &limits()).await.unwrap(), Ensured::Created);
         let all = "+cpu +cpuset +hugetlb +io +memory +pids";
         assert_eq!(
@@ -346,7 +350,7 @@ mod tests {
         let cgroups = cgroups(&kernel, "");
         cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
         kernel.break_file("memory.max");
-        let error = cgroups.ensure_pod(&pod(Qos::Guaranteed), &limits()).await.unwrap_err();
+        let error = cgroups.ensure_pod(&pod(QosClass::Guaranteed), &limits()).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "cannot write \"67108864\" to /sys/fs/cgroup/kubepods/pod1234-5678/memory.max"
@@ -361,8 +365,8 @@ mod tests {
         let none = Limits { huge_pages: HugePages::Only([].into()), ..Limits::default() };
         let levels = LevelLimits { node: none.clone(), ..LevelLimits::default() };
         cgroups.ensure_levels(&levels).await.unwrap();
-        cgroups.ensure_pod(&pod(Qos::Guaranteed), &none).await.unwrap();
-        let error = cgroups.update_pod(&pod(Qos::Guaranteed), &limits()).await.unwrap_err();
+        cgroups.ensure_pod(&pod(QosClass::Guaranteed), &none).await.unwrap();
+        let error = cgroups.update_pod(&pod(QosClass::Guaranteed), &limits()).await.unwrap_err();
         assert!(error.to_string().ends_with("hugetlb.2MB.max"), "{error}");
     }
 
@@ -386,11 +390,11 @@ mod tests {
     async fn a_file_of_another_cgroup_is_not_written() {
         let kernel = Kernel::with(&ALL);
         let cgroups = cgroups(&kernel, "");
-        cgroups.ensure_pod(&pod(Qos::Guaranteed), &Limits::default()).await.unwrap();
+        cgroups.ensure_pod(&pod(QosClass::Guaranteed), &Limits::default()).await.unwrap();
         for file in ["../memory.max", "/memory.max", "", "..", "memory.max/"] {
             let unified = [(file.to_owned(), "1".to_owned())].into();
             let limits = Limits { unified, ..Limits::default() };
-            cgroups.update_pod(&pod(Qos::Guaranteed), &limits).await.unwrap_err();
+            cgroups.update_pod(&pod(QosClass::Guaranteed), &limits).await.unwrap_err();
         }
         assert!(!kernel.written().iter().any(|line| line.contains("memory.max")));
     }
@@ -399,7 +403,7 @@ mod tests {
     async fn removal_kills_what_is_left_and_waits_for_it_to_go() {
         let kernel = Kernel::with(&ALL);
         let cgroups = cgroups(&kernel, "");
-        let pod = pod(Qos::BestEffort);
+        let pod = pod(QosClass::BestEffort);
         cgroups.ensure_pod(&pod, &Limits::default()).await.unwrap();
         kernel.add_process("kubepods/besteffort/pod1234-5678/container", 42);
         kernel.add_process("kubepods/besteffort/pod1234-5678/container/deep", 7);
@@ -416,7 +420,7 @@ mod tests {
     async fn removal_gives_up_on_what_does_not_die_and_names_it() {
         let kernel = Kernel::with(&ALL);
         let cgroups = cgroups(&kernel, "");
-        let pod = pod(Qos::Guaranteed);
+        let pod = pod(QosClass::Guaranteed);
         cgroups.ensure_pod(&pod, &Limits::default()).await.unwrap();
         kernel.add_process("kubepods/pod1234-5678/container", 42);
         kernel.make_stubborn(usize::MAX);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::{CgroupError, Cgroups, Driver, Ensured, Layout, LevelLimits, Limits, PodCgroup};
+use super::{CgroupDriver, CgroupError, Cgroups, Ensured, Layout, LevelLimits, Limits, PodCgroup};
 use crate::simulation::{Fault, Simulated};
 
 /// A kind of call of [`Cgroups`].
@@ -28,11 +28,11 @@ pub enum Operation {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use crablet_host::cgroup::{Cgroups, Limits, Operation, PodCgroup, Qos, SimulatedCgroups};
+/// use crablet_host::cgroup::{Cgroups, Limits, Operation, PodCgroup, QosClass, SimulatedCgroups};
 /// use crablet_host::simulation::Fault;
 ///
 /// let cgroups = SimulatedCgroups::new();
-/// let pod = PodCgroup::new(Qos::Burstable, "1234").unwrap();
+/// let pod = PodCgroup::new(QosClass::Burstable, "1234").unwrap();
 /// cgroups.plan(Some(Operation::EnsurePod), 1, Fault::Fails(std::io::ErrorKind::PermissionDenied));
 /// assert!(cgroups.ensure_pod(&pod, &Limits::default()).await.is_err());
 /// assert!(cgroups.ensure_pod(&pod, &Limits::default()).await.is_ok());
@@ -62,7 +62,7 @@ struct Pod {
 impl SimulatedCgroups {
     /// A machine without a single pod.
     pub fn new() -> SimulatedCgroups {
-        let layout = Layout::new("", Driver::Cgroupfs);
+        let layout = Layout::new("", CgroupDriver::Cgroupfs);
         SimulatedCgroups { layout, simulated: Simulated::new(State::default()) }
     }
 
@@ -245,11 +245,11 @@ impl Cgroups for SimulatedCgroups {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bound, Qos};
+    use super::super::{Bound, QosClass};
     use super::*;
 
     fn pod(uid: &str) -> PodCgroup {
-        PodCgroup::new(Qos::Burstable, uid).unwrap()
+        PodCgroup::new(QosClass::Burstable, uid).unwrap()
     }
 
     #[tokio::test]

@@ -7,19 +7,16 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crablet_config::Headers;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::http::response::Parts;
 use hyper::{Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::trust::{TrustError, TrustStore, why_not};
 
@@ -115,11 +112,11 @@ impl Target {
     }
 
     /// What the server says.
-    pub(super) async fn get(&self) -> Result<Bytes, FetchError> {
+    pub(super) async fn get(&self) -> Result<Vec<u8>, FetchError> {
         timeout(DEADLINE, self.follow()).await.unwrap_or(Err(FetchError::Deadline))
     }
 
-    async fn follow(&self) -> Result<Bytes, FetchError> {
+    async fn follow(&self) -> Result<Vec<u8>, FetchError> {
         let mut address = self.address.clone();
         for _ in 0..=MOST_REDIRECTS {
             let headers = if self.may_tell(&address) { self.headers.clone() } else { HeaderMap::new() };
@@ -162,42 +159,39 @@ impl Target {
 }
 
 enum Answer {
-    Content(Bytes),
+    Content(Vec<u8>),
     Elsewhere(String),
 }
 
-fn request(address: &Address, mut headers: HeaderMap) -> Result<Request<Empty<Bytes>>, FetchError> {
+fn request(address: &Address, mut headers: HeaderMap) -> Result<Request<Bytes>, FetchError> {
     if let Some(login) = &address.login {
         headers.entry(AUTHORIZATION).or_insert_with(|| login.clone());
     }
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static("crablet"));
     let mut request = Request::get(&address.path)
         .header(HOST, address.authority())
-        .body(Empty::<Bytes>::new())
+        .body(Bytes::new())
         .map_err(|error| FetchError::BrokenOff(error.into()))?;
     request.headers_mut().extend(headers);
     Ok(request)
 }
 
 async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Empty<Bytes>>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    request: Request<Bytes>,
 ) -> Result<Answer, FetchError> {
-    let broken_off = |error: hyper::Error| FetchError::BrokenOff(error.into());
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken_off)?;
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let answer = sender.send_request(request).await.map_err(broken_off)?;
+    // Nothing but content is read.
+    let most = |head: &Parts| if head.status == StatusCode::OK { LONGEST_ANSWER + 1 } else { 0 };
+    let answer = crablet_http_exchange::exchange(stream, request, most).await;
+    let answer = answer.map_err(|error| FetchError::BrokenOff(error.into()))?;
     let status = answer.status();
     if let (true, Some(location)) = (is_redirect(status), answer.headers().get(LOCATION)) {
         return Ok(Answer::Elsewhere(String::from_utf8_lossy(location.as_bytes()).into_owned()));
     }
-    if status != StatusCode::OK {
-        return Err(FetchError::Status(status));
-    }
-    match Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await {
-        Ok(content) => Ok(Answer::Content(content.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLong),
-        Err(error) => Err(FetchError::BrokenOff(error)),
+    match answer.into_body() {
+        _ if status != StatusCode::OK => Err(FetchError::Status(status)),
+        content if content.len() > LONGEST_ANSWER => Err(FetchError::TooLong),
+        content => Ok(Answer::Content(content)),
     }
 }
 

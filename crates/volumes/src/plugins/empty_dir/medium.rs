@@ -2,11 +2,10 @@
 
 use crablet_api::Quantity;
 use crablet_api::core::{Pod, StorageMedium};
+use crablet_api::resource_names::huge_page_size;
 use crablet_core::qos::PodLevel;
 
 use crate::error::PluginError;
-
-const HUGE_PAGES: &str = "hugepages-";
 
 /// What an empty directory is kept on.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +74,7 @@ pub(super) fn page_size(
         spec.containers.iter().chain(&spec.init_containers).map(|container| &container.resources.requests);
     let mut found: Option<Quantity> = None;
     for name in whole.chain(each).flat_map(|requests| requests.keys()) {
-        let Some(size) = name.strip_prefix(HUGE_PAGES) else { continue };
+        let Some(size) = huge_page_size(name) else { continue };
         let size: Quantity = size.parse().map_err(|_| PluginError::HugePageSize(size.to_owned()))?;
         match wanted {
             Some(wanted) if *wanted != size => {}

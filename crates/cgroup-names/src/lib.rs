@@ -1,4 +1,5 @@
-//! What cgroups are called.
+//! What the cgroups of pods are called, by QoS class and driver. Names alone: nothing here asks the kernel, so that
+//! decisions and what acts on them mean the same by a name.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ const LONGEST_UID: usize = 128;
 
 /// Who makes cgroups, which decides how they are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Driver {
+pub enum CgroupDriver {
     /// We do, in the file system: `/kubepods/burstable/pod<uid>`.
     #[default]
     Cgroupfs,
@@ -21,27 +22,27 @@ pub enum Driver {
     Systemd,
 }
 
-/// The QoS class of a pod, which decides where its cgroup stands.
+/// How a pod is treated when resources run short, which also decides where its cgroup stands. Later ones suffer first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Qos {
-    /// Every container has limits, and requests as much.
+pub enum QosClass {
+    /// Every container has limits of CPU and memory, and asks for as much.
     Guaranteed,
-    /// Something is requested or limited.
+    /// Some container asks for something.
     Burstable,
-    /// Nothing is requested or limited.
+    /// No container asks for anything.
     BestEffort,
 }
 
-impl Qos {
+impl QosClass {
     /// Every class.
-    pub const ALL: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+    pub const ALL: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
 
     /// The name of the class's cgroup. Guaranteed pods have none of their own.
     fn level(self) -> Option<&'static str> {
         match self {
-            Qos::Guaranteed => None,
-            Qos::Burstable => Some("burstable"),
-            Qos::BestEffort => Some("besteffort"),
+            QosClass::Guaranteed => None,
+            QosClass::Burstable => Some("burstable"),
+            QosClass::BestEffort => Some("besteffort"),
         }
     }
 }
@@ -49,14 +50,14 @@ impl Qos {
 /// Which pod's cgroup: by UID, and by the class that it stands below.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodCgroup {
-    qos: Qos,
+    qos: QosClass,
     uid: String,
 }
 
 impl PodCgroup {
     /// The cgroup of the pod with this UID. A static pod's manifest may say any text for a UID, so it is checked here:
     /// it becomes a part of paths.
-    pub fn new(qos: Qos, uid: &str) -> Result<PodCgroup, NameError> {
+    pub fn new(qos: QosClass, uid: &str) -> Result<PodCgroup, NameError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
         match uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(fits) {
             true => Err(NameError { uid: uid.into() }),
@@ -65,7 +66,7 @@ impl PodCgroup {
     }
 
     /// The pod's class.
-    pub fn qos(&self) -> Qos {
+    pub fn qos(&self) -> QosClass {
         self.qos
     }
 
@@ -140,10 +141,10 @@ impl CgroupName {
     }
 
     /// The path that it has with a driver.
-    pub fn path(&self, driver: Driver) -> String {
+    pub fn path(&self, driver: CgroupDriver) -> String {
         match driver {
-            Driver::Cgroupfs => self.to_cgroupfs(),
-            Driver::Systemd => self.to_systemd(),
+            CgroupDriver::Cgroupfs => self.to_cgroupfs(),
+            CgroupDriver::Systemd => self.to_systemd(),
         }
     }
 }
@@ -158,13 +159,13 @@ impl fmt::Display for CgroupName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     root: CgroupName,
-    driver: Driver,
+    driver: CgroupDriver,
 }
 
 impl Layout {
     /// A layout below a cgroup root, as `--cgroup-root` gives it: empty or `/` for the root of the hierarchy.
-    pub fn new(cgroup_root: &str, driver: Driver) -> Layout {
-        let root = match driver == Driver::Systemd && cgroup_root.ends_with(SLICE) {
+    pub fn new(cgroup_root: &str, driver: CgroupDriver) -> Layout {
+        let root = match driver == CgroupDriver::Systemd && cgroup_root.ends_with(SLICE) {
             true => CgroupName::from_systemd(cgroup_root),
             false => CgroupName::from_cgroupfs(cgroup_root),
         };
@@ -172,7 +173,7 @@ impl Layout {
     }
 
     /// Who makes the cgroups.
-    pub fn driver(&self) -> Driver {
+    pub fn driver(&self) -> CgroupDriver {
         self.driver
     }
 
@@ -187,7 +188,7 @@ impl Layout {
     }
 
     /// The cgroup below which a class's pods stand.
-    pub fn qos(&self, qos: Qos) -> CgroupName {
+    pub fn qos(&self, qos: QosClass) -> CgroupName {
         match qos.level() {
             Some(level) => self.kubepods().child(level),
             None => self.kubepods(),
@@ -205,10 +206,10 @@ impl Layout {
     }
 
     /// The pod whose cgroup is a directory of this name below a class's cgroup, if it is a pod's.
-    pub fn pod_from_directory(&self, qos: Qos, directory: &str) -> Option<PodCgroup> {
+    pub fn pod_from_directory(&self, qos: QosClass, directory: &str) -> Option<PodCgroup> {
         let last = match self.driver {
-            Driver::Cgroupfs => directory.to_owned(),
-            Driver::Systemd => {
+            CgroupDriver::Cgroupfs => directory.to_owned(),
+            CgroupDriver::Systemd => {
                 let name = CgroupName::from_systemd(directory.strip_suffix(SLICE).map(|_| directory)?);
                 name.0.last()?.clone()
             }
@@ -226,17 +227,17 @@ mod tests {
 
     const UID: &str = "7ec5c0b2-0c1f-4b7a-8a1e-3f1f0c0e8a11";
 
-    fn pod(qos: Qos) -> PodCgroup {
+    fn pod(qos: QosClass) -> PodCgroup {
         PodCgroup::new(qos, UID).unwrap()
     }
 
     #[test]
     fn pods_stand_below_the_level_of_their_class() {
-        let layout = Layout::new("", Driver::Cgroupfs);
+        let layout = Layout::new("", CgroupDriver::Cgroupfs);
         for (qos, expected) in [
-            (Qos::Guaranteed, "/kubepods/pod"),
-            (Qos::Burstable, "/kubepods/burstable/pod"),
-            (Qos::BestEffort, "/kubepods/besteffort/pod"),
+            (QosClass::Guaranteed, "/kubepods/pod"),
+            (QosClass::Burstable, "/kubepods/burstable/pod"),
+            (QosClass::BestEffort, "/kubepods/besteffort/pod"),
         ] {
             assert_eq!(layout.path(&layout.pod(&pod(qos))), format!("{expected}{UID}"));
         }
@@ -245,29 +246,29 @@ mod tests {
     #[test]
     fn everything_stands_below_the_cgroup_root() {
         for (root, driver, expected) in [
-            ("/", Driver::Cgroupfs, "/kubepods/burstable"),
-            ("/a/b", Driver::Cgroupfs, "/a/b/kubepods/burstable"),
-            ("a/", Driver::Cgroupfs, "/a/kubepods/burstable"),
-            ("/../a/./b", Driver::Cgroupfs, "/a/b/kubepods/burstable"),
-            ("/", Driver::Systemd, "/kubepods.slice/kubepods-burstable.slice"),
-            ("/a", Driver::Systemd, "/a.slice/a-kubepods.slice/a-kubepods-burstable.slice"),
+            ("/", CgroupDriver::Cgroupfs, "/kubepods/burstable"),
+            ("/a/b", CgroupDriver::Cgroupfs, "/a/b/kubepods/burstable"),
+            ("a/", CgroupDriver::Cgroupfs, "/a/kubepods/burstable"),
+            ("/../a/./b", CgroupDriver::Cgroupfs, "/a/b/kubepods/burstable"),
+            ("/", CgroupDriver::Systemd, "/kubepods.slice/kubepods-burstable.slice"),
+            ("/a", CgroupDriver::Systemd, "/a.slice/a-kubepods.slice/a-kubepods-burstable.slice"),
             (
                 "/a.slice/a-b.slice",
-                Driver::Systemd,
+                CgroupDriver::Systemd,
                 "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-burstable.slice",
             ),
         ] {
             let layout = Layout::new(root, driver);
-            assert_eq!(layout.path(&layout.qos(Qos::Burstable)), expected, "{root}");
+            assert_eq!(layout.path(&layout.qos(QosClass::Burstable)), expected, "{root}");
         }
     }
 
     #[test]
     fn systemd_slices_repeat_the_names_above_and_write_dashes_as_underscores() {
-        let layout = Layout::new("", Driver::Systemd);
+        let layout = Layout::new("", CgroupDriver::Systemd);
         let expected = "/kubepods.slice/kubepods-burstable.slice/\
                         kubepods-burstable-pod7ec5c0b2_0c1f_4b7a_8a1e_3f1f0c0e8a11.slice";
-        let name = layout.pod(&pod(Qos::Burstable));
+        let name = layout.pod(&pod(QosClass::Burstable));
         assert_eq!(layout.path(&name), expected);
         assert_eq!(CgroupName::from_systemd(expected), name);
         assert_eq!(CgroupName::root().to_systemd(), "/");
@@ -276,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_pod_is_known_by_the_directory_of_its_cgroup() {
-        for driver in [Driver::Cgroupfs, Driver::Systemd] {
+        for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
             let layout = Layout::new("/some/root", driver);
-            for qos in Qos::ALL {
+            for qos in QosClass::ALL {
                 let path = layout.path(&layout.pod(&pod(qos)));
                 let directory = path.rsplit('/').next().unwrap();
                 assert_eq!(layout.pod_from_directory(qos, directory), Some(pod(qos)), "{driver:?}");
@@ -288,28 +289,29 @@ mod tests {
 
     #[test]
     fn what_is_no_pod_is_not_taken_for_one() {
-        let cgroupfs = Layout::new("", Driver::Cgroupfs);
+        let cgroupfs = Layout::new("", CgroupDriver::Cgroupfs);
         for directory in ["burstable", "besteffort", "pod", "podman", "pod_x", "xpod1", "system.slice"] {
-            let found = cgroupfs.pod_from_directory(Qos::Guaranteed, directory);
-            let expected = (directory == "podman").then(|| PodCgroup::new(Qos::Guaranteed, "man").unwrap());
+            let found = cgroupfs.pod_from_directory(QosClass::Guaranteed, directory);
+            let expected =
+                (directory == "podman").then(|| PodCgroup::new(QosClass::Guaranteed, "man").unwrap());
             assert_eq!(found, expected, "{directory}");
         }
-        let systemd = Layout::new("", Driver::Systemd);
+        let systemd = Layout::new("", CgroupDriver::Systemd);
         for directory in
             ["kubepods-burstable.slice", "podabc.slice", "other-podabc.slice", "kubepods-podabc.scope"]
         {
-            assert_eq!(systemd.pod_from_directory(Qos::Guaranteed, directory), None, "{directory}");
+            assert_eq!(systemd.pod_from_directory(QosClass::Guaranteed, directory), None, "{directory}");
         }
     }
 
     #[test]
     fn a_uid_that_could_leave_the_directory_is_refused() {
         for uid in ["", "..", "a/b", "a_b", "a\0b", "a b", &"a".repeat(129)] {
-            let refused = PodCgroup::new(Qos::Burstable, uid);
+            let refused = PodCgroup::new(QosClass::Burstable, uid);
             // Two dots are no way up: "pod" stands before them.
             assert_eq!(refused.is_err(), uid != "..", "{uid:?}");
         }
-        let message = PodCgroup::new(Qos::Burstable, "a/b").unwrap_err().to_string();
+        let message = PodCgroup::new(QosClass::Burstable, "a/b").unwrap_err().to_string();
         assert!(message.contains("\"a/b\""), "{message}");
     }
 }
