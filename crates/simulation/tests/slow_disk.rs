@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Node, seconds};
-use crablet_cri::sim::{Latencies, Latency, Settings};
+use crablet_cri_sim::{Latencies, Latency, Settings};
 use crablet_simulation::world::settings;
 use tokio::time::Instant;
 
