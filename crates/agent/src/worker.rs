@@ -105,6 +105,8 @@ pub(crate) struct Worker {
     replaced: BTreeSet<String>,
     /// Why containers could not be started.
     start_errors: BTreeMap<Text, StartError>,
+    /// The containers that wait before their restart, and what is said of that.
+    held_back: BTreeMap<Text, Text>,
     /// What failed, and when to try again.
     retries: Retries,
     /// The stops of its containers that are under way.
@@ -183,6 +185,7 @@ impl Worker {
             told_prober: None,
             replaced: BTreeSet::new(),
             start_errors: BTreeMap::new(),
+            held_back: BTreeMap::new(),
             retries: Retries::default(),
             stops: Stops::default(),
             stopped_sandboxes: BTreeSet::new(),
@@ -353,6 +356,7 @@ impl Worker {
             previous: &self.status,
             probes: &self.probes,
             start_errors: &self.start_errors,
+            held_back: &self.held_back,
             finished,
             failure: self.failure.as_ref(),
             resize_conditions: &[],

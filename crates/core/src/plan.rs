@@ -30,7 +30,6 @@ use crate::kill::{self, KillReason};
 use crate::observed;
 use crate::probes::Probes;
 use crate::resize::{Actuated, Resource};
-use crate::status::StartError;
 
 pub use sandbox::{SandboxNeed, WhyNewSandbox, sandbox_need};
 
@@ -269,12 +268,10 @@ impl Plan {
         self.waiting_for.contains(&WaitingFor::RestartOfAll)
     }
 
-    /// What the statuses of containers say that are not started because of a back-off.
-    pub fn held_back(&self) -> impl Iterator<Item = (Text, StartError)> {
+    /// The containers that wait before their restart, and what their statuses say of that.
+    pub fn held_back(&self) -> impl Iterator<Item = (&Text, &Text)> {
         self.waiting_for.iter().filter_map(|waiting| match waiting {
-            WaitingFor::BackOff { name, message, .. } => {
-                Some((name.clone(), StartError::new("CrashLoopBackOff", message.clone())))
-            }
+            WaitingFor::BackOff { name, message, .. } => Some((name, message)),
             WaitingFor::Sandbox { .. }
             | WaitingFor::InitContainer { .. }
             | WaitingFor::SidecarStartup { .. }

@@ -52,6 +52,9 @@ pub struct StatusInput<'a> {
     pub probes: &'a Probes,
     /// Why containers could not be started, by their names in the pod.
     pub start_errors: &'a BTreeMap<Text, StartError>,
+    /// The containers that wait before their restart, by their names in the pod, and what is said of that: the plan
+    /// [names](crate::plan::Plan::held_back) them. One that could not be started says that instead.
+    pub held_back: &'a BTreeMap<Text, Text>,
     /// Whether all containers have been stopped for good.
     pub finished: bool,
     /// Why the pod was ended from outside, if it was: evicted, preempted, the node shut down.
@@ -87,7 +90,7 @@ pub struct NodeFacts {
 /// Why a container could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError {
-    /// One word, such as `CrashLoopBackOff` or `ErrImagePull`.
+    /// One word, such as `ErrImagePull` or `CreateContainerError`.
     pub reason: Text,
     /// More words.
     pub message: Text,

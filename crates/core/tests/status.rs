@@ -259,7 +259,7 @@ fn a_container_that_cannot_start_says_why() {
     let Some(ContainerState::Waiting(waiting)) = status.container_statuses[0].state.one() else { panic!() };
     assert_eq!((&*waiting.reason, &*waiting.message), ("ErrImagePull", "no such image"));
 
-    let world = World::new(pod("Always: c"), "c exited 1").start_error("c", "CrashLoopBackOff", "back-off");
+    let world = World::new(pod("Always: c"), "c exited 1").held_back("c", "back-off");
     expect![[r#"
         Running
         c: waiting CrashLoopBackOff, last Error 1
@@ -267,15 +267,17 @@ fn a_container_that_cannot_start_says_why() {
         not ContainersReady: ContainersNotReady containers with unready status: [c]"#]]
     .assert_eq(&status_in_words(&world.status()));
 
+    // What it could not be started for is said first.
+    let world = world.start_error("c", "ErrImagePull", "no such image");
+    assert_eq!(in_words(&world.status().container_statuses[0]), "c: waiting ErrImagePull, last Error 1");
+
     // What is not to be started is not held back.
-    let world = World::new(pod("Never: c d"), "c exited 1").start_error("c", "CrashLoopBackOff", "back-off");
+    let world = World::new(pod("Never: c d"), "c exited 1").held_back("c", "back-off");
     assert_eq!(in_words(&world.status().container_statuses[0]), "c: Error 1");
-    let world =
-        World::new(pod("Always: i | c"), "i exited 0").start_error("i", "CrashLoopBackOff", "back-off");
+    let world = World::new(pod("Always: i | c"), "i exited 0").held_back("i", "back-off");
     assert_eq!(in_words(&world.status().init_container_statuses[0]), "i: Completed 0, ready");
     let init = |observed| {
-        let world =
-            World::new(pod("Always: i | c"), observed).start_error("i", "CrashLoopBackOff", "back-off");
+        let world = World::new(pod("Always: i | c"), observed).held_back("i", "back-off");
         in_words(&world.status().init_container_statuses[0])
     };
     assert_eq!(init("i exited 1"), "i: waiting CrashLoopBackOff, last Error 1");

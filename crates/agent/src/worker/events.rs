@@ -56,6 +56,10 @@ impl Worker {
                 .story
                 .headline(State::Blocked, format_args!("container {name}: {reason}: {message}"));
         }
+        if let Some((name, message)) = self.held_back.iter().next() {
+            let words = format_args!("container {name}: CrashLoopBackOff: {message}");
+            return self.story.headline(State::Blocked, words);
+        }
         if let Some(volume) = self.volumes.waited_for(plan) {
             return self.story.headline(State::Waiting, format_args!("{volume}"));
         }
@@ -69,15 +73,12 @@ impl Worker {
             Some(WaitingFor::SidecarStartup { name }) => {
                 return self.story.headline(State::Waiting, format_args!("sidecar {name} to have started"));
             }
-            Some(WaitingFor::BackOff { name, message, .. }) => {
-                return self.story.headline(State::Blocked, format_args!("container {name}: {message}"));
-            }
             Some(WaitingFor::RestartOfAll) => {
                 return self
                     .story
                     .headline(State::Waiting, format_args!("all its containers to begin again"));
             }
-            None => {}
+            Some(WaitingFor::BackOff { .. }) | None => {}
         }
         if let Some(start) = plan.start.first() {
             return self

@@ -1,6 +1,7 @@
 //! A pass over a pod that should run.
 
 use crablet_api::core::PodStatus;
+use crablet_core::backoff::restart_event;
 use crablet_core::kill::pod_grace;
 use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
 use crablet_core::status::Failure;
@@ -86,26 +87,22 @@ impl Worker {
         mut look_again: Option<Instant>,
         status: PodStatus,
     ) -> (PodStatus, Option<Instant>) {
-        let held: std::collections::BTreeMap<_, _> = plan.held_back().collect();
-        let before = self.start_errors.len();
-        self.start_errors
-            .retain(|name, error| *error.reason != *"CrashLoopBackOff" || held.contains_key(name));
-        if held.is_empty() && self.start_errors.len() == before {
-            return (status, look_again);
-        }
-        for (name, error) in held {
-            let says = self.start_errors.get(&name).is_some_and(|says| *says.reason != *"CrashLoopBackOff");
-            if let Some(until) = self.retries.held(&What::Start(name.clone())).filter(|_| says) {
-                look_again = earliest(look_again, Some(until));
-                continue;
+        let (before, errors) = (std::mem::take(&mut self.held_back), self.start_errors.len());
+        for (name, message) in plan.held_back() {
+            if self.start_errors.contains_key(name) {
+                if let Some(until) = self.retries.held(&What::Start(name.clone())) {
+                    look_again = earliest(look_again, Some(until));
+                    continue;
+                }
+                self.start_errors.remove(name);
             }
-            let is_new = self.start_errors.get(&name) != Some(&error);
-            if is_new {
-                self.warn(&name, reason::BACK_OFF, &crablet_core::backoff::restart_event(&name, &self.pod));
+            if before.get(name) != Some(message) {
+                self.warn(name, reason::BACK_OFF, &restart_event(name, &self.pod));
             }
-            self.start_errors.insert(name, error);
+            self.held_back.insert(name.clone(), message.clone());
         }
-        (self.make_status(false), look_again)
+        let is_said = self.held_back == before && self.start_errors.len() == errors;
+        (if is_said { status } else { self.make_status(false) }, look_again)
     }
 
     async fn stop_for(&mut self, why: &WhyEnd) -> Next {

@@ -14,6 +14,8 @@ use super::{StatusInput, resources};
 use crate::plan::Role;
 use crate::{observed, restart};
 
+/// The reason of a container that waits before its restart.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// The reason of a container that was removed because the whole pod begins again.
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 /// The reason of a container of which nobody knows how it ended.
@@ -202,15 +204,20 @@ impl Maker<'_> {
                 return;
             }
         }
-        let StatusInput { pod, observed, features, start_errors, .. } = *self.input;
+        let StatusInput { pod, observed, features, start_errors, held_back, .. } = *self.input;
         if !restart::is_to_be_started(self.container, pod, observed, features) {
             return;
         }
-        let Some(error) = start_errors.get(&self.container.name) else { return };
+        let name = &self.container.name;
+        let why = match (start_errors.get(name), held_back.get(name)) {
+            (Some(error), _) => waiting(&error.reason, &error.message),
+            (None, Some(message)) => waiting(CRASH_LOOP, message),
+            (None, None) => return,
+        };
         if is_ended(&status.state) {
             status.last_state = std::mem::take(&mut status.state);
         }
-        status.state = waiting(&error.reason, &error.message);
+        status.state = why;
     }
 
     fn mount(&self, mount: &VolumeMount) -> VolumeMountStatus {

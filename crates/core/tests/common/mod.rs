@@ -99,6 +99,7 @@ pub struct World {
     pub probes: Probes,
     pub restarts: Restarts,
     pub start_errors: BTreeMap<Text, StartError>,
+    pub held_back: BTreeMap<Text, Text>,
     pub finished: bool,
     pub failure: Option<Failure>,
     pub node: NodeFacts,
@@ -117,6 +118,7 @@ impl World {
             probes: Probes::default(),
             restarts: Restarts::new(Limits::default()),
             start_errors: BTreeMap::new(),
+            held_back: BTreeMap::new(),
             finished: false,
             failure: None,
             node: NodeFacts {
@@ -173,6 +175,12 @@ impl World {
         self
     }
 
+    /// A container waits before its restart.
+    pub fn held_back(mut self, name: &str, message: &str) -> World {
+        self.held_back.insert(name.into(), message.into());
+        self
+    }
+
     pub fn status_input(&self) -> StatusInput<'_> {
         StatusInput {
             pod: &self.pod,
@@ -181,6 +189,7 @@ impl World {
             previous: &self.previous,
             probes: &self.probes,
             start_errors: &self.start_errors,
+            held_back: &self.held_back,
             finished: self.finished,
             failure: self.failure.as_ref(),
             resize_conditions: &[],
