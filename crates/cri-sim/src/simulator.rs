@@ -186,11 +186,6 @@ impl Simulator {
         self.with(|world, _| world.settings.registry.push(image));
     }
 
-    /// Changes how much later than an event of it CRI sees an exit.
-    pub fn set_exit_lag(&self, lag: std::time::Duration) {
-        self.with(|world, _| world.settings.exit_lag = lag);
-    }
-
     /// The wall-clock time of the simulated runtime.
     pub fn now(&self) -> Timestamp {
         self.with(|world, now| world.clock.timestamp(now))

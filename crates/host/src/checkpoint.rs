@@ -1,18 +1,20 @@
 //! Small records that outlive the agent: what must survive a crash and nobody else remembers.
 
+#[cfg(any(test, feature = "simulated"))]
+mod simulated;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-#[cfg(any(test, feature = "simulated"))]
-use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::files::{self, ReadError, TEMPORARY_PREFIX, WriteError};
 use crate::shared_sync::SharedSync;
+
 #[cfg(any(test, feature = "simulated"))]
-use crate::simulation::{Fault, Simulated};
+pub use simulated::{Operation, SimulatedCheckpoints};
 
 /// The longest name of a checkpoint, as of any file.
 const LONGEST_NAME: usize = 255;
@@ -206,130 +208,10 @@ fn checked(name: &str, size: usize, limit: usize) -> Result<(), CheckpointError>
     }
 }
 
-/// A kind of call of [`Checkpoints`].
-#[cfg(any(test, feature = "simulated"))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the call of the same name")]
-pub enum Operation {
-    LoadAll,
-    Save,
-    Remove,
-}
-
-/// Checkpoints in memory, for tests of those who use them. They fail when told to, fill up, and outlive a crash. Clones
-/// are the same disk, so that an agent that starts again finds what the one before it saved.
-#[cfg(any(test, feature = "simulated"))]
-#[derive(Debug, Clone)]
-pub struct SimulatedCheckpoints(Simulated<Disk, Operation>);
-
-#[cfg(any(test, feature = "simulated"))]
-#[derive(Debug)]
-struct Disk {
-    checkpoints: BTreeMap<String, Vec<u8>>,
-    capacity: usize,
-    slow: BTreeMap<String, Duration>,
-}
-
-#[cfg(any(test, feature = "simulated"))]
-impl SimulatedCheckpoints {
-    /// An empty disk that never gets full.
-    pub fn new() -> SimulatedCheckpoints {
-        let disk = Disk { checkpoints: BTreeMap::new(), capacity: usize::MAX, slow: BTreeMap::new() };
-        SimulatedCheckpoints(Simulated::new(disk))
-    }
-
-    /// Lets each save and each removal under a name take so long.
-    pub fn slow_down(&self, name: &str, by: Duration) {
-        self.0.state(|disk| disk.slow.insert(name.to_owned(), by));
-    }
-
-    async fn take_time(&self, name: &str) {
-        if let Some(time) = self.0.state(|disk| disk.slow.get(name).copied()) {
-            tokio::time::sleep(time).await;
-        }
-    }
-
-    /// Says how many bytes the disk holds. What is more already stays, and no save succeeds that would not fit.
-    pub fn set_capacity(&self, bytes: usize) {
-        self.0.state(|disk| disk.capacity = bytes);
-    }
-
-    /// Lets the nth call from now go wrong, counted from 1; of one kind, or of all.
-    pub fn plan(&self, operation: Option<Operation>, nth: usize, fault: Fault) {
-        self.0.plan(operation, nth, fault);
-    }
-
-    /// Completes when a planned crash happens.
-    pub async fn crashed(&self) {
-        self.0.crashed().await;
-    }
-
-    /// Lets calls return again after a crash.
-    pub fn restart(&self) {
-        self.0.restart();
-    }
-
-    /// The calls so far, in order.
-    pub fn calls(&self) -> Vec<Operation> {
-        self.0.calls()
-    }
-
-    /// What is on the disk.
-    pub fn content(&self) -> BTreeMap<String, Vec<u8>> {
-        self.0.state(|disk| disk.checkpoints.clone())
-    }
-}
-
-#[cfg(any(test, feature = "simulated"))]
-impl Default for SimulatedCheckpoints {
-    fn default() -> Self {
-        SimulatedCheckpoints::new()
-    }
-}
-
-#[cfg(any(test, feature = "simulated"))]
-#[async_trait]
-impl Checkpoints for SimulatedCheckpoints {
-    async fn load_all(&self) -> Result<Loaded, CheckpointError> {
-        let failed = |source| CheckpointError::Directory { path: "/checkpoints".into(), source };
-        let effect =
-            |disk: &mut Disk| Ok(Loaded { checkpoints: disk.checkpoints.clone(), unreadable: Vec::new() });
-        self.0.call(Operation::LoadAll, failed, effect).await
-    }
-
-    async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
-        checked(name, bytes.len(), usize::MAX)?;
-        self.take_time(name).await;
-        let failed = |source: io::Error| {
-            CheckpointError::Write(WriteError { path: Path::new("/checkpoints").join(name), source })
-        };
-        let effect = |disk: &mut Disk| {
-            // As on a real disk, old and new are there together for a moment.
-            let used: usize = disk.checkpoints.values().map(Vec::len).sum();
-            if used.saturating_add(bytes.len()) > disk.capacity {
-                return Err(failed(io::ErrorKind::StorageFull.into()));
-            }
-            disk.checkpoints.insert(name.into(), bytes.into());
-            Ok(())
-        };
-        self.0.call(Operation::Save, failed, effect).await
-    }
-
-    async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
-        checked(name, 0, usize::MAX)?;
-        self.take_time(name).await;
-        let failed = |source| CheckpointError::Remove { path: Path::new("/checkpoints").join(name), source };
-        let effect = |disk: &mut Disk| {
-            disk.checkpoints.remove(name);
-            Ok(())
-        };
-        self.0.call(Operation::Remove, failed, effect).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulation::Fault;
 
     /// What every store does.
     async fn check(store: impl Checkpoints) {
