@@ -8,7 +8,7 @@ use crablet_cri::observer::{Observer, Status};
 use crablet_host::cgroup::{Cgroups, HugePages, LevelLimits, Limits};
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
-use crablet_metrics::{RegisterError, Registry};
+use crablet_metrics::{RegisterError, Registries};
 use crablet_volumes::Volumes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +61,8 @@ pub struct Parts {
     pub objects: Arc<dyn Objects>,
     /// Who may pull and use which images.
     pub access: images::Access,
+    /// Where what is counted is registered.
+    pub metrics: Registries,
 }
 
 /// An agent at work, as others see it.
@@ -78,8 +80,6 @@ pub struct Agent {
     pub images: Images,
     /// Who tells what happens.
     pub recorder: Recorder,
-    /// What is counted of probes.
-    pub probe_metrics: Registry,
     /// How the observer of the runtime is.
     pub observer: watch::Receiver<Status>,
 }
@@ -120,7 +120,7 @@ impl Agent {
         description: NodeConfig,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access } = parts;
+        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access, metrics } = parts;
         let users = Users::recall(description.user_ids, Arc::clone(&files)).await?;
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
@@ -136,12 +136,12 @@ impl Agent {
         let (observer, events, observer_status) = Observer::new(runtime.clone());
         let checkpoint_writer = CheckpointWriter::new(checkpoints);
         let statuses = Statuses::new();
-        let (prober, probe_metrics) = (Prober::new(), Registry::new());
+        let prober = Prober::new();
         let probing = prober.clone().run(prober::Parts {
             runtime: runtime.clone(),
             clock: clock.clone(),
             recorder: recorder.clone(),
-            metrics: prober::Metrics::new(&probe_metrics)?,
+            metrics: prober::Metrics::new(&metrics.probes)?,
         });
         let facts = LiveFacts::new(Facts {
             node: description.node,
@@ -187,7 +187,6 @@ impl Agent {
             evictor,
             images: images.clone(),
             recorder: node.recorder.clone(),
-            probe_metrics,
             observer: observer_status,
         };
         if keeps_records {

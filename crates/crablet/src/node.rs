@@ -26,6 +26,7 @@ use crablet_host::machine::{
     Machine, Storage, app_armor_is_on, page_size, selinux_is_on, thermal_throttle_counters,
 };
 use crablet_host::swap;
+use crablet_metrics::Registries;
 use crablet_server::{NodeHandles, Stage};
 use crablet_volumes::HostVolumes;
 use tokio::sync::watch;
@@ -77,7 +78,16 @@ pub(crate) async fn prepare(
         sources::start(&effective.configuration, settings).await?;
     tasks.spawn(keep(source_tasks, stop.clone()));
     let (stage, seen) = watch::channel(Stage::WaitingFor("its servers".to_owned()));
-    let node = NodeHandles { name, clock, problems, owners, push, stage: seen, stop: stop.clone() };
+    let node = NodeHandles {
+        name,
+        clock,
+        problems,
+        owners,
+        push,
+        metrics: Registries::default(),
+        stage: seen,
+        stop: stop.clone(),
+    };
     Ok(Prepared { node, changes, stage })
 }
 
@@ -99,7 +109,7 @@ impl Prepared {
     ) -> anyhow::Result<()> {
         let description = describe(effective, checked.user_ids, runtime, &self.node.name).await?;
         let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
-        let parts = parts(effective, client, access, self.node.clock)?;
+        let parts = parts(effective, client, access, &self.node)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -154,15 +164,15 @@ async fn describe(
     Ok(NodeConfig::new(effective, &found))
 }
 
-fn parts(effective: &Effective, client: Client, access: Access, clock: Clock) -> anyhow::Result<Parts> {
+fn parts(effective: &Effective, client: Client, access: Access, node: &NodeHandles) -> anyhow::Result<Parts> {
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
     let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration));
     Ok(Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(HostVolumes::new(root(effective), clock.clone())),
-        clock,
+        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone())),
+        clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {
             root: root(effective).to_owned(),
@@ -172,6 +182,7 @@ fn parts(effective: &Effective, client: Client, access: Access, clock: Clock) ->
         checkpoints: keep_in(effective, "pods")?,
         objects: Arc::new(NoObjects),
         access,
+        metrics: node.metrics.clone(),
     })
 }
 

@@ -277,7 +277,8 @@ async fn start_servers(
     if let Some(listener) =
         bind(configuration.address, configuration.read_only_port, "the read-only API").await?
     {
-        start(read_only_router(health.clone(), metrics(effective)?, node.clone()), listener);
+        register_metrics(effective, &node.metrics.kubelet)?;
+        start(read_only_router(health.clone(), node.clone()), listener);
     }
     Ok(())
 }
@@ -296,9 +297,9 @@ async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::Result<Optio
     Ok(Some(listener))
 }
 
-fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
-    let registry = Registry::new();
-    crablet_metrics::register_process_metrics(&registry);
+/// What is known of the process itself. It takes room, so it is there only where somebody can ask for it.
+fn register_metrics(effective: &Effective, registry: &Registry) -> anyhow::Result<()> {
+    crablet_metrics::register_process_metrics(registry);
     let platform = version::platform();
     let build = BuildInfo {
         compiler: "rustc",
@@ -308,11 +309,11 @@ fn metrics(effective: &Effective) -> anyhow::Result<Registry> {
         platform: &platform,
         ..BuildInfo::default()
     };
-    crablet_metrics::register_build_info(&registry, &build)?;
+    crablet_metrics::register_build_info(registry, &build)?;
     let features =
         Gate::all().map(|gate| (gate.name(), gate.stage().name(), effective.features.enabled(gate)));
-    crablet_metrics::register_features(&registry, features)?;
-    Ok(registry)
+    crablet_metrics::register_features(registry, features)?;
+    Ok(())
 }
 
 #[cfg(test)]

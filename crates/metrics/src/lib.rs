@@ -5,6 +5,8 @@
 //! label values; whoever updates it often keeps that handle. Values that are only known when asked for come from
 //! [`Registry::gauge_fn`] or, for many at once, [`Registry::collector`].
 //!
+//! A node has one [`Registries`], which every part that counts something is given when it is made.
+//!
 //! Names are written as given and in order, so that two scrapes of the same state are the same text.
 
 mod buckets;
@@ -21,6 +23,6 @@ pub use error::RegisterError;
 pub use family::{Family, MAX_LABEL_SETS};
 pub use info::{BuildInfo, register_build_info, register_features};
 pub use process::register_process_metrics;
-pub use registry::{Registry, Samples};
+pub use registry::{Registries, Registry, Samples};
 pub use text::{CONTENT_TYPE, Kind};
 pub use value::{Counter, Gauge, Histogram};

@@ -19,6 +19,16 @@ const DROPPED: &str = "crablet_metrics_dropped_label_sets_total";
 #[derive(Clone, Default)]
 pub struct Registry(Arc<Mutex<Entries>>);
 
+/// Where every part of a node registers what it counts: a registry for each path that upstream shows metrics under.
+/// Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Registries {
+    /// What `/metrics` shows.
+    pub kubelet: Registry,
+    /// What `/metrics/probes` shows: apart from the rest, since it has series for each container.
+    pub probes: Registry,
+}
+
 impl Registry {
     /// A registry with nothing in it.
     pub fn new() -> Registry {

@@ -3,6 +3,7 @@
 use crablet_agent::agent::Agent;
 use crablet_agent::sources::{Owners, Problems, Push};
 use crablet_host::clock::Clock;
+use crablet_metrics::Registries;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,8 @@ pub struct NodeHandles {
     pub owners: Owners,
     /// Takes pods in and lets them go.
     pub push: Option<Push>,
+    /// What its parts count.
+    pub metrics: Registries,
     /// How far it has come.
     pub stage: watch::Receiver<Stage>,
     /// When it stops, so that nobody waits for an answer any longer.

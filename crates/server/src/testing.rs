@@ -14,6 +14,7 @@ use crablet_agent::statuses::{Reported, Statuses};
 use crablet_agent::story::Stories;
 use crablet_api::core::{Pod, PodPhase, PodStatus};
 use crablet_host::clock::Clock;
+use crablet_metrics::Registries;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +61,7 @@ pub(crate) fn waiting_node(awaited: &str) -> NodeHandles {
         problems,
         owners: config.owners(),
         push: None,
+        metrics: Registries::default(),
         stage: watch::channel(Stage::WaitingFor(awaited.to_owned())).1,
         stop: CancellationToken::new(),
     }
@@ -85,7 +87,6 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
         ),
         stories,
         recorder,
-        probe_metrics: crablet_metrics::Registry::new(),
         observer: watch::channel(Default::default()).1,
     };
     node.stage = watch::channel(Stage::Running(Box::new(agent.clone()))).1;

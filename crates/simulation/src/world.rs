@@ -23,6 +23,7 @@ use crablet_cri_sim::{Capabilities, Latencies, Latency, Method, Settings, Simula
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_metrics::Registries;
 use crablet_volumes::SimulatedVolumes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,6 +73,8 @@ pub struct World {
 pub struct Incarnation {
     /// What others see of it.
     pub agent: Agent,
+    /// What it counts.
+    pub metrics: Registries,
     /// How it dies.
     pub crash: Arc<Crash>,
     /// Its tasks.
@@ -140,6 +143,7 @@ impl World {
             }
             _ => {}
         }
+        let metrics = Registries::default();
         let parts = Parts {
             runtime: Arc::new(WatchedRuntime::new(
                 Arc::new(self.client()),
@@ -153,6 +157,7 @@ impl World {
             checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
             objects: Arc::clone(&self.objects),
             access: self.access.clone(),
+            metrics: metrics.clone(),
         };
         match Agent::start_on(
             &tasks,
@@ -166,7 +171,7 @@ impl World {
                 tasks.spawn(config.run());
                 let version = agent.statuses.version();
                 self.ledger.state().statuses = Some((agent.statuses.clone(), version));
-                self.agent = Some(Incarnation { agent, crash, tasks, stop, feeds });
+                self.agent = Some(Incarnation { agent, metrics, crash, tasks, stop, feeds });
             }
             // Whoever manages services starts it again.
             Err(error) => self.ledger.trace.note(format_args!("*** it could not: {error}")),

@@ -25,6 +25,7 @@ use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, Storage, page_size, thermal_throttle_counters};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use crablet_host::swap;
+use crablet_metrics::Registries;
 use crablet_testkit::{Containerd, Image, eventually};
 use crablet_volumes::HostVolumes;
 use jiff::Timestamp;
@@ -92,6 +93,7 @@ impl Node {
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
             objects: Arc::new(NoObjects),
             access: Access::default(),
+            metrics: Registries::default(),
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);

@@ -14,6 +14,7 @@ use crablet_cri_sim::{Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_metrics::Registries;
 use crablet_simulation::behaviour::{PRESENT, image};
 use crablet_simulation::world::description;
 use crablet_volumes::SimulatedVolumes;
@@ -39,6 +40,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         checkpoints: Arc::new(SimulatedCheckpoints::new()),
         objects: Arc::new(NoObjects),
         access: Access::default(),
+        metrics: Registries::default(),
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let agent = Agent::start(parts, description(), changes, &stop, &tasks).await?;

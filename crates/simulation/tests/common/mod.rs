@@ -167,7 +167,7 @@ impl Node {
 
     /// The metrics of probes.
     pub fn probe_metrics(&self) -> String {
-        self.world.agent.as_ref().unwrap().agent.probe_metrics.render()
+        self.world.agent.as_ref().unwrap().metrics.probes.render()
     }
 
     /// How many attempts there were of a kind with a result.

@@ -24,6 +24,7 @@ use crablet_cri_sim::{Asked, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_metrics::Registries;
 use crablet_simulation::world::description;
 use crablet_volumes::{HostVolumes, Volumes};
 use serde_json::{Map, Value as Json};
@@ -92,6 +93,7 @@ impl Life {
             checkpoints: Arc::new(SimulatedCheckpoints::new()),
             objects: Arc::clone(cluster) as _,
             access: Access { records: Some(records(&clock).await), ..Access::default() },
+            metrics: Registries::default(),
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);
