@@ -562,6 +562,7 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
             "Starting crablet",
             "Doubtful configuration",
             "These settings are accepted, but this version does not act on them yet",
+            "These are on by default, but this version does not do them yet",
             "Container runtime is there",
             READY,
             "Stopping on SIGTERM",

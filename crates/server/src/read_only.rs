@@ -30,11 +30,11 @@ async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Server, waiting_node};
+    use crate::testing::{Server, running_node};
 
     #[tokio::test]
     async fn metrics_health_and_pods_are_served_and_nothing_else() {
-        let node = waiting_node("a runtime");
+        let (node, _agent) = running_node();
         let metrics = node.metrics.clone();
         let server = Server::start(read_only_router(Health::new(), node)).await;
         // A part that is made later counts too.

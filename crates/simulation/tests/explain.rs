@@ -198,7 +198,7 @@ async fn it_waits_for_an_earlier_pod_of_its_name() {
 #[tokio::test(start_paused = true)]
 async fn the_node_does_not_take_it() {
     let spec = "{containers: [{name: c, image: 'sim/forever:1', resources: {requests: {cpu: 1000}}}]}";
-    check_pod(spec, 2, expect!["default/p has failed: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000, used: 0, capacity: 64000"]).await;
+    check_pod(spec, 2, expect!["default/p has failed: UnexpectedAdmissionError: Pod was rejected: Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 936000), ]"]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -87,8 +87,8 @@ async fn static_pods_of_another_kubelet_are_adopted_whatever_their_state_on_cont
     // Another manifest makes another pod, in the place of the one that was adopted.
     world.put("runs", &spec("runs").replace("its me", "somebody else"));
     world.start_agent().await;
-    let pod = world.awaits_phase("runs", "Running").await;
-    assert_ne!(pod["metadata"]["uid"], UIDS[0].1);
+    let is_another = |pod: &Value| pod["metadata"]["uid"] != UIDS[0].1 && pod["status"]["phase"] == "Running";
+    world.awaits("runs", "is another, and runs", is_another).await;
     world.take_all().await;
     assert_eq!(entries(&world.node.root().join("crablet/adopted")), Vec::<String>::new());
     world.assert_nothing_is_left().await;

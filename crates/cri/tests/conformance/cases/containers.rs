@@ -596,7 +596,9 @@ async fn what_a_container_was_made_from_is_told(world: &World) -> Expect {
     assert_eq!((&told.working_dir, &told.envs), (&config.working_dir, &config.envs));
     assert_eq!(told.mounts, config.mounts);
     world.note_error("what was never made", world.runtime.container_config(MISSING).await);
-    expect![[r#""#]]
+    expect![[r#"
+        what was never made: ContainerStatus: NotFound: an error occurred when try to find container "no-such-container": not found
+    "#]]
 }
 
 async fn a_mount_of_nothing_fails_the_container(world: &World) -> Expect {
