@@ -212,11 +212,13 @@ impl Worker {
         self.run().await;
     }
 
-    /// Who goes on after this one panicked. It knows how far the pod's life has come, which nobody else could tell it,
-    /// and finds out the rest anew.
+    /// Who goes on after this one panicked. It knows what was decided about the pod and what a checkpoint holds, which
+    /// nobody else could tell it, and finds out the rest anew.
     pub(crate) fn after_panic(self) -> Worker {
-        let Worker { node, mailbox, pod, status, failure, wanted, admitted, phase, .. } = self;
-        Worker { status, failure, wanted, admitted, phase, ..Worker::new(node, mailbox, pod) }
+        let Worker { status, failure, wanted, replaced, actuated, restarts, phase, .. } = self;
+        let Worker { node, mailbox, pod, allocated, admitted, .. } = self;
+        let fresh = Worker::new(node, mailbox, pod);
+        Worker { status, failure, wanted, replaced, actuated, restarts, phase, allocated, admitted, ..fresh }
     }
 
     /// A static pod begins when the one that had its name before is gone.
@@ -300,6 +302,11 @@ impl Worker {
     /// are asked whether the pod is ready say something else.
     fn reconcile(&mut self, pod: Arc<Pod>) -> bool {
         let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
+        // Nobody keeps the object that it was before.
+        if Arc::ptr_eq(&self.allocated, &self.pod) {
+            self.node.admission.regrant(&pod);
+            self.allocated = Arc::clone(&pod);
+        }
         self.pod = pod;
         self.node.statuses.keep_pod(&self.pod);
         calls_for_pass

@@ -99,6 +99,26 @@ async fn a_worker_that_panics_after_its_pod_is_over_does_not_bring_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_panics_while_it_replaces_a_container_goes_on_replacing_it() {
+    let mut node = Node::start().await;
+    node.create(
+        "p",
+        "{restartPolicy: Never, terminationGracePeriodSeconds: 10,
+          containers: [{name: c, image: 'sim/stubborn:1'}]}",
+    );
+    seconds(5).await;
+    node.edit("p", |pod| pod.spec.containers[0].image = "sim/stubborn:2".into());
+    seconds(5).await;
+    // The look that finds it stopped.
+    panic_at_next_look(&node, "p");
+    seconds(10).await;
+    assert!(!is_panicking(&node, "p"));
+    seconds(10).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Running, "", false));
+    assert_eq!(node.live(), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_pod_stays_with_its_last_status_until_its_source_lets_it_go() {
     let mut node = Node::start().await;
     node.create("p", LASTING);
