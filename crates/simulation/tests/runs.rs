@@ -114,13 +114,13 @@ lies! {
     containers_that_stop_with_the_agent_are_found: ContainersDiffer breaks 1: "for no reason";
     two_containers_of_one_name_are_found: ContainersAreNotThereYet breaks 2: "beside another one of its name";
     a_pod_that_runs_again_after_its_end_is_found: NoCheckpoints breaks 3: "over";
-    a_pod_that_is_said_to_be_over_too_early_is_found: StopsAreInstant breaks 4: "shown to be over";
+    a_container_that_is_said_to_be_over_too_early_is_found: StopsAreInstant breaks 11: "shown to have ended";
     readiness_that_changes_with_the_agent_is_found: NoStatuses breaks 5: "not ready any more";
     init_containers_that_run_again_are_found: InitsWereNeverThere breaks 6: "was done";
     sidecars_that_stop_too_early_are_found: SidecarsAreMains breaks 7: "which stops first";
     orphans_that_nobody_ends_are_found: PodsAreToCome breaks 8: "nobody wants it";
     pods_of_one_name_that_do_not_wait_are_found: PodsAreOfTheApi breaks 9: "of the same name";
-    silence_that_is_taken_for_death_is_found: SilenceIsAnEmptyList breaks 11: "";
+    silence_that_is_taken_for_death_is_found: SilenceIsAnEmptyList breaks 4: "tear down volumes";
     records_that_stay_for_ever_are_found: CheckpointsAreRemoved breaks 12: "checkpoint";
     volumes_that_go_before_their_containers_are_found: VolumesAreKept breaks 4: "tear down volumes";
     users_that_two_pods_have_are_found: NoUsers breaks 13: "with users that";
