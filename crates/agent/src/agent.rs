@@ -1,7 +1,6 @@
 //! The agent, put together: who does what on the node, and who tells whom.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crablet_cri::Runtime;
 use crablet_cri::observer::{Observer, Status};
@@ -13,7 +12,6 @@ use crablet_volumes::Volumes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::checkpoints::CheckpointWriter;
@@ -27,14 +25,14 @@ use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
-use crate::shared::Shared;
+use crate::restored::Restored;
+use crate::shared::{Host, NodeTurns, PodLimits, Reports, Shared};
 use crate::sources::Changes;
 use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::tasks::Tasks;
 use crate::turns::Turns;
 use crate::users::{Users, UsersError};
-use crate::worker::Checkpoint;
 
 /// How many workers look at what the runtime knows at the same time: enough to keep it busy.
 const LOOKS_AT_ONCE: usize = 16;
@@ -125,7 +123,7 @@ impl Agent {
         let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
         let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
         cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
-        let restored = read_checkpoints(&*checkpoints).await?;
+        let restored = Restored::read(&*checkpoints).await?;
 
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
@@ -151,42 +149,33 @@ impl Agent {
         let node = Arc::new(Shared {
             runtime,
             clock,
-            cgroups,
-            files,
-            volumes,
+            host: Host { cgroups, files, volumes, users },
             objects,
             images: images.clone(),
             prober,
-            starts: Turns::new(description.starts_at_once),
-            stops: Turns::new(STOPS_AT_ONCE),
-            looks: Turns::new(LOOKS_AT_ONCE),
-            recorder: recorder.clone(),
-            stories,
-            statuses,
+            turns: NodeTurns {
+                starts: Turns::new(description.starts_at_once),
+                stops: Turns::new(STOPS_AT_ONCE),
+                looks: Turns::new(LOOKS_AT_ONCE),
+            },
+            reports: Reports { recorder: recorder.clone(), stories, statuses },
             checkpoints: checkpoint_writer.clone(),
-            admission: Admission::new(
-                facts.clone(),
-                description.sysctls,
-                description.app_armor,
-                recorder.clone(),
-            ),
-            facts,
-            users,
+            restored,
+            admission: Admission::new(facts.clone(), description.sysctls, description.app_armor, recorder),
             readiness,
-            restart_limits: description.restart_limits,
-            pod_pids_limit: description.pod_pids_limit,
+            facts,
+            limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
             container_gc: ContainerGc::new(description.container_gc),
-            restored: Mutex::new(restored),
         });
 
         let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
         let agent = Agent {
             facts: node.facts.clone(),
-            statuses: node.statuses.clone(),
-            stories: node.stories.clone(),
+            statuses: node.reports.statuses.clone(),
+            stories: node.reports.stories.clone(),
             evictor,
             images: images.clone(),
-            recorder: node.recorder.clone(),
+            recorder: node.reports.recorder.clone(),
             observer: observer_status,
         };
         if keeps_records {
@@ -199,28 +188,4 @@ impl Agent {
         tasks.spawn(pods.run(ends, changes, events));
         Ok(agent)
     }
-}
-
-async fn read_checkpoints(
-    checkpoints: &dyn Checkpoints,
-) -> Result<BTreeMap<String, Checkpoint>, crablet_host::checkpoint::CheckpointError> {
-    let loaded = checkpoints.load_all().await?;
-    for error in &loaded.unreadable {
-        warn!(%error, "Cannot read the checkpoint of a pod; its state is made anew");
-    }
-    let mut restored = BTreeMap::new();
-    for (uid, bytes) in loaded.checkpoints {
-        match Checkpoint::read(&bytes) {
-            Ok(checkpoint) => {
-                restored.insert(uid, checkpoint);
-            }
-            Err(error) => {
-                warn!(uid, error, "Cannot understand the checkpoint of a pod; its state is made anew");
-            }
-        }
-    }
-    if !restored.is_empty() {
-        info!(pods = restored.len(), "Going on from checkpoints");
-    }
-    Ok(restored)
 }

@@ -42,6 +42,7 @@ pub mod pods;
 pub mod prober;
 pub mod readiness;
 pub mod recorder;
+pub mod restored;
 mod roll_call;
 pub mod shared;
 pub mod sources;

@@ -186,7 +186,7 @@ impl Pods {
 
     /// Whether a pod is over already when it is first seen.
     fn is_over(&self, pod: &Pod) -> bool {
-        let restored = self.node.restored();
+        let restored = self.node.restored.left();
         restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.has_terminated(pod))
             || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
     }
@@ -217,10 +217,10 @@ impl Pods {
         if self.names.get(&worker.full_name).is_some_and(|current| current == uid) {
             self.names.remove(&worker.full_name);
         }
-        self.node.statuses.remove(uid);
+        self.node.reports.statuses.remove(uid);
         self.node.admission.release(uid);
         self.node.container_gc.forget(uid);
-        self.node.stories.close(uid);
+        self.node.reports.stories.close(uid);
         if let Some(pod) = worker.wanted {
             self.employ(pod, None);
         }
@@ -300,8 +300,8 @@ async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
     let words = |error: crablet_cri::Error| error.to_string();
     let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
     let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
-    let cgroups = node.cgroups.pods().await.map_err(|error| error.to_string())?;
-    let directories = node.files.pods().await.map_err(|error| error.to_string())?;
+    let cgroups = node.host.cgroups.pods().await.map_err(|error| error.to_string())?;
+    let directories = node.host.files.pods().await.map_err(|error| error.to_string())?;
     let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.labels.get(labels::POD_UID).cloned());
     let of_containers =
         containers.iter().filter_map(|container| container.labels.get(labels::POD_UID).cloned());
@@ -310,9 +310,9 @@ async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
         .chain(of_containers)
         .chain(of_cgroups)
         .chain(directories)
-        .chain(node.restored_uids())
+        .chain(node.restored.left().keys().cloned())
         .collect();
-    let restored = node.restored();
+    let restored = node.restored.left();
     let orphan = |uid: &String| orphan::pod(uid, &sandboxes, &containers, restored.get(uid));
     Ok(uids.iter().map(orphan).collect())
 }

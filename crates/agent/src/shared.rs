@@ -1,7 +1,6 @@
 //! What all workers of a node share: its runtime, its disk, and those who own what belongs to several pods.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crablet_core::backoff::Limits;
 use crablet_cri::Runtime;
@@ -19,11 +18,11 @@ use crate::pod_files::PodFiles;
 use crate::prober::Prober;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
+use crate::restored::Restored;
 use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::turns::Turns;
 use crate::users::Users;
-use crate::worker::Checkpoint;
 
 /// What all workers share.
 pub struct Shared {
@@ -31,67 +30,47 @@ pub struct Shared {
     pub runtime: Arc<dyn Runtime>,
     /// The time.
     pub clock: Clock,
-    /// The cgroups of pods.
-    pub cgroups: Arc<dyn Cgroups>,
-    /// The directories and files of pods.
-    pub files: Arc<dyn PodFiles>,
-    /// The volumes of pods.
-    pub volumes: Arc<dyn Volumes>,
+    /// What pods have on the machine beside what the runtime makes.
+    pub host: Host,
     /// The cluster's objects that pods refer to.
     pub objects: Arc<dyn Objects>,
     /// Who gets images.
     pub images: Images,
     /// Who probes containers.
     pub prober: Prober,
-    /// Who says how many sandboxes and containers are made at the same time.
-    pub starts: Turns,
-    /// Who says how many sandboxes are stopped, and sandboxes and containers removed, at the same time. Containers are
-    /// stopped when it is time, however many.
-    pub stops: Turns,
-    /// Who says how many look at what the runtime knows of their pod at the same time.
-    pub looks: Turns,
-    /// Who tells what happens to people.
-    pub recorder: Recorder,
-    /// What happened to each pod.
-    pub stories: Stories,
-    /// Every pod with its latest status.
-    pub statuses: Statuses,
+    /// Who says how many do the same thing at the same time.
+    pub turns: NodeTurns,
+    /// Where others learn of pods.
+    pub reports: Reports,
     /// Where the checkpoints of pods are.
     pub checkpoints: CheckpointWriter,
+    /// The checkpoints that the agent before left.
+    pub restored: Restored,
     /// Who decides which pods the node takes.
     pub admission: Admission,
-    /// Who says which users of the node are which pod's own.
-    pub users: Users,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
     /// What is known of the node, at its newest.
     pub facts: LiveFacts,
-    /// The waits before restarts.
-    pub restart_limits: Limits,
-    /// How many processes a pod may have.
-    pub pod_pids_limit: Option<u64>,
+    /// What every pod is held to.
+    pub limits: PodLimits,
     /// Who says which containers that ended are kept.
     pub(crate) container_gc: ContainerGc,
-    /// The checkpoints that the agent before left, by UID.
-    pub restored: Mutex<BTreeMap<String, Checkpoint>>,
 }
 
-impl Shared {
-    /// The checkpoint that the agent before left of a pod. It is told once.
-    pub(crate) fn take_checkpoint(&self, uid: &str) -> Option<Checkpoint> {
-        self.restored().remove(uid)
-    }
+/// What pods have on the machine beside what the runtime makes.
+pub struct Host {
+    /// Their cgroups.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// Their directories and files.
+    pub files: Arc<dyn PodFiles>,
+    /// Their volumes.
+    pub volumes: Arc<dyn Volumes>,
+    /// Who says which users of the node are which pod's own.
+    pub users: Users,
+}
 
-    /// The UIDs of pods that the agent before wrote something down of, and that nobody asked about yet.
-    pub(crate) fn restored_uids(&self) -> Vec<String> {
-        self.restored().keys().cloned().collect()
-    }
-
-    /// The checkpoints that the agent before left and nobody asked about yet.
-    pub(crate) fn restored(&self) -> MutexGuard<'_, BTreeMap<String, Checkpoint>> {
-        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Host {
     /// Removes a pod's cgroup, on whichever level it is.
     pub(crate) async fn remove_cgroup(&self, uid: &str) -> Result<(), CgroupError> {
         let pods = self.cgroups.pods().await?;
@@ -100,4 +79,32 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Who says how many do the same thing at the same time.
+pub struct NodeTurns {
+    /// Making sandboxes and containers.
+    pub starts: Turns,
+    /// Stopping sandboxes, and removing sandboxes and containers. Containers are stopped when it is time, however many.
+    pub stops: Turns,
+    /// Looking at what the runtime knows of a pod.
+    pub looks: Turns,
+}
+
+/// Where others learn of pods.
+pub struct Reports {
+    /// Who tells what happens to people.
+    pub recorder: Recorder,
+    /// What happened to each pod.
+    pub stories: Stories,
+    /// Every pod with its latest status.
+    pub statuses: Statuses,
+}
+
+/// What every pod is held to.
+pub struct PodLimits {
+    /// The waits before restarts.
+    pub restarts: Limits,
+    /// How many processes a pod may have.
+    pub pids: Option<u64>,
 }

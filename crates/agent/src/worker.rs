@@ -37,23 +37,19 @@ mod remove;
 mod resize;
 mod retry;
 mod runtime_config;
+mod starts;
 mod stops;
 mod sync;
 mod terminate;
 mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::Text;
 use crablet_api::core::{Pod, PodPhase, PodStatus};
-use crablet_core::backoff::Restarts;
 use crablet_core::observed;
-use crablet_core::probes::Probes;
-use crablet_core::qos::is_static;
-use crablet_core::resize::Actuated;
-use crablet_core::status::{Failure, StartError, StatusInput, pod_status, readiness_gates_differ};
+use crablet_core::status::{Failure, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -67,7 +63,10 @@ use crate::pod_files::Owner;
 use crate::shared::Shared;
 use crate::statuses::Reported;
 use crate::story::{State, Teller};
+use probing::Probing;
+use resize::Allocation;
 use retry::{Retries, What};
+use starts::Starts;
 use stops::Stops;
 use terminate::Terminating;
 use volumes::PodVolumes;
@@ -82,31 +81,17 @@ pub(crate) struct Worker {
     owner: Owner,
     /// What is wanted, in its latest form.
     pod: Arc<Pod>,
-    /// The same with the resources that the node granted: what containers get. Shared with `pod` where it is no other.
-    allocated: Arc<Pod>,
-    /// What containers were given last. Of a static pod nothing: it does not change.
-    actuated: Actuated,
-    /// Whether the pod's cgroup is known to have what is allocated.
-    cgroup_fits: bool,
+    /// What the node granted of that, and what was given of it.
+    allocation: Allocation,
     /// What the runtime knew at the last look.
     observed: Arc<observed::Pod>,
     /// The latest status.
     status: Arc<PodStatus>,
-    /// What probes found last.
-    probes: Probes,
+    probing: Probing,
     volumes: PodVolumes,
     /// Has the worker told when something changes that the pod refers to.
     interest: Option<Interest>,
-    /// What the prober was told last.
-    told_prober: Option<probing::Watched>,
-    /// The waits before restarts.
-    restarts: Restarts,
-    /// The containers that were stopped to be started anew, by the runtime's names, until they are.
-    replaced: BTreeSet<String>,
-    /// Why containers could not be started.
-    start_errors: BTreeMap<Text, StartError>,
-    /// The containers that wait before their restart, and what is said of that.
-    held_back: BTreeMap<Text, Text>,
+    starts: Starts,
     /// What failed, and when to try again.
     retries: Retries,
     /// The stops of its containers that are under way.
@@ -119,8 +104,6 @@ pub(crate) struct Worker {
     wanted: bool,
     /// Whether the node has taken it.
     admitted: bool,
-    /// Whether what the runtime remembers was asked for the waits before restarts.
-    recovered: bool,
     /// Whether its volumes, its cgroup and its users were taken away.
     cleared: bool,
     phase: Phase,
@@ -167,32 +150,25 @@ impl Worker {
             name: pod.metadata.name.to_string(),
             uid: pod.metadata.uid.to_string(),
         };
-        let story = node.stories.open(&owner.namespace, &owner.name, &owner.uid);
+        let story = node.reports.stories.open(&owner.namespace, &owner.name, &owner.uid);
         Worker {
             status: Arc::new(pod.status.clone()),
-            restarts: Restarts::new(node.restart_limits),
+            starts: Starts::new(node.limits.restarts),
             mailbox,
             story,
             owner,
-            allocated: Arc::clone(&pod),
-            actuated: Actuated::default(),
-            cgroup_fits: is_static(&pod),
+            allocation: Allocation::new(&pod),
             pod,
             observed: Arc::default(),
-            probes: Probes::default(),
+            probing: Probing::default(),
             volumes: PodVolumes::default(),
             interest: None,
-            told_prober: None,
-            replaced: BTreeSet::new(),
-            start_errors: BTreeMap::new(),
-            held_back: BTreeMap::new(),
             retries: Retries::default(),
             stops: Stops::default(),
             stopped_sandboxes: BTreeSet::new(),
             failure: None,
             wanted: true,
             admitted: false,
-            recovered: false,
             cleared: false,
             phase: Phase::Syncing,
             node,
@@ -215,10 +191,12 @@ impl Worker {
     /// Who goes on after this one panicked. It knows what was decided about the pod and what a checkpoint holds, which
     /// nobody else could tell it, and finds out the rest anew.
     pub(crate) fn after_panic(self) -> Worker {
-        let Worker { status, failure, wanted, replaced, actuated, restarts, phase, .. } = self;
-        let Worker { node, mailbox, pod, allocated, admitted, .. } = self;
+        let Worker { node, mailbox, pod, allocation, starts, .. } = self;
+        let Worker { status, failure, wanted, admitted, phase, .. } = self;
         let fresh = Worker::new(node, mailbox, pod);
-        Worker { status, failure, wanted, replaced, actuated, restarts, phase, allocated, admitted, ..fresh }
+        let allocation = Allocation { cgroup_fits: fresh.allocation.cgroup_fits, ..allocation };
+        let starts = Starts { restarts: starts.restarts, replaced: starts.replaced, ..fresh.starts };
+        Worker { status, failure, wanted, admitted, phase, allocation, starts, ..fresh }
     }
 
     /// A static pod begins when the one that had its name before is gone.
@@ -254,8 +232,8 @@ impl Worker {
         if let Some(pod) = told.spec {
             self.volumes.pod_changes(&self.pod, &pod);
             self.pod = pod;
-            self.told_prober = None;
-            self.node.statuses.show_pod(&self.pod);
+            self.probing.told = None;
+            self.node.reports.statuses.show_pod(&self.pod);
             self.register();
         }
         if told.objects {
@@ -303,12 +281,12 @@ impl Worker {
     fn reconcile(&mut self, pod: Arc<Pod>) -> bool {
         let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
         // Nobody keeps the object that it was before.
-        if Arc::ptr_eq(&self.allocated, &self.pod) {
+        if Arc::ptr_eq(&self.allocation.pod, &self.pod) {
             self.node.admission.regrant(&pod);
-            self.allocated = Arc::clone(&pod);
+            self.allocation.pod = Arc::clone(&pod);
         }
         self.pod = pod;
-        self.node.statuses.keep_pod(&self.pod);
+        self.node.reports.statuses.keep_pod(&self.pod);
         calls_for_pass
     }
 
@@ -339,7 +317,7 @@ impl Worker {
     /// Looks at what the runtime knows. What ended gets its termination message here.
     async fn look(&mut self) -> Result<(), Error> {
         let (node, known, uid) = (Arc::clone(&self.node), Arc::clone(&self.observed), self.owner.uid.clone());
-        let look = node.looks.take(|| observe(&*node.runtime, &uid, &known));
+        let look = node.turns.looks.take(|| observe(&*node.runtime, &uid, &known));
         let observed = self.see_through(look).await?;
         let mut observed = self.with_termination_messages(observed).await;
         self.mark_replaced(&mut observed);
@@ -358,16 +336,16 @@ impl Worker {
         let facts = self.node.facts.now();
         pod_status(&StatusInput {
             pod: &self.pod,
-            allocated: &self.allocated,
+            allocated: &self.allocation.pod,
             observed: &self.observed,
             previous: &self.status,
-            probes: &self.probes,
-            start_errors: &self.start_errors,
-            held_back: &self.held_back,
+            probes: &self.probing.found,
+            start_errors: &self.starts.errors,
+            held_back: &self.starts.held_back,
             finished,
             failure: self.failure.as_ref(),
             resize_conditions: &[],
-            actuated: &self.actuated,
+            actuated: &self.allocation.actuated,
             pod_cgroup: None,
             recursive_read_only_mounts: self.mounts_read_only_recursively(),
             node: &facts.status,
@@ -379,7 +357,7 @@ impl Worker {
     /// Shows the status in the checkpoint of a pod that cannot be looked at. One that can is looked at first: the
     /// checkpoint may be older than what was shown before the agent's start.
     fn show_as_it_was(&mut self) {
-        if self.node.statuses.get(&self.owner.uid).is_none() {
+        if self.node.reports.statuses.get(&self.owner.uid).is_none() {
             let status = (*self.status).clone();
             self.show(status);
         }
@@ -399,7 +377,7 @@ impl Worker {
     fn show(&mut self, status: PodStatus) {
         let status = self.until_all_stopped(status);
         let terminated = matches!(self.phase, Phase::Terminated);
-        let shown = self.node.statuses.get(&self.owner.uid);
+        let shown = self.node.reports.statuses.get(&self.owner.uid);
         if *self.status == status && shown.is_some_and(|shown| shown.terminated == terminated) {
             self.have_probed();
             return;
@@ -410,7 +388,7 @@ impl Worker {
         }
         self.status = Arc::new(status);
         let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
-        self.node.statuses.show(Reported { terminated, ..view });
+        self.node.reports.statuses.show(Reported { terminated, ..view });
         self.checkpoint_soon();
         self.have_probed();
     }

@@ -121,7 +121,7 @@ impl Worker {
     }
 
     async fn last_words(&self, container: &observed::Container) -> Vec<u8> {
-        let files = &self.node.files;
+        let files = &self.node.host.files;
         let wanted = MessageSource::of(container);
         let from_file = match wanted.file {
             Some(file) => files.tail(file.as_ref(), MAX_MESSAGE_BYTES).await.unwrap_or_else(|error| {

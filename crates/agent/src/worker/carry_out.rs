@@ -128,7 +128,7 @@ impl Worker {
             return self.wait_for_node(not_ready).await;
         }
         let mailbox = self.mailbox.clone();
-        let earlier = unless_ended(&mailbox, self.node.looks.take(|| self.earlier_pod())).await;
+        let earlier = unless_ended(&mailbox, self.node.turns.looks.take(|| self.earlier_pod())).await;
         let Some(earlier) = earlier else { return Next::Again };
         match earlier {
             Ok(None) => {}
@@ -151,7 +151,7 @@ impl Worker {
                 }
                 let node = Arc::clone(&self.node);
                 let run = || node.runtime.run_sandbox(&config.config, &config.handler);
-                let Some(made) = self.attend(node.starts.take(run)).await else { return Next::Again };
+                let Some(made) = self.attend(node.turns.starts.take(run)).await else { return Next::Again };
                 match made {
                     Ok(_) => Ok(config.remarks()),
                     Err(error) => Err(NotMade::sandbox(&error.in_go_words())),
@@ -204,7 +204,7 @@ impl Worker {
             Ok(Started::No) => {}
             Ok(Started::Yes) => {
                 self.retries.worked(&What::Start(start.name.clone()));
-                self.start_errors.remove(&start.name);
+                self.starts.errors.remove(&start.name);
                 let (name, attempt) = (&start.name, start.attempt);
                 self.story.step(
                     "start",
@@ -234,7 +234,7 @@ impl Worker {
                     pod = %self.pod_name(), uid = self.owner.uid, container = %name,
                     reason = %error.reason, message = %error.message, "Cannot start a container"
                 );
-                self.start_errors.insert(start.name.clone(), failure.error);
+                self.starts.errors.insert(start.name.clone(), failure.error);
             }
         }
         Next::Again
@@ -263,7 +263,7 @@ impl Worker {
             Some(id) => id,
             None => {
                 let create = || node.runtime.create_container(sandbox, &config.config, &config.sandbox);
-                let created = self.see_through(node.starts.take(create)).await;
+                let created = self.see_through(node.turns.starts.take(create)).await;
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
@@ -272,9 +272,9 @@ impl Worker {
             }
         };
         if let Some(last) = start.last_finished {
-            self.restarts.note_start(&container, last, self.node.clock.now());
+            self.starts.restarts.note_start(&container, last, self.node.clock.now());
         }
-        let start = node.starts.take(|| node.runtime.start_container(&id));
+        let start = node.turns.starts.take(|| node.runtime.start_container(&id));
         let started = self.see_through(start).await;
         started.map_err(|error| self.refused(&container.name, "RunContainerError", &error))?;
         self.say(Some(&container.name), reason::STARTED, "Container started");

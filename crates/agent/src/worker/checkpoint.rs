@@ -123,15 +123,15 @@ impl Checkpoint {
 impl Worker {
     /// Goes on from the checkpoint that the agent before left.
     pub(super) fn restore(&mut self) {
-        let Some(checkpoint) = self.node.take_checkpoint(&self.owner.uid) else { return };
+        let Some(checkpoint) = self.node.restored.take(&self.owner.uid) else { return };
         let has_terminated = checkpoint.has_terminated(&self.pod);
         if checkpoint.terminated && !has_terminated {
             return;
         }
         self.status = Arc::new(checkpoint.status);
-        self.replaced = checkpoint.replaced;
-        self.actuated = checkpoint.actuated;
-        self.restarts = Restarts::of_checkpoint(self.node.restart_limits, checkpoint.waits);
+        self.starts.replaced = checkpoint.replaced;
+        self.allocation.actuated = checkpoint.actuated;
+        self.starts.restarts = Restarts::of_checkpoint(self.node.limits.restarts, checkpoint.waits);
         self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
@@ -146,33 +146,33 @@ impl Worker {
 
     /// Looks for waits before restarts in what the runtime remembers, once after a start of the agent.
     pub(super) fn recover_restarts(&mut self) {
-        if !self.recovered {
-            self.recovered = true;
-            self.restarts.recover(&self.pod, &self.observed);
+        if !self.starts.recovered {
+            self.starts.recovered = true;
+            self.starts.restarts.recover(&self.pod, &self.observed);
         }
     }
 
     /// Writes down which of the containers that are about to be stopped are to be started anew: how they end says
     /// nothing of that, and an agent may end before they are.
     pub(super) async fn replace_after(&mut self, kills: &[Kill]) {
-        let before = self.replaced.len();
+        let before = self.starts.replaced.len();
         let anew = kills.iter().filter(|kill| kill.starts_anew);
-        self.replaced.extend(anew.map(|kill| kill.id.clone()));
-        if self.replaced.len() > before {
+        self.starts.replaced.extend(anew.map(|kill| kill.id.clone()));
+        if self.starts.replaced.len() > before {
             self.checkpoint_now().await;
         }
     }
 
     /// Marks what is being replaced in what was just seen. What has a newer one beside it was replaced.
     pub(super) fn mark_replaced(&mut self, observed: &mut observed::Pod) {
-        self.replaced.retain(|id| {
+        self.starts.replaced.retain(|id| {
             let container = observed.containers().iter().find(|container| container.id == *id);
             container
                 .and_then(|container| observed.latest(&container.name))
                 .is_some_and(|latest| latest.id == *id)
         });
         for container in observed.containers_mut() {
-            container.is_replaced = self.replaced.contains(&container.id);
+            container.is_replaced = self.starts.replaced.contains(&container.id);
         }
     }
 
@@ -210,9 +210,9 @@ impl Worker {
             unwanted: !self.wanted,
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
-            replaced: &self.replaced,
-            actuated: &self.actuated,
-            waits: self.restarts.waits(),
+            replaced: &self.starts.replaced,
+            actuated: &self.allocation.actuated,
+            waits: self.starts.restarts.waits(),
             status: &self.status,
         };
         crablet_api::to_json(&checkpoint)

@@ -30,7 +30,7 @@ impl Worker {
             None => self.involved(),
             Some(name) => self.involved().in_container(self.kind_of(name), name),
         };
-        self.node.recorder.event(&involved, event_type, reason, message);
+        self.node.reports.recorder.event(&involved, event_type, reason, message);
     }
 
     pub(super) fn involved(&self) -> Involved {
@@ -50,13 +50,13 @@ impl Worker {
 
     /// Says why the pod is not running, or that it is.
     pub(super) fn tell_headline(&self, plan: &Plan) {
-        if let Some((name, error)) = self.start_errors.iter().next() {
+        if let Some((name, error)) = self.starts.errors.iter().next() {
             let (reason, message) = (&error.reason, &error.message);
             return self
                 .story
                 .headline(State::Blocked, format_args!("container {name}: {reason}: {message}"));
         }
-        if let Some((name, message)) = self.held_back.iter().next() {
+        if let Some((name, message)) = self.starts.held_back.iter().next() {
             let words = format_args!("container {name}: CrashLoopBackOff: {message}");
             return self.story.headline(State::Blocked, words);
         }

@@ -199,7 +199,7 @@ impl Worker {
     ) -> BoxFuture<'static, stops::Done> {
         let hook = self.pre_stop(name);
         let (runtime, recorder, story) =
-            (self.node.runtime.clone(), self.node.recorder.clone(), self.story.clone());
+            (self.node.runtime.clone(), self.node.reports.recorder.clone(), self.story.clone());
         let pod = self.involved();
         let involved = pod.in_container(self.kind_of(name), name);
         let within = Duration::from_secs(seconds.unsigned_abs());

@@ -40,6 +40,15 @@ pub(super) async fn come(at: Option<Instant>) {
     }
 }
 
+/// What is between a worker and the prober.
+#[derive(Default)]
+pub(super) struct Probing {
+    /// What probes found last.
+    pub(super) found: Probes,
+    /// What the prober was told last.
+    pub(super) told: Option<Watched>,
+}
+
 impl Worker {
     /// Tells the prober which containers run now, where that is not what it knows. Called when a status was shown.
     pub(super) fn have_probed(&mut self) {
@@ -51,13 +60,13 @@ impl Worker {
             stopping: !matches!(self.phase, Phase::Syncing),
             running: self.running(),
         };
-        if self.told_prober.as_ref() == Some(&told) {
+        if self.probing.told.as_ref() == Some(&told) {
             return;
         }
         let (pod_ip, stopping, running) = (told.pod_ip.clone(), told.stopping, told.running.clone());
         let (pod, mailbox) = (self.pod.clone(), self.mailbox.clone());
         self.node.prober.watch(&self.owner.uid, Watch { pod, mailbox, pod_ip, stopping, running });
-        self.told_prober = Some(told);
+        self.probing.told = Some(told);
     }
 
     /// Waits for something that takes long, unless the pod is told to end: then the answer is nothing.
@@ -124,10 +133,10 @@ impl Worker {
 
     /// Shows what probes found, with what was seen last of all else: the next look may take long.
     pub(super) async fn show_probes(&mut self, probes: Probes) {
-        self.probes = probes;
+        self.probing.found = probes;
         match self.phase {
             // Before the first look there is nothing to show it with.
-            Phase::Syncing | Phase::Terminating(_) if self.recovered => {
+            Phase::Syncing | Phase::Terminating(_) if self.starts.recovered => {
                 let status = self.make_status(false);
                 self.show_for_sure(status).await;
             }
@@ -140,7 +149,7 @@ impl Worker {
         if self.has_probes() {
             self.node.prober.forget(&self.owner.uid);
         }
-        self.told_prober = None;
+        self.probing.told = None;
     }
 
     /// Whether this status says that the pod has become ready, or something else of the containers that are probed than

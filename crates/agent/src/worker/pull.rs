@@ -130,7 +130,7 @@ impl Worker {
             sandbox: Some(&sandbox.config),
         };
         // What went wrong before stays in the headline while it is tried again.
-        if !self.start_errors.contains_key(&container.name) {
+        if !self.starts.errors.contains_key(&container.name) {
             self.story.headline(State::Waiting, format_args!("image {image} of {what}"));
         }
         self.attend(node.images.ensure(request)).await

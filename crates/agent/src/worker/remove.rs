@@ -59,7 +59,7 @@ impl Worker {
     /// Removes containers at the same time, and maybe their logs. One that fails holds up no other.
     pub(super) async fn remove_containers(&mut self, ids: &[String], logs: Logs) -> Result<(), Error> {
         let node = Arc::clone(&self.node);
-        let removals = ids.iter().map(|id| node.stops.take(|| node.runtime.remove_container(id)));
+        let removals = ids.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_container(id)));
         let results = self.see_through(join_all(removals)).await;
         let removed = ids.iter().zip(&results).filter(|(_, result)| result.is_ok() && logs == Logs::Go);
         for (id, _) in removed {
@@ -68,8 +68,12 @@ impl Worker {
                 continue;
             };
             let log = std::path::Path::new(&container.log_path);
-            let removed =
-                self.node.files.remove_container(&self.owner, &container.name, container.attempt, log).await;
+            let removed = self
+                .node
+                .host
+                .files
+                .remove_container(&self.owner, &container.name, container.attempt, log)
+                .await;
             if let Err(error) = removed {
                 warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
             }
@@ -85,7 +89,7 @@ impl Worker {
         let stopped = self.see_through(stops).await;
         self.note_stopped_sandboxes(stopped)?;
         let node = Arc::clone(&self.node);
-        let removals = ids.iter().map(|id| node.stops.take(|| node.runtime.remove_sandbox(id)));
+        let removals = ids.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_sandbox(id)));
         self.see_through(join_all(removals)).await.into_iter().collect()
     }
 
@@ -120,11 +124,11 @@ impl Worker {
         self.remove_sandboxes(&sandboxes).await?;
         // What an agent before this one may have left.
         if !self.cleared {
-            self.node.remove_cgroup(&self.owner.uid).await?;
-            self.node.volumes.tear_down(&self.owner.uid).await?;
-            self.node.users.release(&self.owner.uid).await?;
+            self.node.host.remove_cgroup(&self.owner.uid).await?;
+            self.node.host.volumes.tear_down(&self.owner.uid).await?;
+            self.node.host.users.release(&self.owner.uid).await?;
         }
-        self.node.files.remove_pod(&self.owner).await?;
+        self.node.host.files.remove_pod(&self.owner).await?;
         Ok(self.node.checkpoints.remove(&self.owner.uid).await?)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crablet_api::core::Container;
+use crablet_api::core::{Container, Pod};
 use crablet_core::plan::Update;
 use crablet_core::qos::is_static;
-use crablet_core::resize;
+use crablet_core::resize::{self, Actuated};
 use crablet_core::translate::container_resources;
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
@@ -16,6 +16,24 @@ use tracing::{info, warn};
 use crate::story::State;
 use crate::worker::retry::What;
 use crate::worker::{Next, Worker};
+
+/// What the node granted of what a pod asks for, and what was given of it.
+pub(super) struct Allocation {
+    /// The pod with the resources that the node granted: what containers get. Shared with what is wanted where it is no
+    /// other.
+    pub(super) pod: Arc<Pod>,
+    /// What containers were given last. Of a static pod nothing: it does not change.
+    pub(super) actuated: Actuated,
+    /// Whether the pod's cgroup is known to have what is allocated.
+    pub(super) cgroup_fits: bool,
+}
+
+impl Allocation {
+    /// All that the pod asks for, and nothing given yet.
+    pub(super) fn new(pod: &Arc<Pod>) -> Allocation {
+        Allocation { pod: Arc::clone(pod), actuated: Actuated::default(), cgroup_fits: is_static(pod) }
+    }
+}
 
 /// Why a pod has not got its new resources.
 #[derive(Debug, thiserror::Error)]
@@ -28,16 +46,16 @@ enum ResizeError {
 
 impl Worker {
     /// Has the node grant what the pod asks for by now. So far every change is granted; whoever decides on that leaves
-    /// `allocated` as it is where one is not.
+    /// the allocation as it is where one is not.
     pub(super) fn allocate(&mut self) {
         if !is_static(&self.pod) {
             self.know_what_was_given();
-            if !Arc::ptr_eq(&self.allocated, &self.pod) {
+            if !Arc::ptr_eq(&self.allocation.pod, &self.pod) {
                 self.node.admission.regrant(&self.pod);
-                self.cgroup_fits = false;
+                self.allocation.cgroup_fits = false;
             }
         }
-        self.allocated = Arc::clone(&self.pod);
+        self.allocation.pod = Arc::clone(&self.pod);
     }
 
     /// A container of which no agent wrote down what it was given has what was allocated until now.
@@ -46,13 +64,13 @@ impl Worker {
         let lives = |id: &str| {
             containers.iter().any(|container| container.id == id && container.state != ContainerState::Exited)
         };
-        self.actuated.retain(lives);
-        let spec = &self.allocated.spec;
+        self.allocation.actuated.retain(lives);
+        let spec = &self.allocation.pod.spec;
         for run in containers.iter().filter(|run| run.state == ContainerState::Running) {
             let mut all = spec.init_containers.iter().chain(&spec.containers);
             let container = all.find(|container| *container.name == *run.name);
-            if let Some(container) = container.filter(|_| self.actuated.get(&run.id).is_none()) {
-                self.actuated.set(&run.id, container.resources.clone());
+            if let Some(container) = container.filter(|_| self.allocation.actuated.get(&run.id).is_none()) {
+                self.allocation.actuated.set(&run.id, container.resources.clone());
             }
         }
     }
@@ -60,21 +78,21 @@ impl Worker {
     /// A container was made from what is allocated to it.
     pub(super) fn note_given(&mut self, id: &str, container: &Container) {
         if !is_static(&self.pod) {
-            self.actuated.set(id, container.resources.clone());
+            self.allocation.actuated.set(id, container.resources.clone());
         }
     }
 
     /// A container of the pod, with the resources that are allocated to it.
     pub(super) fn with_allocated(&self, container: &Container) -> Container {
-        let resources = resize::allocated(&self.allocated, container).clone();
+        let resources = resize::allocated(&self.allocation.pod, container).clone();
         Container { resources, ..container.clone() }
     }
 
     /// Sees to it that the pod's cgroup has what is allocated by now, before a container is started in it.
     pub(super) async fn fit_cgroup(&mut self) -> Result<(), String> {
-        if !self.cgroup_fits {
+        if !self.allocation.cgroup_fits {
             self.make_cgroup().await?;
-            self.cgroup_fits = true;
+            self.allocation.cgroup_fits = true;
         }
         Ok(())
     }
@@ -103,7 +121,7 @@ impl Worker {
 
     /// The pod's cgroup grows before its containers do and shrinks after them: they always fit into it.
     async fn try_to_resize(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
-        self.cgroup_fits = false;
+        self.allocation.cgroup_fits = false;
         self.grow_cgroup().await.map_err(ResizeError::Cgroup)?;
         for update in updates {
             let spec = &self.pod.spec;
@@ -119,7 +137,7 @@ impl Worker {
             let node = Arc::clone(&self.node);
             let result = self.see_through(node.runtime.update_container_resources(request)).await;
             result.map_err(|source| ResizeError::Container { name: update.name.to_string(), source })?;
-            self.actuated.set(&update.id, container.resources);
+            self.allocation.actuated.set(&update.id, container.resources);
         }
         // Nobody else remembers: the runtime rounds, and does not know how much memory was asked for.
         self.checkpoint_now().await;
@@ -128,9 +146,9 @@ impl Worker {
 
     async fn grow_cgroup(&self) -> Result<(), String> {
         let cgroup = self.cgroup()?;
-        let current = self.node.cgroups.pod_limits(&cgroup).await.map_err(|error| error.to_string())?;
+        let current = self.node.host.cgroups.pod_limits(&cgroup).await.map_err(|error| error.to_string())?;
         let larger = larger_of(&current, &self.cgroup_limits());
-        self.node.cgroups.update_pod(&cgroup, &larger).await.map_err(|error| error.to_string())
+        self.node.host.cgroups.update_pod(&cgroup, &larger).await.map_err(|error| error.to_string())
     }
 }
 

@@ -81,12 +81,12 @@ pub(super) struct ContainerConfig {
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
     pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxConfig, NotMade> {
-        self.cgroup_fits = false;
+        self.allocation.cgroup_fits = false;
         self.fit_cgroup().await.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
         })?;
-        self.node.files.make_pod(&self.owner).await.map_err(|error| {
+        self.node.host.files.make_pod(&self.owner).await.map_err(|error| {
             let message = format!("error making pod data directories: {error}");
             NotMade { reason: reason::FAILED, message }
         })?;
@@ -121,12 +121,13 @@ impl Worker {
         if path.is_empty() {
             return Ok(HostResolver::Off);
         }
-        let text = self.node.files.of_node(Path::new(path), LONGEST_OF_NODE).await.map_err(|error| {
-            match error.kind() {
-                ErrorKind::FileTooLarge => ResolvConfError::TooLong,
-                _ => ResolvConfError::Unreadable { path: path.to_owned(), reason: in_go_words(&error) },
-            }
-        })?;
+        let text =
+            self.node.host.files.of_node(Path::new(path), LONGEST_OF_NODE).await.map_err(
+                |error| match error.kind() {
+                    ErrorKind::FileTooLarge => ResolvConfError::TooLong,
+                    _ => ResolvConfError::Unreadable { path: path.to_owned(), reason: in_go_words(&error) },
+                },
+            )?;
         parse_resolv_conf(&String::from_utf8_lossy(&text)).map(HostResolver::File)
     }
 
@@ -162,7 +163,7 @@ impl Worker {
         if let Some(refused) = UserNamespaces::refused_by(&self.node.readiness.handlers(), handler) {
             return refused;
         }
-        match self.node.users.of_pod(&self.owner.uid).await {
+        match self.node.host.users.of_pod(&self.owner.uid).await {
             Ok(ids) => UserNamespaces::mapped(ids),
             Err(error) => UserNamespaces::NoUsers(error.to_string()),
         }
@@ -174,11 +175,11 @@ impl Worker {
 
     pub(super) async fn make_cgroup(&self) -> Result<(), String> {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
-        match self.node.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
+        match self.node.host.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
             Ensured::Created => Ok(()),
             // An agent that died between making and limiting left one without limits.
             Ensured::Existed => {
-                self.node.cgroups.update_pod(&cgroup, &limits).await.map_err(|error| error.to_string())
+                self.node.host.cgroups.update_pod(&cgroup, &limits).await.map_err(|error| error.to_string())
             }
         }
     }
@@ -188,7 +189,7 @@ impl Worker {
         let settings = &facts.translation.settings;
         let period = settings.cpu_cfs_quota_period;
         let pod_level = PodLevel::from(&facts.translation.features);
-        let resources = pod_resources(&self.allocated, pod_level, settings.cpu_cfs_quota, period);
+        let resources = pod_resources(&self.allocation.pod, pod_level, settings.cpu_cfs_quota, period);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
             cpu_bandwidth: resources.cpu_quota.map(|quota| CpuBandwidth {
@@ -199,7 +200,7 @@ impl Worker {
                 period: period.unsigned_abs(),
             }),
             memory: resources.memory.filter(|memory| *memory > 0).map(Bound::At),
-            processes: self.node.pod_pids_limit.map(Bound::At),
+            processes: self.node.limits.pids.map(Bound::At),
             huge_pages: HugePages::Only(resources.huge_pages),
             ..Limits::default()
         }
@@ -251,7 +252,7 @@ impl Worker {
         if !start.ask_logs {
             return start.attempt;
         }
-        let names = self.node.files.logs(&self.owner, &start.name).await.unwrap_or_default();
+        let names = self.node.host.files.logs(&self.owner, &start.name).await.unwrap_or_default();
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
@@ -286,7 +287,7 @@ impl Worker {
         handler: &str,
     ) -> Result<v1::ContainerConfig, ContainerRefusal> {
         let ips = self.pod_ips();
-        let places = self.node.files.places();
+        let places = self.node.host.files.places();
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
         let image = images.own.image.as_ref();
@@ -339,7 +340,7 @@ impl Worker {
                 path: path.to_owned(),
             };
             let node = Arc::clone(&self.node);
-            let content = self.see_through(node.volumes.read(&file, LONGEST_ENV_FILE)).await;
+            let content = self.see_through(node.host.volumes.read(&file, LONGEST_ENV_FILE)).await;
             let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
             if let Err(error) = &content {
                 warn!(
@@ -368,17 +369,18 @@ impl Worker {
     }
 
     async fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
-        let files = &self.node.files;
+        let files = &self.node.host.files;
         files.make_container(&self.owner, &container.name, attempt).await?;
         files.write_hosts(&self.owner.uid, &self.hosts(&self.pod).await?).await
     }
 
     async fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
         if pod.spec.host_network {
-            let own = match self.node.files.of_node(Path::new(translate::ETC_HOSTS), LONGEST_OF_NODE).await {
-                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-                read => read?,
-            };
+            let own =
+                match self.node.host.files.of_node(Path::new(translate::ETC_HOSTS), LONGEST_OF_NODE).await {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                    read => read?,
+                };
             return Ok(translate::host_network_hosts(&own, &pod.spec.host_aliases));
         }
         let facts = self.node.facts.now();
@@ -403,7 +405,7 @@ impl Worker {
         let Some(metadata) = &config.config.metadata else { return };
         let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
-        if let Err(error) = self.node.files.link_log(&self.owner, name, &config.log).await {
+        if let Err(error) = self.node.host.files.link_log(&self.owner, name, &config.log).await {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
     }

@@ -60,7 +60,7 @@ impl Worker {
     /// A start whose answer never came, or came too late, may have worked all the same.
     fn forget_errors_of_what_runs(&mut self) {
         let observed = &self.observed;
-        self.start_errors.retain(|name, _| {
+        self.starts.errors.retain(|name, _| {
             observed.latest(name).is_none_or(|latest| latest.state != ContainerState::Running)
         });
     }
@@ -68,12 +68,12 @@ impl Worker {
     fn plan(&self, status: &PodStatus) -> Plan {
         plan::plan(&plan::Input {
             pod: &self.pod,
-            allocated: &self.allocated,
-            actuated: &self.actuated,
+            allocated: &self.allocation.pod,
+            actuated: &self.allocation.actuated,
             observed: &self.observed,
             status,
-            probes: &self.probes,
-            restarts: &self.restarts,
+            probes: &self.probing.found,
+            restarts: &self.starts.restarts,
             features: &self.node.facts.now().translation.features,
             now: self.node.clock.now(),
         })
@@ -87,21 +87,21 @@ impl Worker {
         mut look_again: Option<Instant>,
         status: PodStatus,
     ) -> (PodStatus, Option<Instant>) {
-        let (before, errors) = (std::mem::take(&mut self.held_back), self.start_errors.len());
+        let (before, errors) = (std::mem::take(&mut self.starts.held_back), self.starts.errors.len());
         for (name, message) in plan.held_back() {
-            if self.start_errors.contains_key(name) {
+            if self.starts.errors.contains_key(name) {
                 if let Some(until) = self.retries.held(&What::Start(name.clone())) {
                     look_again = earliest(look_again, Some(until));
                     continue;
                 }
-                self.start_errors.remove(name);
+                self.starts.errors.remove(name);
             }
             if before.get(name) != Some(message) {
                 self.warn(name, reason::BACK_OFF, &restart_event(name, &self.pod));
             }
-            self.held_back.insert(name.clone(), message.clone());
+            self.starts.held_back.insert(name.clone(), message.clone());
         }
-        let is_said = self.held_back == before && self.start_errors.len() == errors;
+        let is_said = self.starts.held_back == before && self.starts.errors.len() == errors;
         (if is_said { status } else { self.make_status(false) }, look_again)
     }
 

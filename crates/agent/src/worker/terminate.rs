@@ -68,7 +68,7 @@ impl Worker {
         let status = self.make_status(false);
         self.show(status);
         if !self.wanted {
-            self.node.statuses.show_end(&self.owner.uid, termination.deadline);
+            self.node.reports.statuses.show_end(&self.owner.uid, termination.deadline);
         }
         if self.observed.containers().iter().any(|container| container.may_live()) {
             return Next::Wait(self.stop_all(&termination));
@@ -101,7 +101,7 @@ impl Worker {
             let (node, id) = (Arc::clone(&self.node), id.clone());
             async move {
                 let began = Instant::now();
-                let result = node.stops.take(|| node.runtime.stop_sandbox(&id)).await;
+                let result = node.turns.stops.take(|| node.runtime.stop_sandbox(&id)).await;
                 (id, began.elapsed(), result)
             }
         });
@@ -137,13 +137,13 @@ impl Worker {
         self.story.headline(State::Terminating, format_args!("its cgroup is being removed"));
         let began = Instant::now();
         let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
-        if let Err(error) = self.see_through(node.remove_cgroup(&uid)).await {
+        if let Err(error) = self.see_through(node.host.remove_cgroup(&uid)).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("cgroup", began.elapsed(), format_args!("{error}"));
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Next::Wait(Some(until));
         }
-        if let Err(error) = self.node.users.release(&self.owner.uid).await {
+        if let Err(error) = self.node.host.users.release(&self.owner.uid).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("users", began.elapsed(), format_args!("{error}"));
             self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));

@@ -96,7 +96,7 @@ impl Worker {
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
-        let Some(set_up) = self.attend(node.volumes.set_up(&pod, &facts.translation)).await else {
+        let Some(set_up) = self.attend(node.host.volumes.set_up(&pod, &facts.translation)).await else {
             return Err(Next::Again);
         };
         match set_up {
@@ -145,7 +145,7 @@ impl Worker {
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
-        let Some(refreshed) = self.attend(node.volumes.refresh(&pod, &facts.translation)).await else {
+        let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
             return Some(Next::Again);
         };
         match refreshed {
@@ -184,7 +184,7 @@ impl Worker {
                 path,
             };
             let node = Arc::clone(&self.node);
-            let made = self.see_through(node.volumes.sub_path(&wanted)).await.map_err(|error| {
+            let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.map_err(|error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 warn!(
                     pod = %self.pod_name(), uid = self.owner.uid, container = wanted.container,
@@ -202,7 +202,7 @@ impl Worker {
         self.story.headline(State::Terminating, format_args!("its volumes are being taken away"));
         let began = Instant::now();
         let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
-        match self.see_through(node.volumes.tear_down(&uid)).await {
+        match self.see_through(node.host.volumes.tear_down(&uid)).await {
             Ok(()) => {
                 self.retries.worked(&What::Volumes);
                 self.volumes = PodVolumes::default();
