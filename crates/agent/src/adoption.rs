@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
-use crablet_api::core::{Container as PodContainer, Pod};
+use crablet_api::core::Pod;
 use crablet_api::document::Limits;
 use crablet_core::adoption::{Fit, fit};
 use crablet_core::{hash, labels};
@@ -211,7 +211,7 @@ impl Adoption {
         // A sandbox alone says nothing.
         let mut whole = if known.containers.is_empty() { Fit::CannotTell } else { Fit::Fits };
         for container in known.containers.values() {
-            let Some(wanted) = container_of(candidate.pod, &container.name) else { return Ok(false) };
+            let Some(wanted) = candidate.pod.spec.find_container(&container.name) else { return Ok(false) };
             let hash = container.annotations.get(labels::CONTAINER_HASH);
             if hash.is_some_and(|hash| *hash != hash::container_hash(wanted)) {
                 return Ok(false);
@@ -315,10 +315,6 @@ fn of_source<'a>(
         }
     }
     found
-}
-
-fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodContainer> {
-    pod.spec.containers.iter().chain(&pod.spec.init_containers).find(|container| *container.name == *name)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_api::Text;
-use crablet_api::core::{Container, Pod};
+use crablet_api::core::Pod;
 use crablet_core::probes::schedule::{Outcome, Run, Schedule};
 use crablet_core::probes::target::{Target, target};
 use crablet_core::probes::{ProbeKind, Probes};
@@ -233,7 +233,7 @@ impl Rounds {
         let mut known = before.map(|before| before.containers).unwrap_or_default();
         let mut containers = BTreeMap::new();
         for running in &watch.running {
-            let Some(spec) = find(&watch.pod, &running.name) else { continue };
+            let Some(spec) = watch.pod.spec.find_container(&running.name) else { continue };
             let id: Arc<str> = running.id.as_str().into();
             let mut probed = known.remove(&id).unwrap_or_else(|| Probed {
                 name: running.name.clone(),
@@ -324,11 +324,6 @@ fn spread(id: &str) -> f64 {
     f64::from(hash) / f64::from(u32::MAX)
 }
 
-fn find<'p>(pod: &'p Pod, name: &str) -> Option<&'p Container> {
-    let spec = &pod.spec;
-    spec.containers.iter().chain(&spec.init_containers).find(|container| *container.name == *name)
-}
-
 /// An attempt, to be awaited.
 fn attempt(
     runtime: &Arc<dyn Runtime>,
@@ -338,7 +333,8 @@ fn attempt(
     kind: ProbeKind,
 ) -> BoxFuture<'static, Done> {
     let (runtime, key) = (Arc::clone(runtime), key.clone());
-    let probe = find(&watch.pod, name).and_then(|container| Some((container, kind.of(container)?)));
+    let probe =
+        watch.pod.spec.find_container(name).and_then(|container| Some((container, kind.of(container)?)));
     let asked = probe.map(|(container, probe)| {
         let timeout = u64::try_from(probe.timeout_seconds).unwrap_or_default().max(1);
         (target(probe, container, &watch.pod_ip), Duration::from_secs(timeout))

@@ -1,6 +1,7 @@
 //! `v1`: pods, nodes and what they are made of.
 
 mod affinity;
+mod all_containers;
 mod config_map;
 mod container;
 mod container_status;

@@ -48,7 +48,7 @@ fn default_spec(spec: &mut PodSpec) {
     unite_service_account_names(spec);
 
     let host_network = spec.host_network;
-    for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
+    for container in spec.init_and_regular_containers_mut() {
         if host_network {
             container::default_host_ports(container);
         }

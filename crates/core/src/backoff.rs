@@ -157,7 +157,7 @@ impl Restarts {
     /// waited before it was started last tells which wait is next. A container that was started once has none.
     pub fn recover(&mut self, pod: &Pod, observed: &observed::Pod) {
         let limits = self.limits;
-        for container in pod.spec.init_containers.iter().chain(&pod.spec.containers) {
+        for container in pod.spec.init_and_regular_containers() {
             let mut runs = observed.named(&container.name).filter(|run| run.state != ContainerState::Created);
             let (Some(last), Some(before)) = (runs.next(), runs.next()) else { continue };
             let (Some(started), Some(ended)) = (last.started_at, before.finished_at) else { continue };

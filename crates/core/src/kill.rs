@@ -233,11 +233,5 @@ fn has_hook(pod: &Pod, container: &str) -> bool {
 }
 
 fn find<'p>(pod: &'p Pod, name: &str) -> Option<&'p Container> {
-    let spec = &pod.spec;
-    let ephemeral = spec.ephemeral_containers.iter().map(|ephemeral| &ephemeral.container);
-    spec.containers
-        .iter()
-        .chain(&spec.init_containers)
-        .chain(ephemeral)
-        .find(|container| *container.name == *name)
+    pod.spec.all_containers().find(|container| *container.name == *name)
 }

@@ -376,8 +376,7 @@ fn stop_others(input: &Input, plan: &mut Plan, name: &str, keep: Option<&str>) {
 
 /// The attempt of a container that the runtime does not know: one more than its status has, if it ever ran.
 fn remembered_attempt(status: &PodStatus, name: &str) -> u32 {
-    let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
-    let Some(status) = statuses.find(|status| *status.name == *name) else { return 0 };
+    let Some(status) = status.find_container_status(name) else { return 0 };
     let count = u32::try_from(status.restart_count).unwrap_or(0);
     if status.container_id.is_empty() { count } else { count + 1 }
 }

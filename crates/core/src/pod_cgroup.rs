@@ -29,7 +29,7 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
         let whole = pod.spec.resources.as_deref().filter(|_| pod_level == PodLevel::Counted);
         let has_limit = |container: &Container| !quantity(&container.resources.limits, name).is_zero();
         let is_declared = whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero())
-            || pod.spec.containers.iter().chain(&pod.spec.init_containers).all(has_limit);
+            || pod.spec.init_and_regular_containers().all(has_limit);
         is_declared.then(|| quantity(&limits, name))
     };
     let quota = |milli: i64| if enforce_cpu { cpu_quota(milli, cpu_period) } else { -1 };

@@ -48,10 +48,7 @@ impl Actuated {
 /// What is allocated to a container, given the pod with what the node granted. What it does not know was not granted
 /// apart: it gets what it asks for.
 pub fn allocated<'p>(granted: &'p Pod, container: &'p Container) -> &'p ResourceRequirements {
-    let spec = &granted.spec;
-    let mut all = spec.init_containers.iter().chain(&spec.containers);
-    let granted = all.find(|granted| granted.name == container.name);
-    &granted.unwrap_or(container).resources
+    &granted.spec.find_container(&container.name).unwrap_or(container).resources
 }
 
 /// What of a container's resources can change while it runs, in whole bytes and thousandths of a CPU; 0 is none.

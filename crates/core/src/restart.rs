@@ -3,8 +3,8 @@
 use crablet_api::core::PodConditionType;
 use crablet_api::core::{
     Container, ContainerRestartPolicy, ContainerRestartRule, ContainerRestartRuleAction,
-    ContainerRestartRuleOnExitCodesOperator, ContainerState as ApiState, ContainerStatus, Pod, PodSpec,
-    PodStatus, RestartPolicy,
+    ContainerRestartRuleOnExitCodesOperator, ContainerState as ApiState, Pod, PodSpec, PodStatus,
+    RestartPolicy,
 };
 use crablet_api::meta::ConditionStatus;
 use crablet_api::{FeatureGates, Gate};
@@ -114,7 +114,7 @@ pub fn is_to_be_started(
 
 /// Whether any exit of any container could restart the whole pod in place.
 pub(crate) fn could_restart_all(spec: &PodSpec) -> bool {
-    spec.init_containers.iter().chain(&spec.containers).any(|container| {
+    spec.init_and_regular_containers().any(|container| {
         let mut actions = container.restart_policy_rules.iter().map(|rule| &rule.action);
         actions.any(|action| *action == Some(ContainerRestartRuleAction::RestartAllContainers))
     })
@@ -124,7 +124,7 @@ pub(crate) fn could_restart_all(spec: &PodSpec) -> bool {
 /// for it, by what the runtime says or by what the status said last.
 pub(crate) fn all_are_to_restart(pod: &Pod, observed: &observed::Pod, previous: &PodStatus) -> bool {
     is_restarting_all(previous)
-        || pod.spec.init_containers.iter().chain(&pod.spec.containers).any(|container| {
+        || pod.spec.init_and_regular_containers().any(|container| {
             let Some(latest) = observed.latest(&container.name) else { return false };
             if latest.state != ContainerState::Exited {
                 return false;
@@ -145,14 +145,12 @@ pub(crate) fn is_restarting_all(status: &PodStatus) -> bool {
 
 /// Whether every container of the pod is gone from the runtime, so that it can begin anew.
 pub(crate) fn all_are_removed(pod: &Pod, observed: &observed::Pod) -> bool {
-    let mut containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+    let mut containers = pod.spec.init_and_regular_containers();
     containers.all(|container| observed.latest(&container.name).is_none())
 }
 
 fn previous_exit_code(previous: &PodStatus, name: &str) -> Option<i32> {
-    let mut statuses = previous.init_container_statuses.iter().chain(&previous.container_statuses);
-    let status: &ContainerStatus = statuses.find(|status| *status.name == *name)?;
-    match status.state.one()? {
+    match previous.find_container_status(name)?.state.one()? {
         ApiState::Terminated(terminated) => Some(terminated.exit_code),
         ApiState::Waiting(_) | ApiState::Running(_) => None,
     }

@@ -146,8 +146,7 @@ pub fn observed_in(
 ) -> observed::Pod {
     let spec = &pod.spec;
     let containers = containers.into_iter().map(|mut container| {
-        let mut wanted = spec.containers.iter().chain(&spec.init_containers);
-        if let Some(wanted) = wanted.find(|wanted| *wanted.name == *container.name) {
+        if let Some(wanted) = spec.find_container(&container.name) {
             let annotations = &mut container.status.annotations;
             let hash = || hash::container_hash(wanted);
             annotations.entry(CONTAINER_HASH.into()).or_insert_with(hash);

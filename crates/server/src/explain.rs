@@ -169,14 +169,11 @@ fn pulls(agent: &Agent, summary: &Summary) -> Vec<Pull> {
     let spec = &view.pod.spec;
     let running: Vec<&str> = view
         .status
-        .init_container_statuses
-        .iter()
-        .chain(&view.status.container_statuses)
+        .init_and_regular_statuses()
         .filter(|status| !status.container_id.is_empty())
         .map(|status| &*status.name)
         .collect();
-    let waiting = spec.init_containers.iter().chain(&spec.containers);
-    let waiting = waiting.filter(|container| !running.contains(&&*container.name));
+    let waiting = spec.init_and_regular_containers().filter(|container| !running.contains(&&*container.name));
     let images = waiting.flat_map(|container| {
         let mounted = container.volume_mounts.iter().filter_map(|mount| image_of_volume(spec, &mount.name));
         mounted.chain([&*container.image])

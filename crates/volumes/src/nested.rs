@@ -11,19 +11,13 @@ use crate::files::make_all;
 
 /// Makes the directories that containers need within a volume for their other mounts.
 pub(crate) fn make_mount_points(pod: &Pod, volume: &str, directory: &Path) -> Result<(), PluginError> {
-    for container in containers(pod) {
+    for container in pod.spec.all_containers() {
         for below in mount_points(container, volume)? {
             let path = directory.join(below);
             make_all(&path, 0o755)?;
         }
     }
     Ok(())
-}
-
-/// All containers of a pod.
-pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let debugging = pod.spec.ephemeral_containers.iter().map(|ephemeral| &ephemeral.container);
-    pod.spec.init_containers.iter().chain(&pod.spec.containers).chain(debugging)
 }
 
 /// Where other mounts of a container are below this volume's, and not below each other's.

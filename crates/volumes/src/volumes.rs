@@ -17,7 +17,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
-use crate::nested::containers;
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind};
 use crate::plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected};
@@ -59,10 +58,16 @@ pub trait Volumes: Send + Sync {
 
 /// The names of the volumes that a pod's containers mount. Others are not made.
 pub fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
-    let mounts =
-        containers(pod).flat_map(|container| &container.volume_mounts).map(|mount| mount.name.as_str());
-    let devices =
-        containers(pod).flat_map(|container| &container.volume_devices).map(|device| device.name.as_str());
+    let mounts = pod
+        .spec
+        .all_containers()
+        .flat_map(|container| &container.volume_mounts)
+        .map(|mount| mount.name.as_str());
+    let devices = pod
+        .spec
+        .all_containers()
+        .flat_map(|container| &container.volume_devices)
+        .map(|device| device.name.as_str());
     mounts.chain(devices).collect()
 }
 

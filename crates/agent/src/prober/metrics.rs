@@ -50,8 +50,8 @@ impl Metrics {
 
     /// Stops reporting a pod.
     pub(super) fn forget(&self, pod: &Pod) {
-        let (of, spec) = (&pod.metadata, &pod.spec);
-        for container in spec.containers.iter().chain(&spec.init_containers) {
+        let of = &pod.metadata;
+        for container in pod.spec.init_and_regular_containers() {
             for kind in ProbeKind::ALL.into_iter().filter(|kind| kind.of(container).is_some()) {
                 for result in [SUCCESSFUL, FAILED] {
                     let labels = [kind.as_str(), result, &container.name, &of.name, &of.namespace, &of.uid];

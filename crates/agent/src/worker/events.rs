@@ -131,12 +131,11 @@ impl Worker {
     }
 
     fn tell_who_failed(&self) {
-        let status = &self.status;
-        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let failed = all.filter_map(|container| match container.state.one() {
-            Some(ContainerState::Terminated(end)) if end.exit_code != 0 => Some((&container.name, end)),
-            Some(_) | None => None,
-        });
+        let failed =
+            self.status.init_and_regular_statuses().filter_map(|container| match container.state.one() {
+                Some(ContainerState::Terminated(end)) if end.exit_code != 0 => Some((&container.name, end)),
+                Some(_) | None => None,
+            });
         match failed.min_by_key(|(_, end)| end.finished_at) {
             Some((name, end)) => {
                 let (code, reason) = (end.exit_code, &end.reason);

@@ -230,9 +230,7 @@ impl Worker {
     }
 
     fn pre_stop(&self, name: &str) -> Option<Hook> {
-        let spec = &self.pod.spec;
-        let mut all = spec.containers.iter().chain(&spec.init_containers);
-        let container = all.find(|known| *known.name == *name)?;
+        let container = self.pod.spec.find_container(name)?;
         let handler = container.lifecycle.as_ref()?.pre_stop.as_ref()?.one()?;
         Some(Hook::new(handler, container, &self.pod_ip()))
     }

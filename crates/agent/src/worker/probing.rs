@@ -156,7 +156,7 @@ impl Worker {
     /// the one before.
     pub(super) fn must_be_remembered(&self, status: &PodStatus) -> bool {
         let seen = |status: &PodStatus| -> Vec<(Text, bool, Option<bool>)> {
-            let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+            let all = status.init_and_regular_statuses();
             all.map(|status| (status.container_id.clone(), status.ready, status.started)).collect()
         };
         let is_ready = |status: &PodStatus| {
@@ -169,15 +169,12 @@ impl Worker {
     }
 
     fn has_probes(&self) -> bool {
-        let spec = &self.pod.spec;
-        let mut all = spec.containers.iter().chain(&spec.init_containers);
+        let mut all = self.pod.spec.init_and_regular_containers();
         all.any(|container| ProbeKind::ALL.into_iter().any(|kind| kind.of(container).is_some()))
     }
 
     fn running(&self) -> Vec<Running> {
-        let status = &self.status;
-        let statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let running = statuses.filter_map(|status| {
+        let running = self.status.init_and_regular_statuses().filter_map(|status| {
             let latest = self.observed.latest(&status.name)?;
             (latest.state == ContainerState::Running).then(|| Running {
                 id: latest.id.clone(),

@@ -65,10 +65,8 @@ impl Worker {
             containers.iter().any(|container| container.id == id && container.state != ContainerState::Exited)
         };
         self.allocation.actuated.retain(lives);
-        let spec = &self.allocation.pod.spec;
         for run in containers.iter().filter(|run| run.state == ContainerState::Running) {
-            let mut all = spec.init_containers.iter().chain(&spec.containers);
-            let container = all.find(|container| *container.name == *run.name);
+            let container = self.allocation.pod.spec.find_container(&run.name);
             if let Some(container) = container.filter(|_| self.allocation.actuated.get(&run.id).is_none()) {
                 self.allocation.actuated.set(&run.id, container.resources.clone());
             }
@@ -124,9 +122,7 @@ impl Worker {
         self.allocation.cgroup_fits = false;
         self.grow_cgroup().await.map_err(ResizeError::Cgroup)?;
         for update in updates {
-            let spec = &self.pod.spec;
-            let mut all = spec.init_containers.iter().chain(&spec.containers);
-            let Some(container) = all.find(|container| container.name == update.name) else { continue };
+            let Some(container) = self.pod.spec.find_container(&update.name) else { continue };
             let container = Container { resources: update.resources.clone(), ..container.clone() };
             let linux = container_resources(&self.pod, &container, &self.node.facts.now().translation, false);
             let request = v1::UpdateContainerResourcesRequest {

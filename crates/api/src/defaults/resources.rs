@@ -11,7 +11,7 @@ const MILLI: i32 = -3;
 
 /// A container asks for as much as it may use, where it does not say otherwise. Ephemeral containers ask for nothing.
 pub(super) fn default_requests(spec: &mut PodSpec) {
-    for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+    for container in spec.init_and_regular_containers_mut() {
         let ResourceRequirements { limits, requests, .. } = &mut container.resources;
         add_missing(requests, limits.iter());
     }

@@ -116,7 +116,7 @@ pub(super) fn check_ephemeral_containers(
     surroundings: &Surroundings<'_>,
 ) {
     let spec = surroundings.spec;
-    let others = spec.containers.iter().chain(&spec.init_containers);
+    let others = spec.init_and_regular_containers();
     let targets: BTreeSet<&str> = others.map(|container| container.name.as_ref()).collect();
     let mut names = targets.clone();
     for (index, ephemeral) in spec.ephemeral_containers.iter().enumerate() {

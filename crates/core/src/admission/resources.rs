@@ -98,6 +98,6 @@ fn without_foreign(input: &Input) -> Pod {
         });
     };
     let mut pod = input.pod.clone();
-    pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers).for_each(filter);
+    pod.spec.init_and_regular_containers_mut().for_each(filter);
     pod
 }

@@ -43,7 +43,7 @@ pub fn computed_qos_class(pod: &Pod, pod_level: PodLevel) -> QosClass {
         }
         Some(_) | None => {
             // Ephemeral containers cannot ask for resources.
-            for container in pod.spec.containers.iter().chain(&pod.spec.init_containers) {
+            for container in pod.spec.init_and_regular_containers() {
                 total.requests.add(&container.resources.requests);
                 guaranteed &= total.limits.add(&container.resources.limits);
             }

@@ -210,8 +210,7 @@ fn names_of<'c>(
     is_such: impl Fn(&Container, &ContainerStatus) -> bool,
 ) -> Vec<&'c str> {
     let such = containers.into_iter().filter(|container| {
-        let mut statuses = status.init_container_statuses.iter().chain(&status.container_statuses);
-        statuses.any(|status| status.name == container.name && is_such(container, status))
+        status.find_container_status(&container.name).is_some_and(|status| is_such(container, status))
     });
     such.map(|container| container.name.as_str()).collect()
 }

@@ -108,8 +108,7 @@ impl Counts {
 }
 
 fn life<'s>(status: &'s PodStatus, container: &Container) -> Life<'s> {
-    let mut statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
-    let Some(status) = statuses.find(|status| status.name == container.name) else { return Life::Waiting };
+    let Some(status) = status.find_container_status(&container.name) else { return Life::Waiting };
     match status.state.one() {
         Some(ContainerState::Running(_)) => Life::Running { started: status.started == Some(true) },
         Some(ContainerState::Terminated(how)) => Life::Ended { now: true, how },

@@ -11,9 +11,8 @@ use super::refusal::ObjectKind;
 /// pull its images. All are in its namespace.
 pub fn pod_references(pod: &Pod) -> BTreeSet<(ObjectKind, &str)> {
     let spec = &pod.spec;
-    let ephemeral = spec.ephemeral_containers.iter().map(|ephemeral| &ephemeral.container);
     let mut found = BTreeSet::new();
-    for container in spec.init_containers.iter().chain(&spec.containers).chain(ephemeral) {
+    for container in spec.all_containers() {
         let names = references(container);
         found.extend(names.config_maps.into_iter().map(|name| (ObjectKind::ConfigMap, name)));
         found.extend(names.secrets.into_iter().map(|name| (ObjectKind::Secret, name)));

@@ -44,10 +44,9 @@ pub(super) fn seccomp(
 /// Whether a pod can only run where AppArmor is: it, or one of its containers, names a profile other than none.
 pub fn needs_app_armor(pod: &Pod) -> bool {
     let spec = &pod.spec;
-    let own = (spec.init_containers.iter().chain(&spec.containers))
-        .map(|container| &container.security_context)
-        .chain(spec.ephemeral_containers.iter().map(|container| &container.container.security_context))
-        .filter_map(|context| context.as_ref()?.app_armor_profile.as_deref());
+    let own = spec
+        .all_containers()
+        .filter_map(|container| container.security_context.as_ref()?.app_armor_profile.as_deref());
     let pods = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_deref());
     if pods.into_iter().chain(own).any(|profile| profile.r#type != AppArmorProfileType::Unconfined) {
         return true;

@@ -112,7 +112,7 @@ fn linux(input: &SandboxInput<'_>) -> Result<v1::LinuxPodSandboxConfig, SandboxR
 fn security_context(input: &SandboxInput<'_>) -> Result<v1::LinuxSandboxSecurityContext, SandboxRefusal> {
     let pod = input.pod;
     let mut made = v1::LinuxSandboxSecurityContext {
-        privileged: all_containers(pod).any(is_privileged),
+        privileged: pod.spec.all_containers().any(is_privileged),
         // A profile of the pod is for its containers; the sandbox itself must be able to start.
         seccomp: Some(v1::SecurityProfile {
             profile_type: ProfileType::RuntimeDefault as i32,
@@ -139,12 +139,6 @@ fn security_context(input: &SandboxInput<'_>) -> Result<v1::LinuxSandboxSecurity
     made.supplemental_groups_policy = security::groups_policy(Some(context))? as i32;
     made.selinux_options = context.se_linux_options.as_deref().map(security::se_linux);
     Ok(made)
-}
-
-fn all_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let spec = &pod.spec;
-    let ephemeral = spec.ephemeral_containers.iter().map(|ephemeral| &ephemeral.container);
-    spec.init_containers.iter().chain(&spec.containers).chain(ephemeral)
 }
 
 fn is_privileged(container: &Container) -> bool {

@@ -31,7 +31,9 @@ pub fn check_settled(ledger: &Ledger, leftovers: &Leftovers) {
         }
         match statuses.get(uid) {
             None => broken.push(format!("{uid} is wanted, and there is nothing of it")),
-            Some(view) => broken.extend(wrong(life, &view, &containers).map(|what| format!("{uid}: {what}"))),
+            Some(view) => broken.extend(
+                wrong(life, &view, &containers, state.disk_failed).map(|what| format!("{uid}: {what}")),
+            ),
         }
     }
     for view in statuses.list() {
@@ -64,7 +66,8 @@ fn report_left(ledger: &Ledger, state: &mut State, leftovers: &Leftovers, left: 
 }
 
 /// What is wrong with a pod that is wanted.
-fn wrong(life: &Life, view: &Reported, containers: &[ContainerView]) -> Option<String> {
+fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed: bool) -> Option<String> {
+    let may_have_ended = may_have_ended(life, disk_failed);
     let pod = &life.pod;
     let uid = pod.metadata.uid.as_str();
     let alive = |name: &str| {
@@ -75,7 +78,7 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView]) -> Option<S
     };
     let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
     if is_over {
-        let may_end = pod.spec.active_deadline_seconds.is_some() || may_have_ended(life);
+        let may_end = pod.spec.active_deadline_seconds.is_some() || may_have_ended;
         return (fate(pod) != Fate::Ends && !may_end).then(|| "it ended, and should go on".to_owned());
     }
     if pod.spec.active_deadline_seconds.is_some() {
@@ -90,13 +93,13 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView]) -> Option<S
     }
     for (name, is_sidecar) in life.inits() {
         let image = pod.spec.init_containers.iter().find(|init| *init.name == *name)?.image.as_str();
-        if is_sidecar && lasts(image) && alive(name) != 1 {
+        if is_sidecar && lasts(image) && alive(name) != 1 && !may_have_ended {
             return Some(format!("sidecar {name} does not run"));
         }
     }
     for main in &pod.spec.containers {
         let name = main.name.as_str();
-        if lasts(&main.image) && alive(name) != 1 && !may_have_ended(life) {
+        if lasts(&main.image) && alive(name) != 1 && !may_have_ended {
             return Some(format!("{name} does not run"));
         }
         let shown = view.status.container_statuses.iter().find(|shown| *shown.name == *name);
@@ -112,9 +115,11 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView]) -> Option<S
     None
 }
 
-fn may_have_ended(life: &Life) -> bool {
-    // An agent that dies between stopping what changed and starting it again leaves the decision to the policy.
-    (life.harmed || life.edited) && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
+/// Whether it is up to the restart policy of a pod what became of it. An agent that dies between stopping what changed
+/// and starting it again leaves that to the policy only where it could not write down what it was about.
+fn may_have_ended(life: &Life, disk_failed: bool) -> bool {
+    let was_stopped = life.harmed || (life.edited && disk_failed);
+    was_stopped && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
 }
 
 fn lasts(image: &str) -> bool {

@@ -61,7 +61,7 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         let what = format!("{uid} is shown to be over while {} of its containers run", alive.len());
         return ledger.broken(state, 4, what);
     }
-    for shown in status.init_container_statuses.iter().chain(&status.container_statuses) {
+    for shown in status.init_and_regular_statuses() {
         let id = shown.container_id.rsplit('/').next().unwrap_or_default();
         if matches!(shown.state.one(), Some(Shown::Terminated(_))) && alive.contains(id) {
             let what = format!("{} of {uid} is shown to have ended while it runs", shown.name);

@@ -80,9 +80,8 @@ fn field_of(request: &Request, field: &ObjectFieldSelector) -> Result<String, Do
 }
 
 fn resource_of(request: &Request, selector: &ResourceFieldSelector) -> Result<String, DownwardError> {
-    let spec = &request.pod.spec;
     let name = &selector.container_name;
-    let container = spec.containers.iter().chain(&spec.init_containers).find(|one| one.name == *name);
+    let container = request.pod.spec.find_container(name);
     let container = container.ok_or_else(|| DownwardError::Container(name.to_string()))?;
     resource_value(container, selector, Some(&request.allocatable))
 }

@@ -70,8 +70,7 @@ pub(super) fn page_size(
 ) -> Result<Quantity, PluginError> {
     let spec = &pod.spec;
     let whole = spec.resources.iter().filter(|_| pod_level == PodLevel::Counted).map(|whole| &whole.requests);
-    let each =
-        spec.containers.iter().chain(&spec.init_containers).map(|container| &container.resources.requests);
+    let each = spec.init_and_regular_containers().map(|container| &container.resources.requests);
     let mut found: Option<Quantity> = None;
     for name in whole.chain(each).flat_map(|requests| requests.keys()) {
         let Some(size) = huge_page_size(name) else { continue };
