@@ -78,6 +78,12 @@ pub(crate) const PROMISES: &[Promise] = &[
     promise("pod-start", "manifest written to Running, against the same CRI calls by hand", 1.25, "times"),
     promise("pod-stop", "deleted to gone from the runtime, against the same CRI calls by hand", 1.5, "times"),
     promise("pods-start-50", "50 pods at once, against the best parallelism by hand", 1.15, "times"),
+    promise(
+        "pods-stop-50",
+        "the end of 50 pods at once, against the best parallelism by hand",
+        1.15,
+        "times",
+    ),
     promise("settled-500-cpu", "CPU with 500 settled pods and events", 5.0, "millicores"),
     promise("settled-500-rss", "resident memory with 500 settled pods", 25.0, "MiB"),
     promise("settled-500-wakes", "voluntary context switches with 500 settled pods", 5.0, "a second"),
