@@ -8,6 +8,9 @@ use super::call::Method;
 use super::random::Random;
 use crablet_cri::{HintKind, HintSource};
 
+/// How long a command takes that a fault by chance has hang.
+const LOST_COMMAND: Duration = Duration::from_secs(300);
+
 /// Something that goes wrong.
 ///
 /// ```
@@ -286,18 +289,23 @@ impl Faults {
             }
         }
         self.calls.retain(|rule| rule.on.turns.left > 0);
-        met.or_else(|| self.call_by_chance())
+        met.or_else(|| self.call_by_chance(method))
     }
 
-    fn call_by_chance(&mut self) -> Option<CallFault> {
+    fn call_by_chance(&mut self, method: Method) -> Option<CallFault> {
         let Chaos { call_fails, call_times_out_before_effect, call_times_out_after_effect, .. } = self.chaos;
         if self.random.chance(call_fails) {
             return Some(CallFault::Fails(Code::Unknown, "a fault by chance".to_owned()));
         }
-        if self.random.chance(call_times_out_before_effect) {
-            return Some(CallFault::HangsBeforeEffect);
-        }
-        self.random.chance(call_times_out_after_effect).then_some(CallFault::HangsAfterEffect)
+        let hang = if self.random.chance(call_times_out_before_effect) {
+            CallFault::HangsBeforeEffect
+        } else if self.random.chance(call_times_out_after_effect) {
+            CallFault::HangsAfterEffect
+        } else {
+            return None;
+        };
+        // A command may run without a limit: nobody could tell a hang that never ends from a hook that takes long.
+        Some(if method == Method::ExecSync { CallFault::IsSlow(LOST_COMMAND) } else { hang })
     }
 
     /// What goes wrong with an event.

@@ -173,3 +173,15 @@ async fn a_hook_by_https_is_made_by_http_where_that_is_what_is_spoken() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_the_runtime_lost_does_not_outlive_its_container() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::ExecSync).times_out_before_effect());
+    node.want("p", &pod("postStart: {exec: {command: ['true']}}")).await;
+    seconds(5).await;
+    let first = node.world.simulator.containers().into_iter().find(|container| container.alive).unwrap();
+    assert!(node.world.simulator.exit_container(&first.id, 137));
+    seconds(60).await;
+    assert_eq!(node.live(), ["c"], "another has taken its place");
+}

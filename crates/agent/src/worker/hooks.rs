@@ -10,7 +10,7 @@ use crablet_core::probes::target::{HttpTarget, Purpose, http_target};
 use crablet_core::status::StartError;
 use crablet_core::translate::pod_description;
 use crablet_cri::{Error, Runtime};
-use crablet_cri_api::ExecOutput;
+use crablet_cri_api::{ContainerState, ExecOutput};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -29,6 +29,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a runtime that is away is left alone.
 const RUNTIME_AWAY: Duration = Duration::from_secs(1);
+
+/// How often it is asked, while a hook after a start runs, whether its container still does.
+const CONTAINER_LOOK: Duration = Duration::from_secs(10);
 
 /// What a hook does, made ready.
 enum Hook {
@@ -103,6 +106,20 @@ impl Hook {
     }
 }
 
+/// Waits until a container does not run any more. A runtime ends what it runs in a container together with it; one that
+/// fails to must not hold up the pod for ever.
+async fn ended(runtime: &dyn Runtime, id: &str) {
+    loop {
+        tokio::time::sleep(CONTAINER_LOOK).await;
+        match runtime.container_status(id).await {
+            Ok(status) if status.state != ContainerState::Exited => {}
+            Ok(_) => return,
+            Err(error) if error.is_not_found() => return,
+            Err(_) => {}
+        }
+    }
+}
+
 /// A runtime that went away says nothing about the hook, and that is no reason to stop a container: the command is run
 /// again once the runtime is back.
 async fn exec(
@@ -149,8 +166,15 @@ impl Worker {
             format_args!("the hook after the start of container {name} to be done"),
         );
         let runtime = self.node.runtime.clone();
+        let run = async {
+            tokio::select! {
+                biased;
+                done = hook.run(&*runtime, id, None) => done,
+                () = ended(&*runtime, id) => Err("the container ended".to_owned()),
+            }
+        };
         // An end is more urgent; the container is stopped then anyway.
-        let Some(done) = self.attend(hook.run(&*runtime, id, None)).await else { return Ok(()) };
+        let Some(done) = self.attend(run).await else { return Ok(()) };
         let error = match done {
             Ok(done) => {
                 self.tell_of_fallback(&done);
