@@ -39,7 +39,7 @@ const LOOKS_AT_ONCE: usize = 16;
 
 /// How many sandboxes are stopped, and sandboxes and containers removed, at the same time: their networks, mounts and
 /// snapshots wait for the disk and the kernel more than for a processor.
-const STOPS_AT_ONCE: usize = 16;
+const STOPS_AT_ONCE: usize = 64;
 
 /// What an agent works on. A simulated run gives simulated ones.
 pub struct Parts {

@@ -29,6 +29,8 @@ pub enum Lie {
     StopsAreInstant,
     /// The runtime: init containers that are done were never there.
     InitsWereNeverThere,
+    /// The runtime: sidecars are not there any more once no other container runs.
+    SidecarsGoWithTheMains,
     /// The runtime: a pod has nothing, when it is the runtime that is away.
     SilenceIsAnEmptyList,
     /// The disk: nothing was written down.
@@ -125,6 +127,18 @@ impl RuntimeLies {
                 };
                 answer.map(|list| list.into_iter().filter(|container| !is_done(container)).collect())
             }
+            Some(Lie::SidecarsGoWithTheMains) => answer.map(|list| {
+                let state = self.ledger.state();
+                let Some(life) = uid.and_then(|uid| state.lives.get(uid)) else { return list };
+                let is_sidecar = |name: &str| life.pod.spec.find_container(name).is_some_and(is_sidecar);
+                let mains = &life.pod.spec.containers;
+                let has_ended = |name: &str| {
+                    let mut runs = list.iter().filter(|container| container.name == *name).peekable();
+                    runs.peek().is_some() && runs.all(|run| run.state == ContainerState::Exited)
+                };
+                let all_ended = mains.iter().all(|main| has_ended(&main.name));
+                list.iter().filter(|run| !(all_ended && is_sidecar(&run.name))).cloned().collect()
+            }),
             Some(Lie::StopsAreInstant) => answer.map(|mut list| {
                 for container in &mut list {
                     if self.with(|told| told.stopped.contains(&container.id)) {

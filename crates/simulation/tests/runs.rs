@@ -115,6 +115,7 @@ lies! {
     two_containers_of_one_name_are_found: ContainersAreNotThereYet breaks 2: "beside another one of its name";
     a_pod_that_runs_again_after_its_end_is_found: NoCheckpoints breaks 3: "over";
     a_container_that_is_said_to_be_over_too_early_is_found: StopsAreInstant breaks 11: "shown to have ended";
+    a_pod_that_is_said_to_be_over_too_early_is_found: SidecarsGoWithTheMains breaks 4: "shown to be over";
     readiness_that_changes_with_the_agent_is_found: NoStatuses breaks 5: "not ready any more";
     init_containers_that_run_again_are_found: InitsWereNeverThere breaks 6: "was done";
     sidecars_that_stop_too_early_are_found: SidecarsAreMains breaks 7: "which stops first";
