@@ -489,6 +489,13 @@ fn a_container_may_restart_its_whole_pod_in_place() {
 }
 
 #[test]
+fn a_container_that_was_never_started_is_removed_without_a_stop_when_all_restart() {
+    let world = World::new(restarts_all(), "i exited 0, s running, c exited 88, d created");
+    let world = world.plans("kill s-0, remove d-0, remove i-0, remove s-0, then all over");
+    world.then("i exited 0, c exited 88, d created").plans("remove d-0, remove i-0, then all over");
+}
+
+#[test]
 fn any_other_exit_does_not_restart_the_whole_pod() {
     World::new(restarts_all(), "i exited 0, s running, c exited 1, d running").plans("nothing");
     let mut off = World::new(restarts_all(), "i exited 0, s running, c exited 88, d running");

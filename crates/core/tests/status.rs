@@ -145,6 +145,7 @@ fn the_phase_follows_from_the_containers() {
         ("OnFailure: c", "c exited 0", Succeeded),
         ("OnFailure: c", "c exited 1", Running),
         ("Never: i | c", "i exited 1", Failed),
+        ("Never: i | c", "i#1 created, i exited 137", Pending),
         ("Always: i | c", "i exited 1", Pending),
         ("OnFailure: i | c", "i exited 1", Pending),
         ("Never: i | c", "i exited 0", Pending),
@@ -173,7 +174,13 @@ fn the_phase_follows_from_the_containers() {
 #[test]
 fn a_pod_whose_container_was_stopped_to_be_started_anew_is_not_over() {
     for container_restart_rules in [true, false] {
-        for (line, seen) in [("Never: c", "c replaced 137"), ("OnFailure: c", "c replaced 0")] {
+        for (line, seen) in [
+            ("Never: c", "c replaced 137"),
+            ("OnFailure: c", "c replaced 0"),
+            // The next one is made, and was not started yet.
+            ("Never: c", "c#1 created, c exited 137"),
+            ("OnFailure: c", "c#1 created, c exited 0"),
+        ] {
             let mut world = World::new(pod(line), seen);
             world.features = world.features.with(Gate::ContainerRestartRules, container_restart_rules);
             assert_eq!(world.status().phase, Some(PodPhase::Running), "{line}");

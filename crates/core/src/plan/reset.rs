@@ -18,7 +18,7 @@ pub(super) fn plan(input: &Input, mut plan: Plan) -> Plan {
         .partition(|(container, run)| asked_for_it(container, run));
     let first = if others.is_empty() { asked } else { others };
     for (_, run) in first {
-        if run.state != ContainerState::Exited {
+        if run.may_live() {
             let stop = kill(input, run, KillReason::RestartOfAll, "killing".into());
             plan.kill.push(stop);
         }

@@ -4,6 +4,7 @@ use crablet_api::Gate;
 use crablet_api::core::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodPhase, PodStatus, RestartPolicy,
 };
+use crablet_cri_api::ContainerState as Seen;
 
 use super::StatusInput;
 use super::containers::RESTARTING_ALL;
@@ -141,7 +142,8 @@ fn is_restarted(input: &StatusInput, container: &Container, how: &ContainerState
             && how.reason == RESTARTING_ALL)
 }
 
-/// Whether a container was stopped to be started anew.
+/// Whether a container was stopped to be started anew, or the next one is made already and has yet to be started.
 fn is_replaced(input: &StatusInput, container: &Container) -> bool {
-    input.observed.latest(&container.name).is_some_and(|latest| latest.is_replaced)
+    let latest = input.observed.latest(&container.name);
+    latest.is_some_and(|latest| latest.is_replaced || latest.state == Seen::Created)
 }
