@@ -51,6 +51,7 @@ pub use env_file::{EnvFileError, env_file_value};
 pub use environment::{EnvFile, Environment, EnvironmentInput, Objects, References, Unavailable, references};
 pub use event::{About, Warning};
 pub use expand::expand;
+pub use go_text::go_quote;
 pub use hostname::{HostName, HostNameError};
 pub use hosts::{host_network_hosts, pod_hosts};
 pub use image::{InvalidImageName, repository, with_default_tag};
@@ -73,7 +74,7 @@ pub use sandbox::{Sandbox, SandboxInput, sandbox};
 pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_runtime};
 pub use sysctl::{ForbiddenSysctl, SysctlAllowlist, SysctlPatternError, normalized as normalized_sysctl};
 
-pub(crate) use go_text::{go_json, go_json_text, go_quote};
+pub(crate) use go_text::{go_json, go_json_text};
 pub(crate) use paths::absolute;
 
 use crablet_api::core::Pod;

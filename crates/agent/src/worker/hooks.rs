@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use crablet_api::core::{Container, LifecycleHandler};
+use crablet_api::IntOrString;
+use crablet_api::core::{Container, LifecycleHandler, Pod, TCPSocketAction};
 use crablet_core::kill::{KillReason, container_grace};
 use crablet_core::plan::Kill;
 use crablet_core::probes::target::{HttpTarget, Purpose, http_target};
 use crablet_core::status::StartError;
-use crablet_core::translate::pod_description;
+use crablet_core::translate::{go_quote, pod_description};
 use crablet_cri::{Error, Runtime};
 use crablet_cri_api::{ContainerState, ExecOutput};
 use futures_util::FutureExt as _;
@@ -60,17 +61,7 @@ impl Hook {
                 Err(error) => Hook::Broken(error.to_string()),
             },
             LifecycleHandler::Sleep(sleep) => Hook::Sleep(Duration::from_secs(sleep.seconds.unsigned_abs())),
-            LifecycleHandler::TcpSocket(_) => Hook::Broken("invalid handler".to_owned()),
-        }
-    }
-
-    /// Which kind of hook it is, as upstream's message begins.
-    fn in_words(&self) -> String {
-        match self {
-            Hook::Exec(command) => format!("Exec lifecycle hook ([{}])", command.join(" ")),
-            Hook::Http(target) => format!("HTTP lifecycle hook ({})", target.path),
-            Hook::Sleep(wanted) => format!("Sleep lifecycle hook ({})", wanted.as_secs()),
-            Hook::Broken(_) => "Lifecycle hook".to_owned(),
+            LifecycleHandler::TcpSocket(socket) => Hook::Broken(invalid(socket)),
         }
     }
 
@@ -78,22 +69,20 @@ impl Hook {
         match self {
             Hook::Exec(command) => {
                 let words = command.join(" ");
-                let failed = |error: String, written: &[u8]| {
-                    Err(format!("{error}, message: {:?}", String::from_utf8_lossy(written)))
-                };
                 match exec(runtime, id, command, within).await {
                     Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
                     Ok(output) => {
                         let complaint = String::from_utf8_lossy(&output.stderr);
                         let error =
                             format!("command '{words}' exited with {}: {complaint}", output.exit_code);
-                        failed(error, &[output.stdout.as_slice(), &output.stderr].concat())
+                        Err(exec_failure(&error, &[output.stdout.as_slice(), &output.stderr].concat()))
                     }
                     Err(error) if took_too_long(&error) => {
-                        let seconds = within.unwrap_or_default().as_secs();
-                        failed(format!("command timed out: {words:?} timed out after {seconds}s"), b"")
+                        let (words, seconds) = (go_quote(&words), within.unwrap_or_default().as_secs());
+                        let error = format!("command timed out: {words} timed out after {seconds}s");
+                        Err(exec_failure(&error, b""))
                     }
-                    Err(error) => failed(error.in_go_words(), b""),
+                    Err(error) => Err(exec_failure(&error.in_go_words(), b"")),
                 }
             }
             Hook::Http(target) => get(target, Instant::now() + within.unwrap_or(LONGEST)).await,
@@ -136,17 +125,50 @@ async fn exec(
     }
 }
 
+/// A handler that does nothing, as Go prints it.
+fn invalid(socket: &TCPSocketAction) -> String {
+    let port = match &socket.port {
+        IntOrString::Int(number) => format!("{{0 {number} }}"),
+        IntOrString::String(name) => format!("{{1 0 {name}}}"),
+    };
+    let socket = format!("&TCPSocketAction{{Port:{port},Host:{},}}", socket.host);
+    format!("invalid handler: &LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{socket},Sleep:nil,}}")
+}
+
+/// What is said of a hook that failed, in upstream's words.
+fn failure(handler: &LifecycleHandler, container: &str, pod: &Pod, error: &str) -> String {
+    let hook = match handler {
+        LifecycleHandler::Exec(exec) => {
+            let words: Vec<&str> = exec.command.iter().map(|word| word.as_str()).collect();
+            format!("Exec lifecycle hook ([{}])", words.join(" "))
+        }
+        LifecycleHandler::HttpGet(get) => format!("HTTP lifecycle hook ({})", get.path),
+        LifecycleHandler::Sleep(sleep) => format!("Sleep lifecycle hook ({})", sleep.seconds),
+        LifecycleHandler::TcpSocket(_) => return format!("Cannot run handler: {error}"),
+    };
+    let (container, pod) = (go_quote(container), go_quote(&pod_description(pod)));
+    format!("{hook} for Container {container} in Pod {pod} failed - error: {error}")
+}
+
+/// Why a command failed, and what it wrote.
+fn exec_failure(error: &str, written: &[u8]) -> String {
+    format!("{error}, message: {}", go_quote(&String::from_utf8_lossy(written)))
+}
+
 /// Any answer will do.
 async fn get(target: &HttpTarget, deadline: Instant) -> Result<Done, String> {
-    let words = |(url, error): (String, HttpError)| format!("Get {url:?}: {error}");
+    let words = |(url, error): (String, HttpError)| format!("Get {}: {error}", go_quote(&url));
     match http::get(target, deadline).await {
         Ok(_) | Err((_, HttpError::Body(_))) => Ok(Done::AsWanted),
-        Err((_, HttpError::NotTls)) => {
+        Err((url, HttpError::NotTls)) => {
             let mut plain = HttpTarget { secure: false, ..target.clone() };
             // It was meant for somebody who speaks TLS.
             plain.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-            http::get(&plain, deadline).await.map_err(words)?;
-            Ok(Done::WithoutTls(plain.address.in_url()))
+            match http::get(&plain, deadline).await {
+                Ok(_) | Err((_, HttpError::Body(_))) => Ok(Done::WithoutTls(plain.address.in_url())),
+                // As upstream: what went wrong first is what is told.
+                Err(_) => Err(words((url, HttpError::NotTls))),
+            }
         }
         Err(error) => Err(words(error)),
     }
@@ -205,11 +227,7 @@ impl Worker {
                 warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "Cannot stop a container whose hook failed");
             }
         }
-        let message = format!(
-            "{} for Container {name:?} in Pod {:?} failed - error: {error}",
-            hook.in_words(),
-            pod_description(&self.pod)
-        );
+        let message = failure(handler, &name, &self.pod, &error);
         Err(NotStarted { error: StartError::new("PostStartHookError", message), until: None })
     }
 
@@ -275,4 +293,73 @@ impl Worker {
 
 fn fallback(at: &str) -> String {
     format!("request to HTTPS lifecycle hook {at} got HTTP response, retry with HTTP succeeded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crablet_api::testing::pod_yaml;
+
+    /// What is said of this hook after the start of the first container, with this error, or the one that it has.
+    #[track_caller]
+    fn check(handler: &str, error: &str, expected: &str) {
+        let pod = pod_yaml(&format!(
+            "metadata: {{name: web, namespace: default, uid: u}}\n\
+             spec: {{containers: [{{name: c, lifecycle: {{postStart: {{{handler}}}}}}}]}}\n"
+        ));
+        let container = &pod.spec.containers[0];
+        let hooks = container.lifecycle.as_ref().unwrap().post_start.as_ref().unwrap();
+        let handler = hooks.one().unwrap();
+        let error = match Hook::new(handler, container, "10.0.0.1") {
+            Hook::Broken(error) => error,
+            Hook::Exec(_) | Hook::Http(_) | Hook::Sleep(_) => error.to_owned(),
+        };
+        assert_eq!(failure(handler, &container.name, &pod, &error), expected);
+    }
+
+    #[test]
+    fn a_hook_that_failed_is_told_in_upstreams_words() {
+        check(
+            "exec: {command: [sh, -c, 'exit 3']}",
+            "no",
+            "Exec lifecycle hook ([sh -c exit 3]) for Container \"c\" in Pod \"web_default(u)\" failed - error: no",
+        );
+        check(
+            "httpGet: {path: /up, port: 80}",
+            "no",
+            "HTTP lifecycle hook (/up) for Container \"c\" in Pod \"web_default(u)\" failed - error: no",
+        );
+        check(
+            "sleep: {seconds: 5}",
+            "no",
+            "Sleep lifecycle hook (5) for Container \"c\" in Pod \"web_default(u)\" failed - error: no",
+        );
+    }
+
+    #[test]
+    fn what_a_command_wrote_is_quoted_as_go_does() {
+        assert_eq!(exec_failure("no", b"it's\x1b \0\xc2\xa0\n"), r#"no, message: "it's\x1b \x00\u00a0\n""#);
+    }
+
+    #[test]
+    fn a_hook_that_cannot_be_run_is_told_in_upstreams_words() {
+        check(
+            "httpGet: {path: /up, port: nowhere}",
+            "",
+            "HTTP lifecycle hook (/up) for Container \"c\" in Pod \"web_default(u)\" failed - error: \
+             strconv.Atoi: parsing \"nowhere\": invalid syntax",
+        );
+        check(
+            "tcpSocket: {port: 80}",
+            "",
+            "Cannot run handler: invalid handler: &LifecycleHandler{Exec:nil,HTTPGet:nil,\
+             TCPSocket:&TCPSocketAction{Port:{0 80 },Host:,},Sleep:nil,}",
+        );
+        check(
+            "tcpSocket: {port: http, host: db}",
+            "",
+            "Cannot run handler: invalid handler: &LifecycleHandler{Exec:nil,HTTPGet:nil,\
+             TCPSocket:&TCPSocketAction{Port:{1 0 http},Host:db,},Sleep:nil,}",
+        );
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) fn go_json<T: Serialize + ?Sized>(object: &T) -> String {
 }
 
 /// Text in quotes, as Go's `%q` writes it.
-pub(crate) fn go_quote(text: &str) -> String {
+pub fn go_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {
