@@ -48,6 +48,16 @@ impl Clock {
         self.start.checked_add(self.origin.elapsed()).unwrap_or(Timestamp::MAX)
     }
 
+    /// What the wall clock shows at a steady time, should nobody set it before. It means something to other processes.
+    pub fn wall_at(&self, steady: Timestamp) -> Timestamp {
+        moved(self.now(), self.steady(), steady)
+    }
+
+    /// The steady time at which the wall clock shows a time, should nobody set it before.
+    pub fn steady_at(&self, wall: Timestamp) -> Timestamp {
+        moved(self.steady(), self.now(), wall)
+    }
+
     /// Sets a simulated clock, and its clones, forward by so many seconds, or back. The machine's own clock is not ours
     /// to set.
     pub fn set_by(&self, seconds: i64) {
@@ -58,6 +68,13 @@ impl Clock {
             }
         }
     }
+}
+
+/// The time that is as far from `now` as `time` is from `other_now`.
+fn moved(now: Timestamp, other_now: Timestamp, time: Timestamp) -> Timestamp {
+    let distance = time.duration_since(other_now);
+    let end = if distance.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+    now.checked_add(distance).unwrap_or(end)
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +113,11 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(clock.now().to_string(), "2026-11-15T02:46:05Z");
         assert_eq!(clock.steady().to_string(), "2026-11-15T03:46:05Z");
+        let in_a_minute = clock.steady() + SignedDuration::from_mins(1);
+        assert_eq!(clock.wall_at(in_a_minute).to_string(), "2026-11-15T02:47:05Z");
+        assert_eq!(clock.steady_at(clock.wall_at(in_a_minute)), in_a_minute);
+        let (first, last) = (clock.wall_at(Timestamp::MIN), clock.steady_at(Timestamp::MAX));
+        assert_eq!((first, last), (Timestamp::MIN, Timestamp::MAX), "there is nothing beyond");
     }
 
     #[test]

@@ -123,6 +123,8 @@ impl World {
     /// Starts an agent, which dies at a step of its life if one is given. Sources speak when they are told to.
     pub async fn start(&mut self, dies_at: Option<u64>) {
         self.ledger.trace.note("*** an agent starts");
+        // Another process: what was steady time to the one before is nothing to it.
+        self.clock = Clock::simulated(self.clock.now());
         let crash = Arc::new(Crash::new(Arc::clone(&self.ledger)));
         if let Some(step) = dies_at {
             crash.at(step);

@@ -1,4 +1,4 @@
-//! Waits of the agent's own, and a wall clock that is set back.
+//! Waits of the agent's own, and a wall clock that is set.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -69,6 +69,25 @@ async fn an_agent_that_begins_with_a_clock_that_was_set_back_gives_a_pod_its_gra
     seconds(40).await;
     assert_eq!(node.live(), [""; 0]);
     assert!(node.find_container("p", "m").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_follows_one_whose_clock_was_set_forward_gives_a_pod_the_rest_of_its_grace_period() {
+    let mut node = Node::start().await;
+    node.want("p", "{terminationGracePeriodSeconds: 30, containers: [{name: c, image: 'sim/stubborn:1'}]}")
+        .await;
+    seconds(10).await;
+    node.world.clock.set_by(HOURS);
+    node.unwant("p");
+    seconds(5).await;
+    node.restart().await;
+    seconds(20).await;
+    assert_eq!(node.live(), ["c"]);
+    let ends = jiff::Timestamp::from(node.shown("p").unwrap().ends.unwrap());
+    let left = ends.duration_since(node.world.clock.now()).as_secs();
+    assert!((3..=6).contains(&left), "it is shown to end in {left} s");
+    seconds(10).await;
+    assert_eq!(node.live(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,8 @@ use crablet_api::core::{PodConditionType, PodPhase};
 use crablet_core::status::Failure;
 use crablet_cri::Runtime as _;
 use crablet_cri_sim::Method;
+use crablet_host::simulation::Fault;
+use crablet_volumes::Operation;
 
 /// A pod that runs until it is killed.
 const STUBBORN: &str =
@@ -194,4 +196,51 @@ async fn an_evicted_pod_that_is_still_wanted_stays_failed() {
     seconds(60).await;
     assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "Evicted", true));
     assert_eq!(node.live(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_a_pod_began_itself_goes_on_after_the_agent_was_killed() {
+    let by_deadline = "{activeDeadlineSeconds: 5, terminationGracePeriodSeconds: 60,
+        containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    let by_success = "{restartPolicy: Never, terminationGracePeriodSeconds: 60,
+        initContainers: [{name: c, image: 'sim/stubborn:1', restartPolicy: Always}],
+        containers: [{name: m, image: 'sim/exits-0-3:1'}]}";
+    for spec in [by_deadline, by_success] {
+        let mut node = Node::start().await;
+        node.create("p", spec);
+        seconds(50).await;
+        node.restart().await;
+        seconds(8).await;
+        assert_eq!(node.live(), ["c"], "it has its whole grace period");
+        seconds(14).await;
+        assert_eq!(node.live(), Vec::<String>::new(), "and no more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_deadline_passes_while_the_network_is_not_ready() {
+    let mut node = Node::start().await;
+    node.world.simulator.set_network_ready(Err(("NetworkPluginNotReady", "no network")));
+    seconds(15).await;
+    node.create("p", "{activeDeadlineSeconds: 5, containers: [{name: c, image: 'sim/forever:1'}]}");
+    seconds(3).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Pending, "", false));
+    seconds(5).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "DeadlineExceeded", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_the_phase_of_a_pod_nor_its_room_waits_for_its_volumes_to_be_taken_away() {
+    let large = |spec: &str| spec.replace("image:", "resources: {requests: {cpu: 40}}, image:");
+    let mut node = Node::start().await;
+    node.create("p", &large(LASTING));
+    seconds(5).await;
+    // Nobody ever answers.
+    node.world.volumes.plan(Some(Operation::TearDown), 1, Fault::CrashBeforeEffect);
+    node.delete("p", 5);
+    seconds(20).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "", false));
+    node.create("q", &large("{containers: [{name: c, image: 'sim/forever:1'}]}"));
+    seconds(5).await;
+    assert_eq!(told(&node.shown("q").unwrap()), (PodPhase::Running, "", false));
 }

@@ -157,3 +157,24 @@ async fn a_pod_whose_sandbox_died_gives_its_network_back_when_it_ends() {
     assert!(times(&node, Method::StopPodSandbox, &sandbox) <= 2, "nobody told the next agent");
     assert_eq!(broken(&node), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_stopped_when_a_pod_ends_is_told() {
+    let failed = |what: &str| {
+        format!("error killing pod: failed to {what}Error: \"rpc error: code = Unknown desc = not now\"")
+    };
+    for (method, what) in [
+        (Method::StopContainer, "\"KillContainer\" for \"c\" with KillContainer"),
+        (Method::StopPodSandbox, "\"KillPodSandbox\" for \"p\" with KillPodSandbox"),
+    ] {
+        let mut node = Node::start().await;
+        node.want("p", "{containers: [{name: c, image: 'sim/forever:1'}]}").await;
+        seconds(5).await;
+        node.world.simulator.inject(Fault::on(method).fail(Code::Unknown, "not now"));
+        node.unwant("p");
+        seconds(20).await;
+        assert!(node.said("", "FailedKillPod", &failed(what)), "{}", node.all_said());
+        assert_eq!(node.all_said().matches("FailedKillPod").count(), 1);
+        assert!(node.shown("p").is_none(), "and then it went");
+    }
+}

@@ -10,6 +10,8 @@ pub const STARTED: &str = "Started";
 pub const FAILED: &str = "Failed";
 /// A container is stopped.
 pub const KILLING: &str = "Killing";
+/// Something of a pod that ends could not be stopped.
+pub const FAILED_TO_KILL_POD: &str = "FailedKillPod";
 /// A pod makes room for a more important one.
 pub const PREEMPTING: &str = "Preempting";
 /// A restart or a pull waits, because the last one failed.

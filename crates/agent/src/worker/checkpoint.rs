@@ -2,7 +2,7 @@
 //! end has come, which containers are being replaced, what resources they were given, and which waits before restarts
 //! there are. Everything else is read from the runtime and the disk.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_api::Text;
@@ -16,12 +16,17 @@ use crablet_core::qos::is_static;
 use crablet_core::resize::Actuated;
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::Failure;
-use jiff::Timestamp;
+use crablet_host::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
+
+/// What a stop may take beyond the grace period: every kill has some seconds, and so has a runtime.
+const STOP_TAKES: SignedDuration = SignedDuration::from_secs(10);
 
 /// A checkpoint as it is written.
 #[derive(Debug, Serialize)]
@@ -38,8 +43,8 @@ pub(super) struct CheckpointRef<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<Failed>,
     pub(super) sidecars: Vec<&'a str>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) replaced: &'a BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) replaced_until: &'a BTreeMap<String, Timestamp>,
     #[serde(skip_serializing_if = "Actuated::is_empty")]
     pub(super) actuated: &'a Actuated,
     #[serde(skip_serializing_if = "Waits::is_empty")]
@@ -61,14 +66,14 @@ pub struct Checkpoint {
     terminated: bool,
     rejected: bool,
     unwanted: bool,
-    replaced: BTreeSet<String>,
+    replaced_until: BTreeMap<String, Timestamp>,
     actuated: Actuated,
     waits: Waits,
     failure: Option<Failed>,
     status: PodStatus,
 }
 
-/// How far an end has come.
+/// How far an end has come, by the wall clock: steady time means nothing to the next agent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ending {
     began: Timestamp,
@@ -76,10 +81,16 @@ pub(super) struct Ending {
     deadline: Timestamp,
 }
 
-impl From<Termination> for Ending {
-    fn from(termination: Termination) -> Ending {
-        let Termination { began, grace, deadline } = termination;
-        Ending { began, grace, deadline }
+impl Ending {
+    fn new(termination: &Termination, clock: &Clock) -> Ending {
+        let Termination { began, grace, deadline } = *termination;
+        Ending { began: clock.wall_at(began), grace, deadline: clock.wall_at(deadline) }
+    }
+
+    fn resume(self, clock: &Clock) -> Termination {
+        let Ending { began, grace, deadline } = self;
+        let (began, deadline) = (clock.steady_at(began), clock.steady_at(deadline));
+        Termination { began, grace, deadline }.resume(clock.steady())
     }
 }
 
@@ -129,7 +140,7 @@ impl Worker {
             return;
         }
         self.status = Arc::new(checkpoint.status);
-        self.starts.replaced = checkpoint.replaced;
+        self.starts.replaced = checkpoint.replaced_until;
         self.allocation.actuated = checkpoint.actuated;
         self.starts.restarts = Restarts::of_checkpoint(self.node.limits.restarts, checkpoint.waits);
         self.failure = checkpoint.failure.map(Failure::from);
@@ -137,8 +148,8 @@ impl Worker {
         self.wanted = !checkpoint.unwanted;
         if has_terminated {
             self.phase = Phase::Terminated;
-        } else if let Some(Ending { began, grace, deadline }) = checkpoint.terminating {
-            let termination = Termination { began, grace, deadline }.resume(self.node.clock.steady());
+        } else if let Some(ending) = checkpoint.terminating {
+            let termination = ending.resume(&self.node.clock);
             self.phase = Phase::Terminating(Terminating { termination });
             self.story.note("stop", format_args!("goes on with the end that began before the agent's start"));
         }
@@ -155,24 +166,48 @@ impl Worker {
     /// Writes down which of the containers that are about to be stopped are to be started anew: how they end says
     /// nothing of that, and an agent may end before they are.
     pub(super) async fn replace_after(&mut self, kills: &[Kill]) {
-        let before = self.starts.replaced.len();
+        let (before, now) = (self.starts.replaced.len(), self.node.clock.now());
         let anew = kills.iter().filter(|kill| kill.starts_anew);
-        self.starts.replaced.extend(anew.map(|kill| kill.id.clone()));
+        self.starts.replaced.extend(anew.map(|kill| {
+            let grace = SignedDuration::from_secs(kill.grace).saturating_add(STOP_TAKES);
+            (kill.id.clone(), now.checked_add(grace).unwrap_or(Timestamp::MAX))
+        }));
         if self.starts.replaced.len() > before {
             self.checkpoint_now().await;
         }
     }
 
+    /// Forgets of containers that run on that they were to be replaced: whoever was about to stop them did not, and how
+    /// they end is their own doing. Says when the next one of them is due.
+    pub(super) fn forget_replaced(&mut self, kills: &[Kill]) -> Option<Instant> {
+        let now = self.node.clock.now();
+        let runs_on = |id: &str| {
+            self.observed.containers().iter().any(|container| container.id == id && container.may_live())
+                && !kills.iter().any(|kill| kill.id == id)
+                && !self.stops.has(id)
+        };
+        let runs_on = self.starts.replaced.iter().filter(|(id, _)| runs_on(id));
+        let (over, due): (Vec<_>, Vec<_>) =
+            runs_on.map(|(id, until)| (id.clone(), *until)).partition(|(_, until)| *until <= now);
+        for (id, _) in &over {
+            self.starts.replaced.remove(id);
+        }
+        if !over.is_empty() {
+            self.checkpoint_soon();
+        }
+        due.into_iter().map(|(_, until)| self.instant(until)).min()
+    }
+
     /// Marks what is being replaced in what was just seen. What has a newer one beside it was replaced.
     pub(super) fn mark_replaced(&mut self, observed: &mut observed::Pod) {
-        self.starts.replaced.retain(|id| {
+        self.starts.replaced.retain(|id, _| {
             let container = observed.containers().iter().find(|container| container.id == *id);
             container
                 .and_then(|container| observed.latest(&container.name))
                 .is_some_and(|latest| latest.id == *id)
         });
         for container in observed.containers_mut() {
-            container.is_replaced = self.starts.replaced.contains(&container.id);
+            container.is_replaced = self.starts.replaced.contains_key(&container.id);
         }
     }
 
@@ -202,7 +237,9 @@ impl Worker {
             namespace: &self.owner.namespace,
             name: &self.owner.name,
             terminating: match &self.phase {
-                Phase::Terminating(terminating) => Some(terminating.termination.into()),
+                Phase::Terminating(terminating) => {
+                    Some(Ending::new(&terminating.termination, &self.node.clock))
+                }
                 Phase::Syncing | Phase::Terminated => None,
             },
             terminated: matches!(self.phase, Phase::Terminated),
@@ -210,7 +247,7 @@ impl Worker {
             unwanted: !self.wanted,
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
-            replaced: &self.starts.replaced,
+            replaced_until: &self.starts.replaced,
             actuated: &self.allocation.actuated,
             waits: self.starts.restarts.waits(),
             status: &self.status,

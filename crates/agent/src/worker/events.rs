@@ -4,6 +4,8 @@ use crablet_api::core::PodConditionType;
 use crablet_api::core::{ContainerState, PodPhase};
 use crablet_api::meta::ConditionStatus;
 use crablet_core::plan::{Plan, WaitingFor};
+use crablet_core::translate::go_quote;
+use crablet_cri::Error;
 
 use crate::recorder::{ContainerKind, EventType, Involved, reason};
 use crate::story::State;
@@ -31,6 +33,13 @@ impl Worker {
             Some(name) => self.involved().in_container(self.kind_of(name), name),
         };
         self.node.reports.recorder.event(&involved, event_type, reason, message);
+    }
+
+    /// Says that a part of a pod that ends could not be stopped: upstream's name for the stop, and what was to be.
+    pub(super) fn tell_not_killed(&self, stop: &str, of: &str, error: &Error) {
+        let (of, said) = (go_quote(of), go_quote(&error.in_go_words()));
+        let message = format!("error killing pod: failed to \"{stop}\" for {of} with {stop}Error: {said}");
+        self.warn_pod(reason::FAILED_TO_KILL_POD, &message);
     }
 
     pub(super) fn involved(&self) -> Involved {

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::Worker;
 use crate::worker::retry::{What, earliest};
+use crate::worker::{Phase, Worker};
 
 /// The stops under way. Most pods have none, and keep no room for them.
 #[derive(Default)]
@@ -90,6 +90,11 @@ impl Stops {
     /// Since when all containers stop while the pod goes on.
     pub(super) fn passing(&mut self, begin: impl FnOnce() -> Termination) -> Termination {
         *self.0.get_or_insert_default().passing.get_or_insert_with(begin)
+    }
+
+    /// Whether a container is being stopped.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.get(id).is_some()
     }
 
     fn get(&self, id: &str) -> Option<&Stop> {
@@ -247,12 +252,17 @@ impl Worker {
             }
             Done::Stop { id, result } => {
                 let Some(stop) = self.stops.get_mut(&id) else { return };
+                let error = result.err().filter(|error| !error.is_not_found());
                 stop.asked = stop.asked.saturating_sub(1);
-                stop.answered |= result.as_ref().err().is_none_or(Error::is_not_found);
+                stop.answered |= error.is_none();
+                let name = stop.container.name.clone();
                 if stop.asked == 0 {
                     // Whatever the runtime said: one that still lives at the next look is told again, a while later.
                     stop.container.stop_sent = None;
                     self.retries.failed(What::Stop(id));
+                }
+                if let (Some(error), Phase::Terminating(_)) = (error, &self.phase) {
+                    self.tell_not_killed("KillContainer", &name, &error);
                 }
             }
         }

@@ -68,7 +68,8 @@ impl Worker {
         let status = self.make_status(false);
         self.show(status);
         if !self.wanted {
-            self.node.reports.statuses.show_end(&self.owner.uid, termination.deadline);
+            let deadline = self.node.clock.wall_at(termination.deadline);
+            self.node.reports.statuses.show_end(&self.owner.uid, deadline);
         }
         if self.observed.containers().iter().any(|container| container.may_live()) {
             return Next::Wait(self.stop_all(&termination));
@@ -79,6 +80,7 @@ impl Worker {
             let stops = self.stop_sandboxes(&sandboxes);
             let results = self.see_through(stops).await;
             if let Err(error) = self.note_stopped_sandboxes(results) {
+                self.tell_not_killed("KillPodSandbox", &self.owner.uid, &error);
                 return self.runtime_failed(&error);
             }
         }
@@ -131,6 +133,10 @@ impl Worker {
 
     /// Every container has been seen to be stopped: clears away what only a running pod needs, and says the last word.
     async fn finish(&mut self) -> Next {
+        // Its phase, and its room on the node, wait for nothing that can hang.
+        let status = self.make_status(true);
+        self.show(status);
+        self.node.admission.release(&self.owner.uid);
         if let Err(next) = self.tear_down_volumes().await {
             return next;
         }
@@ -143,7 +149,7 @@ impl Worker {
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Next::Wait(Some(until));
         }
-        if let Err(error) = self.node.host.users.release(&self.owner.uid).await {
+        if let Err(error) = self.see_through(node.host.users.release(&uid)).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("users", began.elapsed(), format_args!("{error}"));
             self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));
@@ -153,7 +159,6 @@ impl Worker {
         self.cleared = true;
         let status = terminated(&self.pod, &self.make_status(true));
         self.phase = Phase::Terminated;
-        self.node.admission.release(&self.owner.uid);
         self.show(status);
         self.have_nothing_probed();
         self.checkpoint_now().await;
