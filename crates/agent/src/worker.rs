@@ -63,6 +63,7 @@ use crate::pod_files::Owner;
 use crate::shared::Shared;
 use crate::statuses::Reported;
 use crate::story::{State, Teller};
+use begin::with_termination_messages;
 use probing::Probing;
 use resize::Allocation;
 use retry::{Retries, What};
@@ -317,9 +318,11 @@ impl Worker {
     /// Looks at what the runtime knows. What ended gets its termination message here.
     async fn look(&mut self) -> Result<(), Error> {
         let (node, known, uid) = (Arc::clone(&self.node), Arc::clone(&self.observed), self.owner.uid.clone());
-        let look = node.turns.looks.take(|| observe(&*node.runtime, &uid, &known));
-        let observed = self.see_through(look).await?;
-        let mut observed = self.with_termination_messages(observed).await;
+        let look = async {
+            let observed = node.turns.looks.take(|| observe(&*node.runtime, &uid, &known)).await?;
+            Ok::<_, Error>(with_termination_messages(&*node.host.files, &known, observed).await)
+        };
+        let mut observed = self.see_through(look).await?;
         self.mark_replaced(&mut observed);
         self.observed = Arc::new(observed);
         self.recover_restarts();

@@ -12,7 +12,8 @@
 //! 5. `start`: start these containers, in this order. An init container that is no sidecar and fails to start ends the
 //!    pass; no other failure holds up the rest.
 //!
-//! A step whose kill or removal failed is not passed over: the worker stops there and plans anew.
+//! A step whose kill failed is not passed over: the worker stops there and plans anew; nor is one whose removal failed
+//! when all containers are to begin again. Any other removal holds up nothing.
 
 mod containers;
 mod init;

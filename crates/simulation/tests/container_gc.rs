@@ -6,7 +6,9 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_core::container_gc::Policy;
+use crablet_cri_sim::{Fault, Method};
 use jiff::SignedDuration;
+use tonic::Code;
 
 /// With these limits, and so many pods that end all the time, each an hour after the one before.
 async fn node(limits: Policy, pods: usize) -> Node {
@@ -80,4 +82,27 @@ async fn a_pod_that_is_over_keeps_nothing_where_the_node_may_keep_nothing() {
     node.restart().await;
     seconds(60).await;
     assert_eq!(node.world.simulator.containers().len(), 0, "it does not run again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_start_keeps_no_dead_ones_of_others() {
+    let mut node = node(Policy::default(), 0).await;
+    node.want("p", "{containers: [{name: a, image: 'sim/missing:1'}, {name: b, image: 'sim/exits-1-3:1'}]}")
+        .await;
+    seconds(3600).await;
+    let dead = dead(&node);
+    assert!(dead.len() <= 2 && dead.iter().any(|(_, attempt)| *attempt > 5), "{dead:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_removed_is_tried_again_soon() {
+    let mut node = node(Policy::default(), 0).await;
+    node.world.simulator.inject(Fault::on(Method::RemoveContainer).fail(Code::Unknown, "not now"));
+    node.want("p", "{containers: [{name: c, image: 'sim/exits-1-40:1'}]}").await;
+    // The third has just begun, so that the first has to go.
+    while node.world.simulator.count_calls(Method::RemoveContainer) == 0 {
+        seconds(1).await;
+    }
+    seconds(5).await;
+    assert_eq!(dead(&node), [("p".to_owned(), 1)]);
 }

@@ -131,3 +131,23 @@ async fn an_agent_that_dies_meanwhile_does_not_forget_it() {
     seconds(3).await;
     assert!(!node.is_ready("p"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_the_disk_with_its_files_hangs_and_an_end_is_heard_as_well() {
+    let mut node = ready("image: 'sim/forever:1', terminationMessagePolicy: FallbackToLogsOnError").await;
+    node.world.files.slow_down("p", Duration::from_secs(60));
+    let helper = node.container("p", "helper").container_id;
+    node.world.simulator.exit_container(helper.rsplit('/').next().unwrap(), 1);
+    seconds(2).await;
+    // Its last words are being read.
+    becomes_unready(&node).await;
+    // The files of the next one are being made.
+    seconds(10).await;
+    node.run("web", &["touch", "/ready"]).await;
+    seconds(3).await;
+    assert!(node.container("p", "web").ready);
+    assert_eq!(node.live(), ["web"]);
+    node.unwant("p");
+    seconds(10).await;
+    assert_eq!(node.live(), Vec::<String>::new());
+}

@@ -8,6 +8,9 @@ use common::{Node, seconds};
 use crablet_agent::pod_files::{Owner, PodFiles as _};
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerState, PodPhase};
+use crablet_cri_api::ContainerState as Seen;
+use crablet_cri_sim::{Fault, Method};
+use tonic::Code;
 
 /// The attempts of a container that the runtime knows, and its logs.
 async fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>) {
@@ -145,4 +148,102 @@ async fn a_pod_whose_new_image_is_missing_waits_for_it() {
     node.want_from(SourceKind::Api, "p", &never("sim/forever:2"));
     goes_on(&node, "p", 400).await;
     assert_eq!(node.live(), ["c"]);
+}
+
+/// Waits until the next container of a name is made, whose start hangs, and kills the agent.
+async fn die_before_the_start_of(node: &mut Node, name: &str) {
+    let is_made = |node: &Node| {
+        let mut all = node.world.simulator.containers().into_iter();
+        all.any(|container| container.name == name && container.state == Seen::Created)
+    };
+    while !is_made(node) {
+        seconds(1).await;
+    }
+    node.world.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_next_container_was_made_and_not_started_is_not_over() {
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &never("sim/forever:1"));
+    seconds(5).await;
+    node.world.simulator.inject(Fault::on(Method::StartContainer).times_out_before_effect());
+    node.want_from(SourceKind::Api, "p", &never("sim/forever:2"));
+    die_before_the_start_of(&mut node, "c").await;
+    node.restart().await;
+    goes_on(&node, "p", 30).await;
+    let shown = node.container("p", "c");
+    assert_eq!(&*shown.image, "docker.io/sim/forever:2");
+    assert!(started(&node, "p", "c").is_some(), "{shown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_containers_restart_though_one_was_never_started() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::StartContainer).nth(2).times_out_before_effect());
+    node.want(
+        "p",
+        "{containers: [{name: c, image: 'sim/exits-1-40:1', restartPolicy: Always, restartPolicyRules: \
+         [{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}, \
+         {name: d, image: 'sim/forever:1'}]}",
+    )
+    .await;
+    die_before_the_start_of(&mut node, "d").await;
+    seconds(45).await;
+    assert_eq!(node.live(), [""; 0]);
+    node.world.simulator.forget_calls();
+    node.restart().await;
+    seconds(10).await;
+    assert_eq!(node.live(), ["c", "d"]);
+    assert_eq!(node.world.simulator.count_calls(Method::StopContainer), 0, "nothing was there to be stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_was_not_stopped_after_all_ends_by_itself() {
+    let mut node = Node::start().await;
+    let alive =
+        "livenessProbe: {exec: {command: [sh, -c, 'if test -e /dead; then exit 1; fi']}, periodSeconds: 1}";
+    let spec = format!(
+        "{{restartPolicy: OnFailure, terminationGracePeriodSeconds: 5, \
+         containers: [{{name: c, image: 'sim/forever:1', {alive}}}]}}"
+    );
+    node.want("p", &spec).await;
+    seconds(5).await;
+    node.world.simulator.inject(Fault::on(Method::StopContainer).times_out_before_effect());
+    node.run("c", &["touch", "/dead"]).await;
+    while node.world.simulator.count_calls(Method::StopContainer) == 0 {
+        seconds(1).await;
+    }
+    node.world.kill().await;
+    node.run("c", &["rm", "/dead"]).await;
+    node.restart().await;
+    seconds(60).await;
+    let container = node.world.simulator.containers().remove(0);
+    node.world.simulator.exit_container(&container.id, 0);
+    seconds(10).await;
+    assert_eq!(node.shown("p").unwrap().status.phase, Some(PodPhase::Succeeded));
+    assert_eq!(node.world.simulator.containers().len(), 1, "it does not run again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_init_container_that_cannot_be_removed_holds_up_nothing() {
+    let mut node = Node::start().await;
+    node.want(
+        "p",
+        "{initContainers: [{name: i, image: 'sim/exits-0-0:1'}], containers: [{name: c, image: 'sim/forever:1'}]}",
+    )
+    .await;
+    seconds(5).await;
+    let old = node.world.simulator.containers().into_iter().find(|container| container.name == "i").unwrap();
+    let fault = Fault::on(Method::RemoveContainer).always().about(&old.id);
+    node.world.simulator.inject(fault.fail(Code::Unknown, "not now"));
+    node.world.simulator.kill_sandbox_process(&old.sandbox_id);
+    seconds(60).await;
+    assert_eq!(node.live(), ["c"]);
+    let tried = node.world.simulator.count_calls(Method::RemoveContainer);
+    assert!((3..20).contains(&tried), "it was tried {tried} times");
+    node.world.simulator.clear_faults();
+    seconds(15).await;
+    let mut left = node.world.simulator.containers().into_iter();
+    assert!(!left.any(|container| container.id == old.id), "it is removed when it can be");
 }

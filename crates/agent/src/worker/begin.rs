@@ -1,6 +1,7 @@
 //! What must hold before a pod is started: the node takes it, and the runtime is ready for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crablet_core::qos::is_static;
 use crablet_core::status::{
@@ -9,13 +10,18 @@ use crablet_core::status::{
 use crablet_core::{labels, observed};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::admission::Verdict;
 use crate::log_tail;
+use crate::pod_files::PodFiles;
 use crate::readiness::Ready;
 use crate::story::State;
-use crate::worker::{Next, Phase, Worker};
+use crate::worker::{Next, Phase, Worker, probing};
+
+/// How long the termination messages of containers that ended may take to be read.
+const LAST_WORDS_TAKE: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Finds out whether the node takes the pod, until it does. What runs already is never asked about.
@@ -88,8 +94,9 @@ impl Worker {
         (ready.runtime.is_err() || (needs_network && ready.network.is_err())).then_some(ready)
     }
 
-    /// Waits until the node is ready for something else than it was, or something is told.
-    pub(super) async fn wait_for_node(&mut self, ready: Ready) -> Next {
+    /// Waits until the node is ready for something else than it was, something is told, something was done to stop a
+    /// container, or the time has come.
+    pub(super) async fn wait_for_node(&mut self, ready: Ready, until: Option<Instant>) -> Next {
         match (&ready.runtime, &ready.network) {
             (Err(reason), _) => {
                 self.story.headline(State::Waiting, format_args!("the container runtime: {reason}"));
@@ -100,43 +107,51 @@ impl Worker {
         tokio::select! {
             biased;
             () = self.mailbox.wait() => {}
+            done = self.stops.next() => self.note_stop(done),
             () = self.node.readiness.other_than(&ready) => {}
+            () = probing::come(until) => {}
         }
         Next::Again
     }
+}
 
-    /// Containers that ended since the last look get their termination message, from its file or their log.
-    pub(super) async fn with_termination_messages(&self, mut observed: observed::Pod) -> observed::Pod {
-        let is_known = |id: &str| {
-            let known = self.observed.containers().iter().find(|container| container.id == id);
-            known.is_some_and(|known| known.state == ContainerState::Exited)
-        };
-        for container in observed.containers_mut() {
-            if container.state == ContainerState::Exited && !is_known(&container.id) {
-                container.status.message =
-                    termination_message(&container.message, &self.last_words(container).await);
-            }
+/// Containers that ended since they were `known` get their termination message, from its file or their log. A disk that
+/// does not answer must not keep anybody from seeing that they ended.
+pub(super) async fn with_termination_messages(
+    files: &dyn PodFiles,
+    known: &observed::Pod,
+    mut observed: observed::Pod,
+) -> observed::Pod {
+    let is_known = |id: &str| {
+        let known = known.containers().iter().find(|container| container.id == id);
+        known.is_some_and(|known| known.state == ContainerState::Exited)
+    };
+    let deadline = Instant::now() + LAST_WORDS_TAKE;
+    for container in observed.containers_mut() {
+        if container.state == ContainerState::Exited && !is_known(&container.id) {
+            let words = tokio::time::timeout_at(deadline, last_words(files, container)).await;
+            let words = words.unwrap_or_else(|_| b"Error on reading termination log: timed out".to_vec());
+            container.status.message = termination_message(&container.message, &words);
         }
-        observed
     }
+    observed
+}
 
-    async fn last_words(&self, container: &observed::Container) -> Vec<u8> {
-        let files = &self.node.host.files;
-        let wanted = MessageSource::of(container);
-        let from_file = match wanted.file {
-            Some(file) => files.tail(file.as_ref(), MAX_MESSAGE_BYTES).await.unwrap_or_else(|error| {
-                Some(format!("Error on reading termination log {file}: {error}").into_bytes())
-            }),
-            None => None,
-        };
-        match from_file.filter(|words| !words.is_empty()) {
-            Some(words) => words,
-            None if wanted.log => {
-                // A line of a log has its time, stream and tag before it: what is read is more than what counts.
-                let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).await.ok().flatten();
-                log_tail::last_lines(&log.unwrap_or_default(), MAX_LOG_LINES, MAX_LOG_BYTES)
-            }
-            None => Vec::new(),
+async fn last_words(files: &dyn PodFiles, container: &observed::Container) -> Vec<u8> {
+    let wanted = MessageSource::of(container);
+    let from_file = match wanted.file {
+        Some(file) => files.tail(file.as_ref(), MAX_MESSAGE_BYTES).await.unwrap_or_else(|error| {
+            Some(format!("Error on reading termination log {file}: {error}").into_bytes())
+        }),
+        None => None,
+    };
+    match from_file.filter(|words| !words.is_empty()) {
+        Some(words) => words,
+        None if wanted.log => {
+            // A line of a log has its time, stream and tag before it: what is read is more than what counts.
+            let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).await.ok().flatten();
+            log_tail::last_lines(&log.unwrap_or_default(), MAX_LOG_LINES, MAX_LOG_BYTES)
         }
+        None => Vec::new(),
     }
 }

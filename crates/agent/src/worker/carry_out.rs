@@ -22,15 +22,17 @@ use crate::worker::stops::NotKilled;
 use crate::worker::{Next, Worker, volumes};
 
 impl Worker {
-    /// Does the first thing that the plan asks for. Says when to look again, where nothing was to be done: no later than
-    /// `look_again`.
+    /// Does the first thing that the plan asks for. Says when to look again, where nothing was to be done. Where the node
+    /// is waited for, that is no longer than until `look_again`.
     pub(super) async fn carry_out(&mut self, plan: Plan, look_again: Option<Instant>) -> Next {
         // An end goes first.
         if self.mailbox.wait_for_end().now_or_never().is_some() {
             return Next::Again;
         }
-        let next = match Box::pin(self.make_ready(&plan)).await {
-            Ok(Ready::InOrder(sandbox)) => Box::pin(self.start_first(&sandbox, &plan)).await,
+        match Box::pin(self.make_ready(&plan, look_again)).await {
+            Ok(Ready::InOrder(sandbox, wait)) => {
+                Box::pin(self.start_first(&sandbox, &plan, wait, look_again)).await
+            }
             Ok(Ready::AtOnce(sandbox, starts)) => {
                 for start in &starts {
                     Box::pin(self.start(&sandbox, start)).await;
@@ -38,10 +40,6 @@ impl Worker {
                 Next::Again
             }
             Err(next) => next,
-        };
-        match next {
-            Next::Wait(until) => Next::Wait(earliest(until, look_again)),
-            Next::Again | Next::Gone => next,
         }
     }
 
@@ -67,7 +65,7 @@ impl Worker {
     }
 
     /// Does the first thing that has to be done before containers are started.
-    async fn make_ready(&mut self, plan: &Plan) -> Result<Ready, Next> {
+    async fn make_ready(&mut self, plan: &Plan, look_again: Option<Instant>) -> Result<Ready, Next> {
         // Before anything is stopped that could then not be started again.
         if volumes::needs(plan) && matches!(plan.sandbox, Sandbox::Keep { .. }) {
             Box::pin(self.set_up_volumes()).await?;
@@ -82,15 +80,10 @@ impl Worker {
             }
             Sandbox::Keep { .. } | Sandbox::Create { .. } | Sandbox::End { .. } => {}
         }
-        if !plan.remove.is_empty() {
-            let mailbox = self.mailbox.clone();
-            let logs = if plan.keeps_logs() { Logs::Stay } else { Logs::Go };
-            let removal = unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await;
-            return Err(removal.map_or(Next::Again, |removal| self.and_then_look(removal)));
-        }
+        let wait = self.remove_old(plan).await?;
         match &plan.sandbox {
             Sandbox::Keep { .. } if !plan.update.is_empty() => Err(Box::pin(self.resize(&plan.update)).await),
-            Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone())),
+            Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone(), wait)),
             Sandbox::Create { attempt, stop, .. } => {
                 let mut sandboxes = self.sandboxes_to_stop();
                 sandboxes.retain(|id| stop.contains(id));
@@ -106,26 +99,43 @@ impl Worker {
                         return Err(self.runtime_failed(&error));
                     }
                 }
-                Err(Box::pin(self.make_sandbox(*attempt)).await)
+                Err(Box::pin(self.make_sandbox(*attempt, look_again)).await)
             }
             Sandbox::End { .. } => Err(Next::Again),
         }
     }
 
-    fn and_then_look(&mut self, result: Result<(), Error>) -> Next {
-        match result {
-            Ok(()) => Next::Again,
-            Err(error) => self.runtime_failed(&error),
+    /// Removes what the plan wants removed. When all begins again, nothing goes on before all is gone; an old init
+    /// container that cannot be removed holds up nothing: the answer is when to try again.
+    async fn remove_old(&mut self, plan: &Plan) -> Result<Option<Instant>, Next> {
+        let begins_again = plan.keeps_logs();
+        let held = self.retries.held(&What::Removal).filter(|_| !begins_again);
+        if plan.remove.is_empty() || held.is_some() {
+            return Ok(held);
+        }
+        let mailbox = self.mailbox.clone();
+        let logs = if begins_again { Logs::Stay } else { Logs::Go };
+        match unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await {
+            Some(Err(error)) if begins_again => Err(self.runtime_failed(&error)),
+            Some(Err(error)) => {
+                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove old init containers; trying again");
+                Ok(Some(self.retries.failed(What::Removal)))
+            }
+            Some(Ok(())) => {
+                self.retries.worked(&What::Removal);
+                Err(Next::Again)
+            }
+            None => Err(Next::Again),
         }
     }
 
-    async fn make_sandbox(&mut self, attempt: u32) -> Next {
+    async fn make_sandbox(&mut self, attempt: u32, look_again: Option<Instant>) -> Next {
         let held = self.retries.held(&What::Sandbox).or(self.retries.held(&What::Volumes));
         if let Some(until) = held {
             return Next::Wait(Some(until));
         }
         if let Some(not_ready) = self.not_ready_to_start() {
-            return self.wait_for_node(not_ready).await;
+            return self.wait_for_node(not_ready, look_again).await;
         }
         let mailbox = self.mailbox.clone();
         let earlier = unless_ended(&mailbox, self.node.turns.looks.take(|| self.earlier_pod())).await;
@@ -178,8 +188,13 @@ impl Worker {
 
     /// Starts the first container that need not wait. One that cannot be started holds up no other, unless it is an
     /// init container.
-    async fn start_first(&mut self, sandbox: &str, plan: &Plan) -> Next {
-        let mut wait = None;
+    async fn start_first(
+        &mut self,
+        sandbox: &str,
+        plan: &Plan,
+        mut wait: Option<Instant>,
+        look_again: Option<Instant>,
+    ) -> Next {
         for start in &plan.start {
             if let Some(until) = self.retries.held(&What::Start(start.name.clone())) {
                 wait = earliest(wait, Some(until));
@@ -191,7 +206,7 @@ impl Worker {
                 continue;
             }
             if let Some(not_ready) = self.not_ready_to_start() {
-                return self.wait_for_node(not_ready).await;
+                return self.wait_for_node(not_ready, look_again).await;
             }
             return self.start(sandbox, start).await;
         }
@@ -314,8 +329,8 @@ async fn unless_ended<T>(mailbox: &Mailbox, work: impl Future<Output = T>) -> Op
 
 /// What containers may be started now, and in which sandbox.
 enum Ready {
-    /// The first of those that the plan names.
-    InOrder(String),
+    /// The first of those that the plan names. What else there is to do is due then.
+    InOrder(String, Option<Instant>),
     /// These.
     AtOnce(String, Vec<Start>),
 }

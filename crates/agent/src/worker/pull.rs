@@ -147,11 +147,13 @@ impl Worker {
     }
 
     /// The secrets that the pod names for pulls. What cannot be had is told, and done without.
-    async fn pull_secrets(&self) -> Vec<Arc<Secret>> {
+    async fn pull_secrets(&mut self) -> Vec<Arc<Secret>> {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        let names = self.pod.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
+        let (node, pod, namespace) =
+            (Arc::clone(&self.node), Arc::clone(&self.pod), self.owner.namespace.clone());
+        let names = pod.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
         for name in names.filter(|name| !name.is_empty()) {
-            match self.node.objects.secret(&self.owner.namespace, name).await {
+            match self.see_through(node.objects.secret(&namespace, name)).await {
                 Ok(secret) => found.push(secret),
                 Err(_) => missing.push(name),
             }

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::story::State;
 use crate::worker::carry_out::Logs;
-use crate::worker::retry::What;
+use crate::worker::retry::{What, earliest};
 use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
@@ -35,7 +35,7 @@ impl Worker {
     }
 
     /// Removes dead containers beyond those that are kept, and old sandboxes that have none. Says when something more
-    /// will be old enough.
+    /// will be old enough, or what could not be removed may be tried again.
     pub(super) async fn prune(&mut self) -> Option<Instant> {
         let (gc, now) = (&self.node.container_gc, self.node.clock.now());
         let is_over = matches!(self.phase, Phase::Terminated);
@@ -46,14 +46,23 @@ impl Worker {
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
             return look_again;
         }
+        if let Some(until) = self.retries.held(&What::Removal) {
+            return earliest(look_again, Some(until));
+        }
         let mut removal = self.remove_containers(&surplus.containers, Logs::Go).await;
         if removal.is_ok() {
             removal = self.remove_sandboxes(&surplus.sandboxes).await;
         }
-        if let Err(error) = removal {
-            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove dead containers; the next pass tries again");
+        match removal {
+            Ok(()) => {
+                self.retries.worked(&What::Removal);
+                look_again
+            }
+            Err(error) => {
+                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove dead containers; trying again");
+                earliest(look_again, Some(self.retries.failed(What::Removal)))
+            }
         }
-        look_again
     }
 
     /// Removes containers at the same time, and maybe their logs. One that fails holds up no other.
@@ -62,19 +71,14 @@ impl Worker {
         let removals = ids.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_container(id)));
         let results = self.see_through(join_all(removals)).await;
         let removed = ids.iter().zip(&results).filter(|(_, result)| result.is_ok() && logs == Logs::Go);
+        let (owner, observed) = (self.owner.clone(), Arc::clone(&self.observed));
         for (id, _) in removed {
-            let Some(container) = self.observed.containers().iter().find(|container| container.id == *id)
-            else {
+            let Some(container) = observed.containers().iter().find(|container| container.id == *id) else {
                 continue;
             };
             let log = std::path::Path::new(&container.log_path);
-            let removed = self
-                .node
-                .host
-                .files
-                .remove_container(&self.owner, &container.name, container.attempt, log)
-                .await;
-            if let Err(error) = removed {
+            let removal = node.host.files.remove_container(&owner, &container.name, container.attempt, log);
+            if let Err(error) = self.see_through(removal).await {
                 warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
             }
         }

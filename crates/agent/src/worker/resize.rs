@@ -140,11 +140,14 @@ impl Worker {
         self.fit_cgroup().await.map_err(ResizeError::Cgroup)
     }
 
-    async fn grow_cgroup(&self) -> Result<(), String> {
-        let cgroup = self.cgroup()?;
-        let current = self.node.host.cgroups.pod_limits(&cgroup).await.map_err(|error| error.to_string())?;
-        let larger = larger_of(&current, &self.cgroup_limits());
-        self.node.host.cgroups.update_pod(&cgroup, &larger).await.map_err(|error| error.to_string())
+    async fn grow_cgroup(&mut self) -> Result<(), String> {
+        let (cgroup, wanted) = (self.cgroup()?, self.cgroup_limits());
+        let node = Arc::clone(&self.node);
+        let grow = async {
+            let current = node.host.cgroups.pod_limits(&cgroup).await?;
+            node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await
+        };
+        self.see_through(grow).await.map_err(|error| error.to_string())
     }
 }
 

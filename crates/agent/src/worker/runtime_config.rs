@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_api::Gate;
-use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
+use crablet_api::core::{ConfigMap, Container, Secret, Service};
 use crablet_core::plan::Start;
 use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{PodLevel, qos_class};
@@ -86,7 +86,8 @@ impl Worker {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
         })?;
-        self.node.host.files.make_pod(&self.owner).await.map_err(|error| {
+        let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
+        self.see_through(node.host.files.make_pod(&owner)).await.map_err(|error| {
             let message = format!("error making pod data directories: {error}");
             NotMade { reason: reason::FAILED, message }
         })?;
@@ -99,15 +100,17 @@ impl Worker {
     }
 
     /// What a sandbox of the pod is made from, and which handler runs it.
-    async fn sandbox(&self, attempt: u32) -> Result<(translate::Sandbox, String), SandboxRefusal> {
+    async fn sandbox(&mut self, attempt: u32) -> Result<(translate::Sandbox, String), SandboxRefusal> {
         let handler = self.runtime_handler().await?;
+        let resolver = self.resolver().await?;
+        let users = self.users(&handler).await;
         let sandbox = translate::sandbox(&SandboxInput {
             pod: &self.pod,
             node: &self.node.facts.now().translation,
             attempt,
-            resolver: &self.resolver().await?,
+            resolver: &resolver,
             runtime_handler: &handler,
-            users: &self.users(&handler).await,
+            users: &users,
             extra_groups: &[],
             exclusive_cpus: false,
         })?;
@@ -115,28 +118,28 @@ impl Worker {
     }
 
     /// What the node's own resolver does now.
-    async fn resolver(&self) -> Result<HostResolver, ResolvConfError> {
-        let facts = self.node.facts.now();
+    async fn resolver(&mut self) -> Result<HostResolver, ResolvConfError> {
+        let node = Arc::clone(&self.node);
+        let facts = node.facts.now();
         let path = &*facts.translation.settings.resolv_conf;
         if path.is_empty() {
             return Ok(HostResolver::Off);
         }
-        let text =
-            self.node.host.files.of_node(Path::new(path), LONGEST_OF_NODE).await.map_err(
-                |error| match error.kind() {
-                    ErrorKind::FileTooLarge => ResolvConfError::TooLong,
-                    _ => ResolvConfError::Unreadable { path: path.to_owned(), reason: in_go_words(&error) },
-                },
-            )?;
+        let text = self.see_through(node.host.files.of_node(Path::new(path), LONGEST_OF_NODE)).await;
+        let text = text.map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => ResolvConfError::TooLong,
+            _ => ResolvConfError::Unreadable { path: path.to_owned(), reason: in_go_words(&error) },
+        })?;
         parse_resolv_conf(&String::from_utf8_lossy(&text)).map(HostResolver::File)
     }
 
     /// The handler that runs the pod: that of its class, or the runtime's default.
-    async fn runtime_handler(&self) -> Result<String, RuntimeClassError> {
-        match self.pod.spec.runtime_class_name.as_deref() {
+    async fn runtime_handler(&mut self) -> Result<String, RuntimeClassError> {
+        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
+        match pod.spec.runtime_class_name.as_deref() {
             None | Some("") => Ok(String::new()),
             Some(name) => {
-                let class = self.node.objects.runtime_class(name).await;
+                let class = self.see_through(node.objects.runtime_class(name)).await;
                 class.map(|class| class.handler.to_string()).map_err(|why| RuntimeClassError::new(name, why))
             }
         }
@@ -154,7 +157,7 @@ impl Worker {
     }
 
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
-    async fn users(&self, handler: &str) -> UserNamespaces {
+    async fn users(&mut self, handler: &str) -> UserNamespaces {
         if !translate::wants_user_namespace(&self.pod)
             || !self.node.facts.now().translation.features.enabled(Gate::UserNamespacesSupport)
         {
@@ -163,7 +166,8 @@ impl Worker {
         if let Some(refused) = UserNamespaces::refused_by(&self.node.readiness.handlers(), handler) {
             return refused;
         }
-        match self.node.host.users.of_pod(&self.owner.uid).await {
+        let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
+        match self.see_through(node.host.users.of_pod(&uid)).await {
             Ok(ids) => UserNamespaces::mapped(ids),
             Err(error) => UserNamespaces::NoUsers(error.to_string()),
         }
@@ -173,15 +177,17 @@ impl Worker {
         PodCgroup::new(qos_class(&self.pod), &self.owner.uid).map_err(|error| error.to_string())
     }
 
-    pub(super) async fn make_cgroup(&self) -> Result<(), String> {
+    pub(super) async fn make_cgroup(&mut self) -> Result<(), String> {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
-        match self.node.host.cgroups.ensure_pod(&cgroup, &limits).await.map_err(|error| error.to_string())? {
-            Ensured::Created => Ok(()),
-            // An agent that died between making and limiting left one without limits.
-            Ensured::Existed => {
-                self.node.host.cgroups.update_pod(&cgroup, &limits).await.map_err(|error| error.to_string())
+        let node = Arc::clone(&self.node);
+        let make = async {
+            match node.host.cgroups.ensure_pod(&cgroup, &limits).await? {
+                Ensured::Created => Ok(()),
+                // An agent that died between making and limiting left one without limits.
+                Ensured::Existed => node.host.cgroups.update_pod(&cgroup, &limits).await,
             }
-        }
+        };
+        self.see_through(make).await.map_err(|error| error.to_string())
     }
 
     pub(super) fn cgroup_limits(&self) -> Limits {
@@ -223,11 +229,11 @@ impl Worker {
         let environment = environment.map_err(|refusal| refused(self, refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await;
         let sub_paths = sub_paths.map_err(|message| refused(self, message))?;
-        let config = self
-            .container(container, attempt, images, environment, &sub_paths, &sandbox.handler)
-            .await
-            .map_err(|refusal| refused(self, refusal.to_string()))?;
-        self.make_files(container, attempt).await.map_err(|error| {
+        let config =
+            self.container(container, attempt, images, environment, &sub_paths, &sandbox.handler).await;
+        let config = config.map_err(|refusal| refused(self, refusal.to_string()))?;
+        let made = self.make_files(container, attempt).await;
+        made.map_err(|error| {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
@@ -238,9 +244,10 @@ impl Worker {
     }
 
     /// What the sandbox that is there was made from.
-    pub(super) async fn active_sandbox(&self) -> Result<SandboxConfig, NotStarted> {
+    pub(super) async fn active_sandbox(&mut self) -> Result<SandboxConfig, NotStarted> {
         let attempt = self.observed.active_sandbox().map_or(0, |sandbox| sandbox.metadata.attempt);
-        let (sandbox, handler) = self.sandbox(attempt).await.map_err(|refusal| NotStarted {
+        let sandbox = self.sandbox(attempt).await;
+        let (sandbox, handler) = sandbox.map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
         })?;
@@ -248,11 +255,12 @@ impl Worker {
     }
 
     /// Where the runtime has forgotten all earlier runs, the logs may know of more.
-    async fn attempt(&self, start: &Start) -> u32 {
+    async fn attempt(&mut self, start: &Start) -> u32 {
         if !start.ask_logs {
             return start.attempt;
         }
-        let names = self.node.host.files.logs(&self.owner, &start.name).await.unwrap_or_default();
+        let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
+        let names = self.see_through(node.host.files.logs(&owner, &start.name)).await.unwrap_or_default();
         start.attempt.max(translate::next_restart_count(names.iter().map(String::as_str)))
     }
 
@@ -278,7 +286,7 @@ impl Worker {
     }
 
     async fn container(
-        &self,
+        &mut self,
         container: &Container,
         attempt: u32,
         images: &ContainerImages,
@@ -286,6 +294,7 @@ impl Worker {
         sub_paths: &BTreeMap<usize, String>,
         handler: &str,
     ) -> Result<v1::ContainerConfig, ContainerRefusal> {
+        let users = self.users(handler).await;
         let ips = self.pod_ips();
         let places = self.node.host.files.places();
         let hosts = places.hosts(&self.owner.uid).display().to_string();
@@ -316,7 +325,7 @@ impl Worker {
                     ),
                 },
                 runtime_handler: handler,
-                users: &self.users(handler).await,
+                users: &users,
                 extra_groups: &[],
                 target: translate::target(&self.pod, container, &self.observed)?,
                 granted: &Granted::default(),
@@ -355,38 +364,42 @@ impl Worker {
     }
 
     /// Gets what the container's environment refers to.
-    async fn referred<'a>(&self, container: &'a Container) -> Referred<'a> {
-        let (objects, namespace) = (&self.node.objects, &self.owner.namespace);
+    async fn referred<'a>(&mut self, container: &'a Container) -> Referred<'a> {
+        let (node, namespace) = (Arc::clone(&self.node), self.owner.namespace.clone());
         let names = translate::references(container);
         let mut referred = Referred::default();
         for name in names.config_maps {
-            referred.config_maps.push((name, objects.config_map(namespace, name).await));
+            let got = self.see_through(node.objects.config_map(&namespace, name)).await;
+            referred.config_maps.push((name, got));
         }
         for name in names.secrets {
-            referred.secrets.push((name, objects.secret(namespace, name).await));
+            let got = self.see_through(node.objects.secret(&namespace, name)).await;
+            referred.secrets.push((name, got));
         }
         referred
     }
 
-    async fn make_files(&self, container: &Container, attempt: u32) -> std::io::Result<()> {
-        let files = &self.node.host.files;
-        files.make_container(&self.owner, &container.name, attempt).await?;
-        files.write_hosts(&self.owner.uid, &self.hosts(&self.pod).await?).await
+    async fn make_files(&mut self, container: &Container, attempt: u32) -> std::io::Result<()> {
+        let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
+        self.see_through(node.host.files.make_container(&owner, &container.name, attempt)).await?;
+        let hosts = self.hosts().await?;
+        self.see_through(node.host.files.write_hosts(&owner.uid, &hosts)).await
     }
 
-    async fn hosts(&self, pod: &Pod) -> std::io::Result<Vec<u8>> {
+    async fn hosts(&mut self) -> std::io::Result<Vec<u8>> {
+        let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         if pod.spec.host_network {
-            let own =
-                match self.node.host.files.of_node(Path::new(translate::ETC_HOSTS), LONGEST_OF_NODE).await {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-                    read => read?,
-                };
+            let read = node.host.files.of_node(Path::new(translate::ETC_HOSTS), LONGEST_OF_NODE);
+            let own = match self.see_through(read).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                read => read?,
+            };
             return Ok(translate::host_network_hosts(&own, &pod.spec.host_aliases));
         }
-        let facts = self.node.facts.now();
+        let facts = node.facts.now();
         let node = &facts.translation;
         let name = HostName::of_pod(
-            pod,
+            &pod,
             &node.settings.cluster_domain,
             node.features.enabled(Gate::HostnameOverride),
         )
@@ -401,11 +414,12 @@ impl Worker {
     }
 
     /// Puts a link to the log where log collectors look. A pod runs well without.
-    pub(super) async fn link_log(&self, config: &ContainerConfig, id: &str) {
+    pub(super) async fn link_log(&mut self, config: &ContainerConfig, id: &str) {
         let Some(metadata) = &config.config.metadata else { return };
         let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
-        if let Err(error) = self.node.host.files.link_log(&self.owner, name, &config.log).await {
+        let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
+        if let Err(error) = self.see_through(node.host.files.link_log(&owner, name, &config.log)).await {
             warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
         }
     }

@@ -41,20 +41,25 @@ impl Worker {
 
         let plan = self.plan(&status);
         let look_again = plan.look_again.map(|at| self.instant(at));
+        let look_again = earliest(look_again, self.forget_replaced(&plan.kill));
         let (status, look_again) = self.with_held_back(&plan, look_again, status);
         Box::pin(self.show_for_sure(status)).await;
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
             return self.stop_for(why).await;
         }
-        if plan.is_empty() {
-            if let Some(next) = Box::pin(self.refresh_volumes(look_again)).await {
-                return next;
+        let next = match plan.is_empty() {
+            true => Box::pin(self.refresh_volumes()).await,
+            false => Box::pin(self.carry_out(plan, look_again)).await,
+        };
+        match next {
+            // What waits, and may for long, must not hold up the end of what is dead.
+            Next::Wait(until) => {
+                let grown_old = Box::pin(self.prune()).await;
+                Next::Wait(earliest(earliest(until, look_again), grown_old))
             }
-            let grown_old = Box::pin(self.prune()).await;
-            return Next::Wait(earliest(look_again, grown_old));
+            Next::Again | Next::Gone => next,
         }
-        Box::pin(self.carry_out(plan, look_again)).await
     }
 
     /// A start whose answer never came, or came too late, may have worked all the same.
@@ -131,6 +136,10 @@ impl Worker {
         let grace = pod_grace(&self.pod, None, None);
         self.story.note("stop", format_args!("{why}"));
         self.phase = Phase::Terminating(Terminating::new(self.node.clock.steady(), grace));
+        // An agent that starts meanwhile must not give the rest of it more time.
+        if self.observed.containers().iter().any(|container| container.may_live()) {
+            self.checkpoint_now().await;
+        }
         Next::Again
     }
 }

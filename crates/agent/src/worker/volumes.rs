@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::retry::{What, earliest};
+use crate::worker::retry::What;
 use crate::worker::{Next, Worker};
 
 /// What a pod's story calls them.
@@ -135,29 +135,28 @@ impl Worker {
 
     /// Brings the files up to date that tell of the pod and of what it refers to. What cannot be stays as it was, and is
     /// tried again.
-    pub(super) async fn refresh_volumes(&mut self, look_again: Option<Instant>) -> Option<Next> {
+    pub(super) async fn refresh_volumes(&mut self) -> Next {
         if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
-            return None;
+            return Next::Wait(None);
         }
         if let Some(until) = self.retries.held(&What::Refresh) {
-            return Some(Next::Wait(earliest(look_again, Some(until))));
+            return Next::Wait(Some(until));
         }
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
         let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
-            return Some(Next::Again);
+            return Next::Again;
         };
         match refreshed {
             Ok(()) => {
                 self.retries.worked(&What::Refresh);
                 self.volumes.is_current = true;
-                None
+                Next::Wait(None)
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors, began);
-                let until = self.retries.failed(What::Refresh);
-                Some(Next::Wait(earliest(look_again, Some(until))))
+                Next::Wait(Some(self.retries.failed(What::Refresh)))
             }
         }
     }
