@@ -693,8 +693,8 @@ fn the_pod_as_a_whole_has_resources_too() {
 
 #[test]
 fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
-    let mounts = |supported: bool| {
-        let world = World::new(
+    let mounts = |supported: Option<bool>, before: Option<bool>| {
+        let mut world = World::new(
             pod_yaml(
                 "spec: {containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}, \
                  {name: b, mountPath: /b, readOnly: true}, \
@@ -702,14 +702,25 @@ fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
             ),
             "",
         );
-        let input = StatusInput { recursive_read_only_mounts: supported, ..world.status_input() };
-        let status = pod_status(&input);
+        let status_if = |world: &World, supported| {
+            pod_status(&StatusInput { recursive_read_only_mounts: supported, ..world.status_input() })
+        };
+        if before.is_some() {
+            world.previous = status_if(&world, before);
+        }
+        let status = status_if(&world, supported);
         let mounts = status.container_statuses[0].volume_mounts.iter();
         mounts.map(|mount| mount.recursive_read_only.as_ref().map(ToString::to_string)).collect::<Vec<_>>()
     };
     let modes = |mode: &str| vec![None, Some("Disabled".to_owned()), Some(mode.to_owned())];
-    assert_eq!(mounts(true), modes("Enabled"));
-    assert_eq!(mounts(false), modes("Disabled"));
+    for before in [None, Some(true), Some(false)] {
+        assert_eq!(mounts(Some(true), before), modes("Enabled"), "{before:?}");
+        assert_eq!(mounts(Some(false), before), modes("Disabled"), "{before:?}");
+    }
+    // An agent that has just begun does not know, and changes nothing.
+    for (before, expected) in [(None, "Disabled"), (Some(true), "Enabled"), (Some(false), "Disabled")] {
+        assert_eq!(mounts(None, before), modes(expected), "{before:?}");
+    }
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Worker {
             return next;
         }
         if is_over(&status) {
+            self.node.admission.found_over(&self.owner.uid);
             if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
                 self.fail_by_deadline();
             }
@@ -48,11 +49,12 @@ impl Worker {
             return self.stop_for(why).await;
         }
         if plan.is_empty() {
-            if let Some(next) = Box::pin(self.refresh_volumes(look_again)).await {
-                return next;
-            }
+            let refresh = match Box::pin(self.refresh_volumes()).await {
+                Ok(until) => until,
+                Err(next) => return next,
+            };
             let grown_old = Box::pin(self.prune()).await;
-            return Next::Wait(earliest(look_again, grown_old));
+            return Next::Wait(earliest(earliest(look_again, refresh), grown_old));
         }
         Box::pin(self.carry_out(plan, look_again)).await
     }
@@ -131,6 +133,8 @@ impl Worker {
         let grace = pod_grace(&self.pod, None, None);
         self.story.note("stop", format_args!("{why}"));
         self.phase = Phase::Terminating(Terminating::new(self.node.clock.steady(), grace));
+        // The status may be the same as before, and then nobody else writes it down.
+        self.checkpoint_soon();
         Next::Again
     }
 }

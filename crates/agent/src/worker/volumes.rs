@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::recorder::reason;
 use crate::story::State;
-use crate::worker::retry::{What, earliest};
+use crate::worker::retry::What;
 use crate::worker::{Next, Worker};
 
 /// What a pod's story calls them.
@@ -79,10 +79,13 @@ pub(super) fn needs(plan: &Plan) -> bool {
 }
 
 impl Worker {
-    /// Sets up the volumes that the pod's containers use, where that is still to be done.
+    /// Sets up the volumes that the pod's containers use, where that is still to be done. Those that are there and cannot
+    /// be brought up to date keep nobody from being started: they show what they showed before, and are tried again.
     pub(super) async fn set_up_volumes(&mut self) -> Result<(), Next> {
         let used = used_volumes(&self.pod);
-        if used.is_empty() || (self.volumes.is_current && self.volumes.has_all(&self.pod)) {
+        let has_all = self.volumes.has_all(&self.pod);
+        let is_current = self.volumes.is_current || self.retries.held(&What::Refresh).is_some();
+        if used.is_empty() || (has_all && is_current) {
             return Ok(());
         }
         if let Some(until) = self.retries.held(&What::Volumes) {
@@ -102,6 +105,7 @@ impl Worker {
         match set_up {
             Ok(mounted) => {
                 self.retries.worked(&What::Volumes);
+                self.retries.worked(&What::Refresh);
                 let count = mounted.len();
                 self.story.step(WHAT, began.elapsed(), format_args!("set up its volumes ({count})"));
                 self.volumes = PodVolumes { mounted, is_current: true, failure: None };
@@ -109,6 +113,10 @@ impl Worker {
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors, began);
+                if has_all {
+                    self.retries.failed(What::Refresh);
+                    return Ok(());
+                }
                 let first = errors.first();
                 let failure = first.map(|error| format!("volume {}: {}", error.volume, error.cause));
                 self.story.headline(State::Waiting, format_args!("{}", failure.as_deref().unwrap_or(WHAT)));
@@ -133,31 +141,30 @@ impl Worker {
         }
     }
 
-    /// Brings the files up to date that tell of the pod and of what it refers to. What cannot be stays as it was, and is
-    /// tried again.
-    pub(super) async fn refresh_volumes(&mut self, look_again: Option<Instant>) -> Option<Next> {
+    /// Brings the files up to date that tell of the pod and of what it refers to. What cannot be stays as it was; the
+    /// answer is when it is tried again.
+    pub(super) async fn refresh_volumes(&mut self) -> Result<Option<Instant>, Next> {
         if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
-            return None;
+            return Ok(None);
         }
         if let Some(until) = self.retries.held(&What::Refresh) {
-            return Some(Next::Wait(earliest(look_again, Some(until))));
+            return Ok(Some(until));
         }
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
         let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
-            return Some(Next::Again);
+            return Err(Next::Again);
         };
         match refreshed {
             Ok(()) => {
                 self.retries.worked(&What::Refresh);
                 self.volumes.is_current = true;
-                None
+                Ok(None)
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors, began);
-                let until = self.retries.failed(What::Refresh);
-                Some(Next::Wait(earliest(look_again, Some(until))))
+                Ok(Some(self.retries.failed(What::Refresh)))
             }
         }
     }

@@ -224,7 +224,7 @@ impl Maker<'_> {
         let recursive = match &mount.recursive_read_only {
             _ if !mount.read_only => None,
             Some(RecursiveReadOnlyMode::IfPossible | RecursiveReadOnlyMode::Enabled)
-                if self.input.recursive_read_only_mounts && is_private(mount) =>
+                if self.can_be_read_only_recursively(mount) && is_private(mount) =>
             {
                 Some(RecursiveReadOnlyMode::Enabled)
             }
@@ -237,6 +237,17 @@ impl Maker<'_> {
             recursive_read_only: recursive,
             volume_status: None,
         }
+    }
+
+    fn can_be_read_only_recursively(&self, mount: &VolumeMount) -> bool {
+        let was = |previous: &ContainerStatus| {
+            let mounts = &previous.volume_mounts;
+            mounts.iter().any(|known| {
+                known.mount_path == mount.mount_path
+                    && known.recursive_read_only == Some(RecursiveReadOnlyMode::Enabled)
+            })
+        };
+        self.input.recursive_read_only_mounts.unwrap_or_else(|| self.previous.is_some_and(was))
     }
 }
 
