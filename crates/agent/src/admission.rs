@@ -575,7 +575,10 @@ mod tests {
         assert!(!newcomer.take().look);
         assert_eq!(verdict(&admission, "older"), "admitted");
         assert!(newcomer.take().look);
-        assert_eq!((verdict(&admission, "old"), verdict(&admission, "newcomer")), ("admitted".into(), FULL.into()));
+        assert_eq!(
+            (verdict(&admission, "old"), verdict(&admission, "newcomer")),
+            ("admitted".into(), FULL.into())
+        );
     }
 
     #[test]

@@ -249,6 +249,7 @@ async fn reboot(node: &mut Node) {
     for sandbox in node.world.simulator.sandboxes() {
         node.world.simulator.kill_sandbox_process(&sandbox.id);
     }
+    seconds(1).await;
     node.world.start(None).await;
     node.world.tell_all();
 }
@@ -261,15 +262,20 @@ async fn after_a_reboot_those_run_again_that_ran_before() {
     node.want("a-second", &of_one(FOREVER, PORT)).await;
     seconds(10).await;
     for _ in 0..2 {
-        assert_eq!((phase(&node, "z-first"), phase(&node, "a-second")), (PodPhase::Running, PodPhase::Failed));
+        assert_eq!(
+            (phase(&node, "z-first"), phase(&node, "a-second")),
+            (PodPhase::Running, PodPhase::Failed)
+        );
         // What is known of it need not be known at once.
         node.world.simulator.inject(Fault::on(Method::ContainerStatus).takes(Duration::from_secs(3)));
         reboot(&mut node).await;
         seconds(30).await;
     }
     // But nobody waits for ever.
-    let hangs = Fault::on(Method::ContainerStatus).times(1000).takes(Duration::from_secs(60));
-    node.world.simulator.inject(hangs);
+    for container in node.world.simulator.containers() {
+        let hangs = Fault::on(Method::ContainerStatus).about(container.id).always();
+        node.world.simulator.inject(hangs.takes(Duration::from_secs(60)));
+    }
     reboot(&mut node).await;
     seconds(20).await;
     assert_eq!(phase(&node, "a-second"), PodPhase::Running);
@@ -387,7 +393,8 @@ spec: {{priority: 1, terminationGracePeriodSeconds: 60, containers: [{{name: c, 
     seconds(10).await;
     web(&mut node, "two");
     seconds(5).await;
-    let critical = format!("{{priority: 2000000000, containers: [{{name: critical, {FOREVER}, {}}}]}}", cpus(40));
+    let critical =
+        format!("{{priority: 2000000000, containers: [{{name: critical, {FOREVER}, {}}}]}}", cpus(40));
     node.want("critical", &critical).await;
     seconds(10).await;
     assert_eq!(node.live(), ["c", "critical"], "the first one has not stopped");

@@ -183,7 +183,7 @@ async fn an_edit_is_not_lost_wherever_the_agent_is_killed_on_the_way() {
         node.world.wanted.insert(SourceKind::File, wanted);
         node.world.tell_all();
     };
-    for steps in 0..60 {
+    for steps in 0..40 {
         let mut node = node().await;
         let store = SimulatedCheckpoints::new();
         node.world.start(None).await;
@@ -203,7 +203,11 @@ async fn an_edit_is_not_lost_wherever_the_agent_is_killed_on_the_way() {
         tell(&mut node, adopt(&adoption, &[("runs", "two", &edited)], touched()).await);
         seconds(100).await;
         let alive = node.world.simulator.containers().into_iter().filter(|container| container.alive);
-        assert_eq!(alive.map(|container| container.pod_uid).collect::<Vec<_>>(), ["two"], "after {steps} steps");
+        assert_eq!(
+            alive.map(|container| container.pod_uid).collect::<Vec<_>>(),
+            ["two"],
+            "after {steps} steps"
+        );
     }
 }
 

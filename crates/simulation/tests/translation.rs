@@ -314,7 +314,6 @@ async fn a_cluster_without_name_servers_is_a_concern_of_the_pod_and_of_the_node(
             about.push((event.involved.kind, event.involved.name.to_string(), event.count));
         }
     }
-    let expected =
-        [(InvolvedKind::Node, "node".to_owned(), 1), (InvolvedKind::Pod, "p".to_owned(), 1)];
+    let expected = [(InvolvedKind::Node, "node".to_owned(), 1), (InvolvedKind::Pod, "p".to_owned(), 1)];
     assert_eq!(about, expected);
 }

@@ -150,7 +150,10 @@ mod tests {
         );
         let linux = config.linux.unwrap();
         let (resources, context) = (linux.resources.unwrap(), linux.security_context.unwrap());
-        assert_eq!((resources.cpu_quota, resources.cpu_shares, resources.memory_limit_in_bytes), (5000, 51, 64));
+        assert_eq!(
+            (resources.cpu_quota, resources.cpu_shares, resources.memory_limit_in_bytes),
+            (5000, 51, 64)
+        );
         assert!(context.privileged && !context.readonly_rootfs);
         let number = |number: Option<v1::Int64Value>| number.unwrap().value;
         assert_eq!((number(context.run_as_user), number(context.run_as_group)), (0, 7));
