@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use crablet_api::core::{PodConditionType, PodPhase, PodStatus};
 use crablet_api::meta::Time;
 use crablet_cri::Runtime as _;
 use crablet_cri_sim::{Capabilities, Fault, Method, Settings};
+use crablet_host::simulation::Fault as HostFault;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::world::settings;
+use crablet_volumes::Operation;
 
 const FOREVER: &str = "image: 'sim/forever:1'";
 const STUBBORN: &str = "image: 'sim/stubborn:1'";
@@ -363,6 +366,8 @@ async fn a_pod_whose_end_has_begun_takes_no_place_after_the_agents_restart() {
         client.stop_sandbox(&sandbox.id).await.unwrap();
         client.remove_sandbox(&sandbox.id).await.unwrap();
     }
+    // What it used takes a while to go.
+    node.world.volumes.plan(Some(Operation::TearDown), 1, HostFault::Fails(ErrorKind::ResourceBusy));
     for _ in 0..2 {
         node.world.start(None).await;
         node.world.tell_all();

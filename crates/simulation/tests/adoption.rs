@@ -183,13 +183,18 @@ async fn an_edit_is_not_lost_wherever_the_agent_is_killed_on_the_way() {
         node.world.wanted.insert(SourceKind::File, wanted);
         node.world.tell_all();
     };
-    for steps in 0..40 {
-        let mut node = node().await;
+    for steps in 0..30 {
+        let mut node = Node::start().await;
+        node.world.ledger.want(&pod("runs", "go-runs", spec), SourceKind::File);
+        tell(&mut node, vec![pod("runs", "go-runs", spec)]);
+        seconds(10).await;
+        node.world.kill().await;
+        node.world.checkpoints = SimulatedCheckpoints::new();
         let store = SimulatedCheckpoints::new();
         node.world.start(None).await;
         let adoption = open(&node, &store).await;
         tell(&mut node, adopt(&adoption, &[("runs", "one", spec)], touched()).await);
-        seconds(20).await;
+        seconds(5).await;
         // The manifest is written, and the agent reads it.
         let edited_pods = adopt(&adoption, &[("runs", "two", &edited)], touched()).await;
         let crash = Arc::clone(&node.world.agent.as_ref().unwrap().crash);

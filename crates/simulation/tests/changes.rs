@@ -204,9 +204,11 @@ async fn a_container_is_started_again_though_what_its_volume_shows_cannot_be_ref
     for nth in 1..=100 {
         node.world.volumes.plan(Some(Operation::Refresh), nth, Fault::Fails(ErrorKind::NotFound));
     }
-    interests.changed(ObjectKind::ConfigMap, "default", "one");
+    node.edit("p", |pod| pod.spec.containers[0].image = "sim/forever:2".into());
     seconds(5).await;
-    for restarts in 1..=2 {
+    assert_eq!(node.container("p", "c").restart_count, 1, "{}", node.all_said());
+    interests.changed(ObjectKind::ConfigMap, "default", "one");
+    for restarts in 2..=3 {
         let container = node.container("p", "c").container_id;
         node.world.simulator.exit_container(container.rsplit('/').next().unwrap(), 1);
         seconds(25).await;
