@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!                 ┌─ something of it lives ────────────────► Granted, without being asked
-//!   enter ─► line ┼─ it is over, or left something dead ───► Late ── its worker asks ──┐
-//!                 └─ nothing of it is there ─────────────────────────────────────────┐ │
-//!                                                                                    ▼ ▼
+//!   enter ─► line ┼─ it is over ───────────────────────────► Late ── its worker asks ──┐
+//!                 ├─ it left something dead ─► Asked ── its worker asks, in its turn ──┤
+//!                 └─ nothing of it is there ─────────────────────────── in its turn ──┐ │
+//!                                                                                     ▼ ▼
 //!               Rejected ◄── no ── does it fit? ── yes ──► Granted      MakesRoom ── room ──► Granted
 //!                                               └── it is critical, and others have to go ──┘
 //! ```
 //!
 //! What runs when the agent begins is taken over first, wherever it comes from. Everything else waits until the
-//! runtime has told what that is and all sources were heard (or should have been), and is then decided by age. From then
-//! on pods are decided in the order in which their sources gave them.
+//! runtime has told what that is and all sources were heard (or should have been), and is then decided in an order: what
+//! ran before comes first, as after a reboot, and then the oldest. A pod that ran may be over, which its worker finds
+//! out; those behind it wait for that, though not for ever. From then on pods are decided in the order in which their
+//! sources gave them.
 //!
 //! Whoever is decided about is told to look. A verdict stays until the pod is released.
 
@@ -21,8 +24,10 @@ use std::time::Duration;
 
 use crablet_api::core::Pod;
 use crablet_core::admission::{Input, Rejection, admit};
+use crablet_core::qos::{Overhead, PodLevel, QosClass, pod_requests, qos_class, quantity};
 use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -42,6 +47,7 @@ pub struct Admission {
     app_armor: bool,
     recorder: Recorder,
     books: Arc<Mutex<Books>>,
+    changes: Arc<Notify>,
 }
 
 /// What a pod that wants in is told.
@@ -88,6 +94,8 @@ enum Stage {
     Beginning,
     /// Sources may still want what runs.
     Gathering(BTreeMap<String, Remains>),
+    /// Everybody is decided about in the order of the line, which waits for the workers of those that ran.
+    Asking(BTreeMap<String, Remains>),
     /// Everybody is decided about when they come.
     Open(BTreeMap<String, Remains>),
 }
@@ -100,7 +108,9 @@ struct Entry {
 
 enum State {
     Waits,
-    /// Decided when its worker finds that it is not over.
+    /// Those behind it in the line wait until its worker finds that it is over, or that it is not.
+    Asked,
+    /// Decided when its worker finds that it is not over. Nobody waits for that.
     Late,
     Granted {
         was_there: bool,
@@ -121,7 +131,7 @@ impl Entry {
     fn counts(&self) -> bool {
         match self.state {
             State::Granted { .. } | State::MakesRoom(_) => true,
-            State::Waits | State::Late | State::Leaves | State::Rejected(_) => false,
+            State::Waits | State::Asked | State::Late | State::Leaves | State::Rejected(_) => false,
         }
     }
 
@@ -140,7 +150,7 @@ impl Admission {
     /// may set, and AppArmor or not.
     pub fn new(facts: LiveFacts, sysctls: SysctlAllowlist, app_armor: bool, recorder: Recorder) -> Admission {
         let sysctls = Arc::new(sysctls);
-        Admission { facts, sysctls, app_armor, recorder, books: Arc::default() }
+        Admission { facts, sysctls, app_armor, recorder, books: Arc::default(), changes: Arc::default() }
     }
 
     /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
@@ -166,26 +176,88 @@ impl Admission {
         let mut books = self.books();
         let found = match std::mem::take(&mut books.stage) {
             Stage::Beginning => BTreeMap::new(),
-            Stage::Gathering(found) | Stage::Open(found) => found,
+            Stage::Gathering(found) | Stage::Asking(found) | Stage::Open(found) => found,
         };
-        books.stage = Stage::Open(found);
-        // Where they compete for the node, the oldest pod comes first.
+        // Where they compete for the node, what ran before comes first, and then the oldest.
         let Books { line, pods, .. } = &mut *books;
-        line.sort_by_key(|uid| pods.get(uid).and_then(|entry| entry.pod.metadata.creation_timestamp));
+        line.sort_by_key(|uid| {
+            let created = pods.get(uid).and_then(|entry| entry.pod.metadata.creation_timestamp);
+            (!found.contains_key(uid), created)
+        });
+        books.stage = Stage::Asking(found);
         self.move_on(&mut books);
     }
 
-    /// What was decided about a pod, and now for one that was to be decided when its worker asks.
+    /// The workers of those that ran had their time to ask: nobody waits for them any longer.
+    pub fn wait_no_longer(&self) {
+        let mut books = self.books();
+        if let Stage::Asking(found) = &mut books.stage {
+            books.stage = Stage::Open(std::mem::take(found));
+            self.move_on(&mut books);
+        }
+    }
+
+    /// Completes when somebody may have come, been decided about, or gone since this was called. Those who wait are woken
+    /// in the order in which they began to, so that a simulated run replays.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.changes.notified()
+    }
+
+    /// The thousandths of a CPU that all burstable pods ask for which the node has taken; nothing while it is not known
+    /// who runs.
+    pub fn burstable_cpu(&self) -> Option<i64> {
+        let books = self.books();
+        match books.stage {
+            Stage::Beginning | Stage::Gathering(_) => return None,
+            Stage::Asking(_) | Stage::Open(_) => {}
+        }
+        let pod_level = PodLevel::from(&self.facts.now().translation.features);
+        let runs = |entry: &&Entry| match entry.state {
+            State::Granted { .. } | State::Leaves => true,
+            State::Waits | State::Asked | State::Late | State::MakesRoom(_) | State::Rejected(_) => false,
+        };
+        let cpu = |entry: &Entry| match qos_class(&entry.pod) {
+            QosClass::Burstable => {
+                quantity(&pod_requests(&entry.pod, pod_level, Overhead::Included), "cpu").milli_value()
+            }
+            QosClass::Guaranteed | QosClass::BestEffort => 0,
+        };
+        Some(books.pods.values().filter(runs).map(cpu).sum())
+    }
+
+    /// Whether a pod wants in, or is in.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.books().pods.contains_key(uid)
+    }
+
+    /// A worker found that its pod is over: nobody waits for it.
+    pub fn found_over(&self, uid: &str) {
+        let mut books = self.books();
+        if let Some(entry @ Entry { state: State::Asked, .. }) = books.pods.get_mut(uid) {
+            entry.state = State::Late;
+            self.move_on(&mut books);
+        }
+    }
+
+    /// What was decided about a pod. One that was to be decided when its worker asks is decided now, or in its turn.
     pub fn verdict(&self, uid: &str) -> Verdict {
         let mut books = self.books();
-        let is_open = matches!(books.stage, Stage::Open(_));
-        if is_open && matches!(books.pods.get(uid), Some(Entry { state: State::Late, .. })) {
-            self.decide(&mut books, uid);
+        let is_open = matches!(books.stage, Stage::Asking(_) | Stage::Open(_));
+        match books.pods.get_mut(uid) {
+            Some(entry @ Entry { state: State::Asked, .. }) => {
+                entry.state = State::Waits;
+                self.move_on(&mut books);
+            }
+            Some(Entry { state: State::Late, .. }) if is_open => {
+                self.decide(&mut books, uid);
+                self.changes.notify_waiters();
+            }
+            Some(_) | None => {}
         }
         self.grant_if_there_is_room(&mut books, uid);
         let Some(entry) = books.pods.get(uid) else { return Verdict::Undecided };
         match &entry.state {
-            State::Waits | State::Late | State::Leaves => Verdict::Undecided,
+            State::Waits | State::Asked | State::Late | State::Leaves => Verdict::Undecided,
             State::Granted { was_there } => Verdict::Granted { was_there: *was_there },
             State::MakesRoom(room) => Verdict::MakesRoom { until: room.until },
             State::Rejected(rejection) => Verdict::Rejected((**rejection).clone()),
@@ -197,11 +269,7 @@ impl Admission {
         if let Some(entry) = self.books().pods.get_mut(&*pod.metadata.uid) {
             entry.pod = Arc::clone(pod);
         }
-    }
-
-    /// Whether the node does not take a pod.
-    pub fn has_rejected(&self, uid: &str) -> bool {
-        matches!(self.books().pods.get(uid), Some(Entry { state: State::Rejected(_), .. }))
+        self.changes.notify_waiters();
     }
 
     /// A pod counts no more: its source does not want it, it has terminated, or nothing of it is left.
@@ -209,7 +277,7 @@ impl Admission {
         let mut books = self.books();
         match &mut books.stage {
             Stage::Beginning => {}
-            Stage::Gathering(found) | Stage::Open(found) => drop(found.remove(uid)),
+            Stage::Gathering(found) | Stage::Asking(found) | Stage::Open(found) => drop(found.remove(uid)),
         }
         if books.pods.remove(uid).is_none() {
             return;
@@ -222,31 +290,47 @@ impl Admission {
                 entry.mailbox.tell(Told::Look);
             }
         }
+        self.move_on(&mut books);
     }
 
     /// Decides about those in the line whose turn it is.
     fn move_on(&self, books: &mut Books) {
         let mut still = Vec::new();
+        let mut is_held_up = false;
         for uid in std::mem::take(&mut books.line) {
             let Some(entry) = books.pods.get_mut(&uid) else { continue };
             let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
-            match &mut books.stage {
-                Stage::Beginning => still.push(uid),
+            let (remains, waits_for_workers) = match &mut books.stage {
                 Stage::Gathering(found) if found.get(&uid) == Some(&Remains::Live) => {
-                    found.remove(&uid);
-                    entry.take_over();
+                    (found.remove(&uid), true)
                 }
-                Stage::Gathering(_) => still.push(uid),
-                Stage::Open(found) => match (found.remove(&uid), &entry.state) {
-                    (Some(Remains::Live), _) => entry.take_over(),
-                    (Some(Remains::Dead), _) | (None, State::Late) => entry.decided(State::Late),
-                    // It is not going to run.
-                    (None, _) if is_deleted => entry.decided(State::Late),
-                    (None, _) => self.decide(books, &uid),
-                },
+                Stage::Beginning | Stage::Gathering(_) => {
+                    still.push(uid);
+                    continue;
+                }
+                Stage::Asking(found) => (found.remove(&uid), true),
+                Stage::Open(found) => (found.remove(&uid), false),
+            };
+            let is_asked = remains == Some(Remains::Dead) || matches!(entry.state, State::Asked);
+            if remains == Some(Remains::Live) {
+                entry.take_over();
+            } else if matches!(entry.state, State::Late) || is_deleted || (is_asked && !waits_for_workers) {
+                // It is over, it is not going to run, or nobody waits for it any longer.
+                entry.decided(State::Late);
+            } else if is_asked {
+                if remains.is_some() {
+                    entry.decided(State::Asked);
+                }
+                is_held_up = true;
+                still.push(uid);
+            } else if is_held_up {
+                still.push(uid);
+            } else {
+                self.decide(books, &uid);
             }
         }
         books.line = still;
+        self.changes.notify_waiters();
     }
 
     fn decide(&self, books: &mut Books, uid: &str) {
@@ -314,6 +398,7 @@ impl Admission {
         }
         let slow = std::mem::take(&mut room.leaving);
         entry.state = State::Granted { was_there: false };
+        self.changes.notify_waiters();
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
             warn!(pod = %full_name(pod), uid = %pod.metadata.uid, "A pod did not make room for a critical one in time");
             let message = "Container runtime did not kill the pod within specified grace period.";
@@ -343,7 +428,7 @@ mod tests {
     use crablet_api::FeatureGates;
     use crablet_api::core::Node;
     use crablet_api::testing::pod_yaml;
-    use crablet_core::{status, translate};
+    use crablet_core::translate;
     use crablet_host::clock::Clock;
 
     /// A node for two CPUs' worth of pods.
@@ -357,7 +442,7 @@ mod tests {
             settings: translate::Settings::default(),
             features: FeatureGates::default(),
         };
-        let facts = LiveFacts::new(Facts { node, translation, status: status::NodeFacts::default() });
+        let facts = LiveFacts::new(Facts { node, translation, ..Facts::default() });
         let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
         let clock = Clock::system();
         let recorder = Recorder::new(clock.clone(), Stories::new(clock));
@@ -455,16 +540,77 @@ mod tests {
             (verdict(&admission, "old"), verdict(&admission, "dead")),
             ("undecided".into(), "undecided".into())
         );
-        assert!(!young.take().look);
         admission.open();
+        // One that left something dead is asked about when its worker knows that it is not over.
+        assert_eq!(verdict(&admission, "old"), "undecided");
+        assert!(!young.take().look);
+        assert_eq!(verdict(&admission, "dead"), "admitted");
         assert!(young.take().look);
         assert_eq!(verdict(&admission, "old"), "admitted");
         assert_eq!((verdict(&admission, "middle"), verdict(&admission, "young")), (FULL.into(), FULL.into()));
-        // One that left something dead is asked about when its worker knows that it is not over.
-        assert_eq!(verdict(&admission, "dead"), "admitted");
         // A source that speaks late finds what runs taken over all the same.
         enter(&admission, &asking("late", "1", 0));
         assert_eq!(verdict(&admission, "late"), "taken over");
+    }
+
+    /// After a reboot: of two pods that ran only dead parts are left, and a third one never ran.
+    fn after_a_reboot() -> (Admission, Mailbox) {
+        let admission = admission(false);
+        let newcomer = enter(&admission, &asking("newcomer", "1", 1));
+        for pod in [asking("old", "2", 2), asking("older", "0", 1)] {
+            enter(&admission, &pod);
+        }
+        let found = ["old", "older"].map(|uid| (uid.to_owned(), Remains::Dead)).into();
+        admission.take_over(found);
+        admission.open();
+        (admission, newcomer)
+    }
+
+    #[test]
+    fn what_ran_before_comes_first_in_whatever_order_workers_ask() {
+        let (admission, newcomer) = after_a_reboot();
+        assert_eq!(verdict(&admission, "newcomer"), "undecided");
+        // The older one has not been found to be over or not.
+        assert_eq!(verdict(&admission, "old"), "undecided");
+        assert!(!newcomer.take().look);
+        assert_eq!(verdict(&admission, "older"), "admitted");
+        assert!(newcomer.take().look);
+        assert_eq!(
+            (verdict(&admission, "old"), verdict(&admission, "newcomer")),
+            ("admitted".into(), FULL.into())
+        );
+    }
+
+    #[test]
+    fn nobody_waits_for_what_ran_and_is_over_or_gone_nor_for_a_worker_that_does_not_ask() {
+        let (admission, _) = after_a_reboot();
+        admission.found_over("older");
+        assert_eq!(verdict(&admission, "newcomer"), "undecided");
+        admission.release("old");
+        assert_eq!(verdict(&admission, "newcomer"), "admitted");
+        // What its worker took for over is decided when it asks all the same.
+        assert_eq!(verdict(&admission, "older"), "admitted");
+
+        let (admission, newcomer) = after_a_reboot();
+        admission.wait_no_longer();
+        assert!(newcomer.take().look);
+        assert_eq!(verdict(&admission, "newcomer"), "admitted");
+        assert!(verdict(&admission, "old").starts_with("OutOfcpu"));
+    }
+
+    #[test]
+    fn what_burstable_pods_ask_for_is_known_when_it_is_known_who_runs() {
+        let admission = admission(false);
+        for pod in [asking("a", "500m", 0), asking("b", "250m", 0), pod("best-effort", "")] {
+            enter(&admission, &pod);
+        }
+        assert_eq!(admission.burstable_cpu(), None);
+        open(&admission);
+        assert_eq!(admission.burstable_cpu(), Some(750));
+        admission.regrant(&asking("b", "1", 0));
+        assert_eq!(admission.burstable_cpu(), Some(1500));
+        admission.release("a");
+        assert_eq!(admission.burstable_cpu(), Some(1000));
     }
 
     #[test]
@@ -477,7 +623,6 @@ mod tests {
         assert_eq!(verdict(&admission, "first"), "admitted");
         enter(&admission, &asking("second", "1", 0));
         assert_eq!(verdict(&admission, "second"), FULL);
-        assert!(admission.has_rejected("second") && !admission.has_rejected("first"));
         admission.release("first");
         enter(&admission, &asking("third", "1", 0));
         assert_eq!(verdict(&admission, "third"), "admitted");

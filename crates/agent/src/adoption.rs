@@ -6,7 +6,9 @@
 //! it runs does not matter: one that is over is to stay over.
 //!
 //! What was adopted is written down before anybody acts on it: from then on the UID belongs to that very manifest (by
-//! our own digest of it), and the runtime is not asked again. Another manifest makes another pod.
+//! our own digest of it), and the runtime is not asked again. Another manifest makes another pod. The record stays for as
+//! long as the runtime has something of the pod: without it, an agent that is killed while that ends would take it for
+//! the other manifest's.
 //!
 //! A source is compared with the runtime when it first speaks. Whatever it does not want then is told to end, and what
 //! it wants later is new.
@@ -116,37 +118,37 @@ impl Adoption {
         Ok(Adoption(Arc::new(Inner { runtime, store, state })))
     }
 
-    /// Gives pods the UIDs that they are known by. These are all that a source wants now; what was written down of others
-    /// of that source is forgotten. Where the runtime has to be asked, it is waited for: nothing can start before.
+    /// Gives pods the UIDs that they are known by. These are all that a source wants now. Where the runtime has to be
+    /// asked, it is waited for: nothing can start before.
     pub async fn adopt(&self, source: SourceKind, mut candidates: Vec<Candidate<'_>>) {
         let mut state = self.0.state.lock().await;
-        let is_first = state.compared.insert(source);
-        let is_known = |candidate: &Candidate<'_>, records: &BTreeMap<Key, Record>| {
-            let record = records.get(&candidate.key(source));
-            record.is_some_and(|record| record.manifest == **candidate.digest)
-        };
-        if is_first && !candidates.iter().all(|candidate| is_known(candidate, &state.records)) {
-            let unknown: Vec<&Candidate<'_>> =
-                candidates.iter().filter(|candidate| !is_known(candidate, &state.records)).collect();
-            let found = self.find(source, &unknown, &state.records).await;
-            for record in found {
-                self.write_down(&mut state, record).await;
-            }
+        if state.compared.insert(source) {
+            self.compare(&mut state, source, &candidates).await;
         }
-        let mut used = BTreeSet::new();
         for candidate in &mut candidates {
-            let key = candidate.key(source);
-            if let Some(record) =
-                state.records.get(&key).filter(|record| record.manifest == **candidate.digest)
-            {
-                candidate.take(&record.uid);
-                used.insert(key);
+            if let Some(uid) = state.uid(source, candidate) {
+                candidate.take(&uid);
             }
         }
-        let unused = |record: &&Record| record.source == source.as_str() && !used.contains(&record.key());
-        let unused: Vec<Record> = state.records.values().filter(unused).cloned().collect();
-        for record in unused {
-            self.forget(&mut state, &record).await;
+    }
+
+    /// Compares what a source first wants with what the runtime has. What was written down of pods that the runtime has
+    /// no more is forgotten, unless they are wanted.
+    async fn compare(&self, state: &mut State, source: SourceKind, candidates: &[Candidate<'_>]) {
+        let unknown: Vec<&Candidate<'_>> =
+            candidates.iter().filter(|candidate| state.uid(source, candidate).is_none()).collect();
+        if unknown.is_empty() && state.unwanted(source, candidates).is_empty() {
+            return;
+        }
+        let Found { adopted, uids } = self.find(source, &unknown, &state.records).await;
+        for record in adopted {
+            self.write_down(state, record).await;
+        }
+        for record in state.unwanted(source, candidates) {
+            if !uids.contains(&record.uid) {
+                state.records.remove(&record.key());
+                self.remove(&record).await;
+            }
         }
     }
 
@@ -156,7 +158,7 @@ impl Adoption {
         source: SourceKind,
         candidates: &[&Candidate<'_>],
         records: &BTreeMap<Key, Record>,
-    ) -> Vec<Record> {
+    ) -> Found {
         let mut was_silent = false;
         loop {
             match self.try_to_find(source, candidates, records).await {
@@ -179,12 +181,12 @@ impl Adoption {
         source: SourceKind,
         candidates: &[&Candidate<'_>],
         records: &BTreeMap<Key, Record>,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Found, Error> {
         let runtime = &*self.0.runtime;
         let sandboxes = runtime.list_sandboxes(SandboxFilter::default()).await?;
         let containers = runtime.list_containers(ContainerFilter::default()).await?;
         let there = of_source(source, &sandboxes, &containers);
-        let mut found = Vec::new();
+        let mut adopted = Vec::new();
         for candidate in candidates {
             let key = candidate.key(source);
             let name = (key.1.as_str(), key.2.as_str());
@@ -201,9 +203,10 @@ impl Adoption {
             }
             let (source, namespace, name) = key.clone();
             let (uid, manifest) = (known.uid.to_owned(), candidate.digest.to_string());
-            found.push(Record { source, namespace, name, uid, manifest });
+            adopted.push(Record { source, namespace, name, uid, manifest });
         }
-        Ok(found)
+        let uids = sandboxes.iter().map(|sandbox| sandbox.metadata.uid.clone()).collect();
+        Ok(Found { adopted, uids })
     }
 
     /// Whether what is there was made from the manifest.
@@ -248,17 +251,38 @@ impl Adoption {
         }
     }
 
-    async fn forget(&self, state: &mut State, record: &Record) {
-        state.records.remove(&record.key());
-        self.remove(record).await;
-    }
-
     async fn remove(&self, record: &Record) {
         if let Err(error) = self.0.store.remove(&record.uid).await {
-            // The next agent finds that nobody wants it, and tries again.
+            // The next agent finds that it is gone, and tries again.
             warn!(uid = record.uid, %error, "Cannot remove the record of a static pod that was adopted");
         }
     }
+}
+
+impl State {
+    /// The UID that a pod was adopted under, if it was, and from this very manifest.
+    fn uid(&self, source: SourceKind, candidate: &Candidate<'_>) -> Option<String> {
+        let record = self.records.get(&candidate.key(source))?;
+        (record.manifest == **candidate.digest).then(|| record.uid.clone())
+    }
+
+    /// What was written down of pods that a source wants no more, or from another manifest.
+    fn unwanted(&self, source: SourceKind, candidates: &[Candidate<'_>]) -> Vec<Record> {
+        let is_wanted = |record: &Record| {
+            let mut candidates = candidates.iter();
+            candidates.any(|candidate| self.uid(source, candidate).as_ref() == Some(&record.uid))
+        };
+        let of_source = self.records.values().filter(|record| record.source == source.as_str());
+        of_source.filter(|record| !is_wanted(record)).cloned().collect()
+    }
+}
+
+/// What the runtime has.
+struct Found {
+    /// Pods that are what a source wants.
+    adopted: Vec<Record>,
+    /// All pods that it has something of.
+    uids: BTreeSet<String>,
 }
 
 impl Record {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crablet_cri::Runtime;
 use crablet_cri::observer::{Observer, Status};
-use crablet_host::cgroup::{Cgroups, HugePages, LevelLimits, Limits};
+use crablet_host::cgroup::Cgroups;
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
 use crablet_metrics::{RegisterError, Registries};
@@ -23,6 +23,7 @@ use crate::objects::Objects;
 use crate::pod_files::PodFiles;
 use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
+use crate::qos_cgroups;
 use crate::readiness::Readiness;
 use crate::recorder::Recorder;
 use crate::restored::Restored;
@@ -120,9 +121,7 @@ impl Agent {
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access, metrics } = parts;
         let users = Users::recall(description.user_ids, Arc::clone(&files)).await?;
-        let all = Limits { huge_pages: HugePages::Unlimited, ..Limits::default() };
-        let best_effort = Limits { cpu_shares: Some(2), ..all.clone() };
-        cgroups.ensure_levels(&LevelLimits { node: all.clone(), burstable: all, best_effort }).await?;
+        qos_cgroups::ensure(&*cgroups, None).await?;
         let restored = Restored::read(&*checkpoints).await?;
 
         let stories = Stories::new(clock.clone());
@@ -130,7 +129,6 @@ impl Agent {
         let keeps_records = access.records.is_some();
         let images =
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images);
-        let (readiness, keep_readiness) = Readiness::watch(runtime.clone());
         let (observer, events, observer_status) = Observer::new(runtime.clone());
         let checkpoint_writer = CheckpointWriter::new(checkpoints);
         let statuses = Statuses::new();
@@ -145,7 +143,9 @@ impl Agent {
             node: description.node,
             translation: description.translation,
             status: description.status,
+            handlers: None,
         });
+        let (readiness, keep_readiness) = Readiness::watch(runtime.clone(), facts.clone());
         let node = Arc::new(Shared {
             runtime,
             clock,
@@ -182,6 +182,8 @@ impl Agent {
             tasks.spawn(images.resume());
         }
         tasks.spawn(keep_readiness);
+        let cgroups = Arc::clone(&node.host.cgroups);
+        tasks.spawn(qos_cgroups::keep_burstable_shares(node.admission.clone(), cgroups));
         tasks.spawn(observer.run());
         tasks.spawn(checkpoint_writer.run());
         tasks.spawn(probing);

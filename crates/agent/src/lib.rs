@@ -13,6 +13,7 @@
 //! - each of the [`sources`] gives what it wants; their merge gives [`sources::Changes`];
 //! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
 //! - `roll_call` tells [`admission`] who runs when the agent begins, and ends;
+//! - `qos_cgroups` has burstable pods weigh what those ask for that [`admission`] has taken;
 //! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
@@ -40,6 +41,7 @@ mod orphan;
 pub mod pod_files;
 pub mod pods;
 pub mod prober;
+mod qos_cgroups;
 pub mod readiness;
 pub mod recorder;
 pub mod restored;

@@ -1,14 +1,16 @@
-//! What is known of the node and may change while the agent runs: its labels and taints, what it has for pods, and its
-//! addresses.
+//! What is known of the node and may change while the agent runs: its labels and taints, what it has for pods, its
+//! addresses, and what its runtime can do.
 //!
 //! Who needs them asks for the newest each time. Whoever learns of something new ([`LiveFacts::change`]) says it of the
-//! node's object, and what statuses and translations are made from follows.
+//! node's object, and what statuses and translations are made from follows. When statuses follow, all pods look
+//! ([`LiveFacts::subscribe`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crablet_api::core::{Node, NodeAddress, NodeAddressType};
+use crablet_api::core::{Node, NodeAddress, NodeAddressType, NodeFeatures};
 use crablet_core::{status, translate};
+use crablet_cri_api::v1;
 use tokio::sync::watch;
 
 /// The newest facts. Clones tell the same.
@@ -24,6 +26,15 @@ pub struct Facts {
     pub translation: translate::NodeContext,
     /// For the statuses of pods.
     pub status: status::NodeFacts,
+    /// The runtime's handlers, and what each can do: none where it does not tell, and nothing until it was asked.
+    pub handlers: Option<Arc<[v1::RuntimeHandler]>>,
+}
+
+impl Facts {
+    /// The runtime's handlers, as far as they are known.
+    pub fn handlers(&self) -> &[v1::RuntimeHandler] {
+        self.handlers.as_deref().unwrap_or_default()
+    }
 }
 
 impl LiveFacts {
@@ -37,19 +48,45 @@ impl LiveFacts {
         Arc::clone(&self.0.borrow())
     }
 
+    /// Tells when statuses are made from other facts than before.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Facts>> {
+        self.0.subscribe()
+    }
+
     /// Takes in that the node is different from now on. What is decided next is decided from that.
     pub fn change(&self, change: impl FnOnce(&mut Node)) {
-        self.0.send_modify(|facts| {
+        self.0.send_if_modified(|facts| {
             let facts = Arc::make_mut(facts);
             let addresses = facts.node.status.addresses.clone();
             change(&mut facts.node);
-            if facts.node.status.addresses != addresses {
+            facts.translation.facts.allocatable = facts.node.status.allocatable.clone();
+            let have_moved = facts.node.status.addresses != addresses;
+            if have_moved {
                 let ips = host_ips(&facts.node.status.addresses);
                 facts.status.prefers_ipv6 = ips.first().is_some_and(IpAddr::is_ipv6);
                 facts.status.host_ips.clone_from(&ips);
+                facts.translation.facts.node_ips.clone_from(&ips);
                 facts.translation.facts.host_ips = ips;
             }
-            facts.translation.facts.allocatable = facts.node.status.allocatable.clone();
+            have_moved
+        });
+    }
+
+    /// Takes in what the runtime says that it can do.
+    pub fn tell_runtime(&self, handlers: Vec<v1::RuntimeHandler>, features: Option<v1::RuntimeFeatures>) {
+        self.0.send_if_modified(|facts| {
+            let features = features.map(|can| {
+                let supplemental_groups_policy = Some(can.supplemental_groups_policy);
+                NodeFeatures { supplemental_groups_policy }
+            });
+            if facts.node.status.features != features {
+                Arc::make_mut(facts).node.status.features = features;
+            }
+            let is_other = facts.handlers.as_deref() != Some(&*handlers);
+            if is_other {
+                Arc::make_mut(facts).handlers = Some(handlers.into());
+            }
+            is_other
         });
     }
 }

@@ -99,6 +99,7 @@ impl Pods {
     ) {
         let mut ready = changes.sources_ready();
         self.tasks.spawn(roll_call::begin_admission(Arc::clone(&self.node), ready.clone()));
+        let mut facts = self.node.facts.subscribe();
         let mut search = Search::Due;
         loop {
             tokio::select! {
@@ -112,6 +113,10 @@ impl Pods {
                     if let Some(worker) = self.workers.get(&uid) {
                         worker.mailbox.tell(Input::End(end));
                     }
+                }
+                // What runs shows the node as it is now.
+                Ok(()) = facts.changed() => {
+                    self.workers.values().for_each(|worker| worker.mailbox.tell(Input::Look));
                 }
                 // Who wants which pods is known only when all sources have spoken.
                 () = ready.ready(), if matches!(search, Search::Due) => {
@@ -184,10 +189,10 @@ impl Pods {
         self.workers.insert(uid, handle);
     }
 
-    /// Whether a pod is over already when it is first seen.
+    /// Whether a pod is over already when it is first seen, or its end has begun.
     fn is_over(&self, pod: &Pod) -> bool {
         let restored = self.node.restored.left();
-        restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.has_terminated(pod))
+        restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.is_ending_or_over(pod))
             || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
     }
 

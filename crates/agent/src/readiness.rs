@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_cri::Runtime;
-use crablet_cri_api::{Condition, v1};
+use crablet_cri_api::Condition;
 use tokio::sync::Notify;
 use tracing::{info, warn};
+
+use crate::node_facts::LiveFacts;
 
 /// How often a runtime that is ready is asked.
 const WHEN_READY: Duration = Duration::from_secs(10);
@@ -30,36 +32,24 @@ pub struct Readiness(Arc<Board>);
 #[derive(Debug)]
 struct Board {
     ready: Mutex<Ready>,
-    handlers: Mutex<Arc<[v1::RuntimeHandler]>>,
     news: Notify,
 }
 
 impl Readiness {
-    /// A readiness, and the task that keeps it true.
-    pub fn watch(runtime: Arc<dyn Runtime>) -> (Readiness, impl Future<Output = ()> + Send) {
+    /// A readiness, and the task that keeps it true, and what is known of what the runtime can do.
+    pub fn watch(
+        runtime: Arc<dyn Runtime>,
+        facts: LiveFacts,
+    ) -> (Readiness, impl Future<Output = ()> + Send) {
         let unknown = Err("container runtime status check may not have completed yet".to_owned());
-        let readiness = Readiness::new(Ready { runtime: unknown.clone(), network: unknown });
-        (readiness.clone(), keep_asking(runtime, readiness))
-    }
-
-    /// A readiness that never changes.
-    pub fn always() -> Readiness {
-        Readiness::new(Ready { runtime: Ok(()), network: Ok(()) })
-    }
-
-    fn new(ready: Ready) -> Readiness {
-        let (ready, handlers) = (Mutex::new(ready), Mutex::default());
-        Readiness(Arc::new(Board { ready, handlers, news: Notify::new() }))
+        let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown });
+        let readiness = Readiness(Arc::new(Board { ready, news: Notify::new() }));
+        (readiness.clone(), keep_asking(runtime, facts, readiness))
     }
 
     /// What it is now.
     pub fn now(&self) -> Ready {
         self.ready().clone()
-    }
-
-    /// The handlers that the runtime last said it has, and what each can do; none where it does not tell.
-    pub fn handlers(&self) -> Arc<[v1::RuntimeHandler]> {
-        Arc::clone(&self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until it is something else than `seen`.
@@ -71,10 +61,6 @@ impl Readiness {
             }
             news.await;
         }
-    }
-
-    fn tell_handlers(&self, handlers: Vec<v1::RuntimeHandler>) {
-        *self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner) = handlers.into();
     }
 
     fn tell(&self, ready: Ready) {
@@ -91,9 +77,9 @@ impl Readiness {
     }
 }
 
-async fn keep_asking(runtime: Arc<dyn Runtime>, readiness: Readiness) {
+async fn keep_asking(runtime: Arc<dyn Runtime>, facts: LiveFacts, readiness: Readiness) {
     loop {
-        let ready = ask(&*runtime, &readiness).await;
+        let ready = ask(&*runtime, &facts).await;
         let is_ready = ready.runtime.is_ok() && ready.network.is_ok();
         readiness.tell(ready);
         tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
@@ -101,10 +87,10 @@ async fn keep_asking(runtime: Arc<dyn Runtime>, readiness: Readiness) {
 }
 
 /// Asks the runtime how it is. What it can do is known before it is known to be ready.
-async fn ask(runtime: &dyn Runtime, readiness: &Readiness) -> Ready {
+async fn ask(runtime: &dyn Runtime, facts: &LiveFacts) -> Ready {
     match runtime.status().await {
         Ok(status) => {
-            readiness.tell_handlers(status.handlers);
+            facts.tell_runtime(status.handlers, status.features);
             Ready {
                 runtime: in_words("RuntimeReady", "runtime", &status.runtime),
                 network: in_words("NetworkReady", "runtime network", &status.network),

@@ -105,6 +105,8 @@ pub(crate) struct Worker {
     wanted: bool,
     /// Whether the node has taken it.
     admitted: bool,
+    /// Whether it is over because the node has not taken it.
+    rejected: bool,
     /// Whether its volumes, its cgroup and its users were taken away.
     cleared: bool,
     phase: Phase,
@@ -170,6 +172,7 @@ impl Worker {
             failure: None,
             wanted: true,
             admitted: false,
+            rejected: false,
             cleared: false,
             phase: Phase::Syncing,
             node,
@@ -193,19 +196,27 @@ impl Worker {
     /// nobody else could tell it, and finds out the rest anew.
     pub(crate) fn after_panic(self) -> Worker {
         let Worker { node, mailbox, pod, allocation, starts, .. } = self;
-        let Worker { status, failure, wanted, admitted, phase, .. } = self;
+        let Worker { status, failure, wanted, admitted, rejected, phase, .. } = self;
         let fresh = Worker::new(node, mailbox, pod);
         let allocation = Allocation { cgroup_fits: fresh.allocation.cgroup_fits, ..allocation };
         let starts = Starts { restarts: starts.restarts, replaced: starts.replaced, ..fresh.starts };
-        Worker { status, failure, wanted, admitted, phase, allocation, starts, ..fresh }
+        Worker { status, failure, wanted, admitted, rejected, phase, allocation, starts, ..fresh }
     }
 
     /// A static pod begins when the one that had its name before is gone.
     async fn wait_for_earlier(&self, uid: &str, gone: &CancellationToken) {
         self.story
             .headline(State::Waiting, format_args!("an earlier pod of the same name to be gone (UID {uid})"));
-        // Also when it is told to end meanwhile: whoever comes after it must not begin before the earlier one is gone.
-        gone.cancelled().await;
+        tokio::select! {
+            biased;
+            () = gone.cancelled() => {}
+            // Nothing of it is there, so its place may be another's at once. It waits all the same: whoever comes after it
+            // must not begin before the earlier one is gone.
+            () = self.mailbox.wait_for_end() => {
+                self.node.admission.release(&self.owner.uid);
+                gone.cancelled().await;
+            }
+        }
     }
 
     async fn run(&mut self) {

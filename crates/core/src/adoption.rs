@@ -1,7 +1,8 @@
 //! Whether a container that another kubelet made was made from what a manifest says.
 //!
 //! The Go kubelet's own hash of a container covers its name and image alone. What else it was made from the runtime may
-//! tell: its command, its arguments, its environment and its mounts, which follow from the manifest and from little else.
+//! tell: its command, its arguments, its environment, its mounts, what it may use and what it may do, which follow from
+//! the manifest and from little else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,8 @@ use crablet_api::Text;
 use crablet_api::core::{Container, Pod, Volume, VolumeSource};
 use crablet_cri_api::v1;
 
-use crate::translate::{ETC_HOSTS, absolute, expand};
+use crate::qos::quantity;
+use crate::translate::{ETC_HOSTS, absolute, cpu_quota, cpu_shares, expand};
 
 /// How well a container fits a manifest. Of several, the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +31,13 @@ pub fn fit(pod: &Pod, container: &Container, made_from: &v1::ContainerConfig) ->
     let is_same = made_from.working_dir == *container.working_dir
         && words_fit(&container.command, &made_from.command, &had)
         && words_fit(&container.args, &made_from.args, &had);
-    if !is_same {
+    let linux = made_from.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.as_ref());
+    let context = linux.and_then(|linux| linux.security_context.as_ref());
+    if !is_same
+        || resources.is_some_and(|had| !resources_fit(pod, container, had))
+        || context.is_some_and(|had| !security_fits(pod, container, had))
+    {
         return Fit::Differs;
     }
     environment_fit(container, &had).max(mounts_fit(pod, container, &made_from.mounts))
@@ -48,6 +56,43 @@ fn words_fit(wanted: &[Text], had: &[String], variables: &BTreeMap<&str, &[u8]>)
     };
     wanted.len() == had.len()
         && wanted.iter().zip(had).all(|(wanted, had)| expanded(wanted) == had.as_bytes())
+}
+
+/// Whether a container may use what the manifest says. What a quota depends on beside that is told with it.
+fn resources_fit(pod: &Pod, container: &Container, had: &v1::LinuxContainerResources) -> bool {
+    // Whether those of the pod as a whole counted depends on how its kubelet was set up.
+    if pod.spec.resources.is_some() {
+        return true;
+    }
+    let own = &container.resources;
+    let cpu_limit = quantity(&own.limits, "cpu");
+    let cpu_request = own.requests.get("cpu").unwrap_or(&cpu_limit);
+    // There is no period where nothing has a quota, and one below zero for who has CPUs of its own.
+    let has_quota = had.cpu_period > 0 && had.cpu_quota >= 0;
+    had.memory_limit_in_bytes == quantity(&own.limits, "memory").value()
+        && had.cpu_shares == cpu_shares(cpu_request.milli_value())
+        && (!has_quota || had.cpu_quota == cpu_quota(cpu_limit.milli_value(), had.cpu_period))
+}
+
+/// Whether a container may do what the manifest says. As whom it runs where that says nothing, its image does.
+fn security_fits(pod: &Pod, container: &Container, had: &v1::LinuxContainerSecurityContext) -> bool {
+    let (own, whole) = (container.security_context.as_deref(), pod.spec.security_context.as_deref());
+    let user = own.and_then(|own| own.run_as_user).or(whole.and_then(|pod| pod.run_as_user));
+    let group = own.and_then(|own| own.run_as_group).or(whole.and_then(|pod| pod.run_as_group));
+    let number = |number: Option<&v1::Int64Value>| number.map(|number| number.value);
+    let capabilities = own.and_then(|own| own.capabilities.as_ref());
+    let (add, drop) = capabilities.map(|wanted| (&*wanted.add, &*wanted.drop)).unwrap_or_default();
+    let given = had.capabilities.as_ref();
+    let is_given = |wanted: &[Text], given: Option<&Vec<String>>| {
+        wanted.iter().map(Text::as_str).eq(given.into_iter().flatten().map(String::as_str))
+    };
+    had.privileged == (own.and_then(|own| own.privileged) == Some(true))
+        && had.readonly_rootfs == (own.and_then(|own| own.read_only_root_filesystem) == Some(true))
+        && had.no_new_privs == (own.and_then(|own| own.allow_privilege_escalation) == Some(false))
+        && (user.is_none() || user == number(had.run_as_user.as_ref()))
+        && group == number(had.run_as_group.as_ref())
+        && is_given(add, given.map(|given| &given.add_capabilities))
+        && is_given(drop, given.map(|given| &given.drop_capabilities))
 }
 
 fn environment_fit(container: &Container, had: &BTreeMap<&str, &[u8]>) -> Fit {
@@ -113,6 +158,8 @@ mod tests {
     const SPEC: &str = "{volumes: [{name: h, hostPath: {path: /data/}}, {name: e, emptyDir: {}}, \
                         {name: s, secret: {secretName: s}}], containers: [{name: c, image: i, \
                         terminationMessagePath: /dev/termination-log, workingDir: /w, \
+                        resources: {limits: {cpu: 1, memory: 64Mi}, requests: {cpu: 500m, memory: 32Mi}}, \
+                        securityContext: {runAsGroup: 7, capabilities: {add: [NET_ADMIN]}}, \
                         command: [sh, -c, 'echo $(WHO) $$(WHO) $(NOBODY)'], args: [a], \
                         env: [{name: WHO, value: world}, {name: TWICE, value: $(WHO)}], \
                         volumeMounts: [{name: h, mountPath: /data}, {name: e, mountPath: /e, subPath: x}, \
@@ -153,6 +200,24 @@ mod tests {
                 mount("/etc/hosts", "/k/pods/u/etc-hosts", false),
                 mount("/dev/termination-log", "/k/pods/u/containers/c/1f", false),
             ],
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    cpu_period: 100_000,
+                    cpu_quota: 100_000,
+                    cpu_shares: 512,
+                    memory_limit_in_bytes: 64 << 20,
+                    ..v1::LinuxContainerResources::default()
+                }),
+                security_context: Some(v1::LinuxContainerSecurityContext {
+                    run_as_user: Some(v1::Int64Value { value: 1000 }),
+                    run_as_group: Some(v1::Int64Value { value: 7 }),
+                    capabilities: Some(v1::Capability {
+                        add_capabilities: words(&["NET_ADMIN"]),
+                        ..v1::Capability::default()
+                    }),
+                    ..v1::LinuxContainerSecurityContext::default()
+                }),
+            }),
             ..v1::ContainerConfig::default()
         }
     }
@@ -182,10 +247,43 @@ mod tests {
             ("mountPath: /data", "mountPath: /elsewhere"),
             ("mountPath: /data", "mountPath: /data, readOnly: true"),
             ("mountPath: /e,", "mountPath: /e, readOnly: true,"),
+            ("memory: 64Mi", "memory: 65Mi"),
+            ("{cpu: 1, memory: 64Mi}", "{cpu: 1}"),
+            ("{cpu: 1, ", "{cpu: 2, "),
+            ("{cpu: 1, ", "{"),
+            ("cpu: 500m", "cpu: 400m"),
+            ("securityContext: {", "securityContext: {privileged: true, "),
+            ("securityContext: {", "securityContext: {readOnlyRootFilesystem: true, "),
+            ("securityContext: {", "securityContext: {allowPrivilegeEscalation: false, "),
+            ("securityContext: {", "securityContext: {runAsUser: 1001, "),
+            ("runAsGroup: 7, ", ""),
+            ("{volumes", "{securityContext: {runAsUser: 1001}, volumes"),
+            ("add: [NET_ADMIN]", "add: [NET_ADMIN, SYS_TIME]"),
+            ("add: [NET_ADMIN]", "add: [NET_ADMIN], drop: [ALL]"),
+            (", capabilities: {add: [NET_ADMIN]}", ""),
         ] {
             assert!(SPEC.contains(old), "{old}");
             check(&SPEC.replacen(old, new, 1), |_| {}, Fit::Differs);
         }
+    }
+
+    #[test]
+    fn what_follows_from_how_its_kubelet_was_set_up_is_no_difference() {
+        let resources = |made: &mut v1::ContainerConfig, period, quota| {
+            let resources = made.linux.as_mut().unwrap().resources.as_mut().unwrap();
+            (resources.cpu_period, resources.cpu_quota) = (period, quota);
+        };
+        // Quotas by another period, none at all, and CPUs of its own.
+        for (period, quota) in [(50_000, 50_000), (0, 0), (100_000, -1)] {
+            check(SPEC, |made| resources(made, period, quota), Fit::Fits);
+        }
+        let named = SPEC.replace("securityContext: {", "securityContext: {runAsUser: 1000, ");
+        check(&named, |_| {}, Fit::Fits);
+        let whole = SPEC.replace("{volumes", "{resources: {limits: {memory: 1Gi}}, volumes");
+        check(&whole.replace("memory: 64Mi", "memory: 65Mi"), |_| {}, Fit::Fits);
+        // One that does not tell.
+        let unlimited = SPEC.replace("memory: 64Mi", "memory: 65Mi");
+        check(&unlimited, |made| made.linux = None, Fit::Fits);
     }
 
     #[test]

@@ -65,8 +65,9 @@ pub struct StatusInput<'a> {
     pub actuated: &'a Actuated,
     /// What the pod's cgroup says, where it was read.
     pub pod_cgroup: Option<&'a PodCgroup>,
-    /// Whether the handler that runs the pod can mount read-only all the way down.
-    pub recursive_read_only_mounts: bool,
+    /// Whether the handler that runs the pod can mount read-only all the way down. Where nobody knows yet, the same is
+    /// said of it as before, or nothing.
+    pub recursive_read_only_mounts: Option<bool>,
     /// What is known of the node.
     pub node: &'a NodeFacts,
     /// Which features are on.

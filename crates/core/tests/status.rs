@@ -700,23 +700,37 @@ fn the_pod_as_a_whole_has_resources_too() {
 
 #[test]
 fn a_mount_says_whether_it_is_read_only_all_the_way_down() {
-    let mounts = |supported: bool| {
-        let world = World::new(
+    // What was known when the status was made, one after the other, and what the last one says.
+    let check = |line: &str, known: &[Option<bool>], expected: &str| {
+        let mut world = World::new(
             pod_yaml(
                 "spec: {containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}, \
                  {name: b, mountPath: /b, readOnly: true}, \
                  {name: c, mountPath: /c, readOnly: true, recursiveReadOnly: IfPossible}]}]}",
             ),
-            "",
+            line,
         );
-        let input = StatusInput { recursive_read_only_mounts: supported, ..world.status_input() };
-        let status = pod_status(&input);
-        let mounts = status.container_statuses[0].volume_mounts.iter();
-        mounts.map(|mount| mount.recursive_read_only.as_ref().map(ToString::to_string)).collect::<Vec<_>>()
+        for known in known {
+            let input = StatusInput { recursive_read_only_mounts: *known, ..world.status_input() };
+            world.previous = pod_status(&input);
+        }
+        let mounts = world.previous.container_statuses[0].volume_mounts.iter();
+        let modes = mounts.map(|mount| mount.recursive_read_only.as_ref().map(ToString::to_string));
+        let modes: Vec<String> = modes.map(|mode| mode.unwrap_or("-".to_owned())).collect();
+        assert_eq!(modes.join(" "), format!("- Disabled {expected}"), "{line:?} {known:?}");
     };
-    let modes = |mode: &str| vec![None, Some("Disabled".to_owned()), Some(mode.to_owned())];
-    assert_eq!(mounts(true), modes("Enabled"));
-    assert_eq!(mounts(false), modes("Disabled"));
+    for line in ["", "c running"] {
+        check(line, &[Some(true)], "Enabled");
+        check(line, &[Some(false)], "Disabled");
+        // An agent that has just begun does not know, and changes nothing.
+        check(line, &[Some(true), None], "Enabled");
+        check(line, &[Some(false), None], "Disabled");
+        check(line, &[None], "-");
+        check(line, &[None, Some(true)], "Enabled");
+        check(line, &[None, None, Some(false)], "Disabled");
+    }
+    // How a container was mounted does not change while it runs.
+    check("c running", &[Some(true), Some(false)], "Enabled");
 }
 
 #[test]

@@ -411,10 +411,37 @@ fn config_as_json(config: &v1::ContainerConfig) -> serde_json::Value {
             "container_path": mount.container_path, "host_path": mount.host_path, "readonly": mount.readonly,
         })
     };
+    let resources = |had: &v1::LinuxContainerResources| {
+        serde_json::json!({
+            "cpu_period": had.cpu_period, "cpu_quota": had.cpu_quota, "cpu_shares": had.cpu_shares,
+            "memory_limit_in_bytes": had.memory_limit_in_bytes,
+        })
+    };
+    let number = |number: &v1::Int64Value| serde_json::json!({"value": number.value});
+    let capabilities = |given: &v1::Capability| {
+        serde_json::json!({
+            "add_capabilities": given.add_capabilities, "drop_capabilities": given.drop_capabilities,
+        })
+    };
+    let security = |had: &v1::LinuxContainerSecurityContext| {
+        serde_json::json!({
+            "capabilities": had.capabilities.as_ref().map(capabilities), "privileged": had.privileged,
+            "run_as_user": had.run_as_user.as_ref().map(number),
+            "run_as_group": had.run_as_group.as_ref().map(number),
+            "readonly_rootfs": had.readonly_rootfs, "no_new_privs": had.no_new_privs,
+        })
+    };
+    let linux = |linux: &v1::LinuxContainerConfig| {
+        serde_json::json!({
+            "resources": linux.resources.as_ref().map(resources),
+            "security_context": linux.security_context.as_ref().map(security),
+        })
+    };
     serde_json::json!({
         "command": config.command, "args": config.args, "working_dir": config.working_dir,
         "envs": config.envs.iter().map(variable).collect::<Vec<_>>(),
         "mounts": config.mounts.iter().map(mount).collect::<Vec<_>>(),
+        "linux": config.linux.as_ref().map(linux),
     })
 }
 

@@ -54,7 +54,9 @@ impl World {
                 }),
             });
             response.runtime_handlers = handlers.collect();
-            response.features = Some(v1::RuntimeFeatures::default());
+            let supplemental_groups_policy = can.supplemental_groups_policy;
+            response.features =
+                Some(v1::RuntimeFeatures { supplemental_groups_policy, ..v1::RuntimeFeatures::default() });
         }
         response
     }

@@ -123,6 +123,8 @@ pub struct Capabilities {
     pub recursive_read_only_mounts: bool,
     /// Mounts of images.
     pub image_volumes: bool,
+    /// A choice of whether a container joins the groups of its image.
+    pub supplemental_groups_policy: bool,
 }
 
 impl Capabilities {
@@ -141,6 +143,7 @@ impl Capabilities {
             user_namespaces: true,
             recursive_read_only_mounts: true,
             image_volumes: true,
+            supplemental_groups_policy: true,
         }
     }
 
@@ -159,6 +162,7 @@ impl Capabilities {
             user_namespaces: false,
             recursive_read_only_mounts: false,
             image_volumes: false,
+            supplemental_groups_policy: false,
         }
     }
 

@@ -52,7 +52,7 @@ pub trait Runtime: Send + Sync {
     /// A container, seen closely.
     async fn container_status(&self, id: &str) -> Result<ContainerStatus>;
     /// What a container was made from, as far as it is of use to recognise it: its command, arguments, working directory,
-    /// environment and mounts. Nothing where the runtime does not tell; containerd does.
+    /// environment, mounts, and what it may use and do. Nothing where the runtime does not tell; containerd does.
     async fn container_config(&self, id: &str) -> Result<Option<v1::ContainerConfig>>;
     /// The containers that match.
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>>;

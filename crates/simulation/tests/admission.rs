@@ -4,15 +4,21 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Node, seconds};
 use crablet_agent::node_facts::node_addresses;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{PodConditionType, PodPhase, PodStatus};
 use crablet_api::meta::Time;
-use crablet_cri_sim::{Fault, Method};
+use crablet_cri::Runtime as _;
+use crablet_cri_sim::{Capabilities, Fault, Method, Settings};
+use crablet_host::simulation::Fault as HostFault;
 use crablet_simulation::manifest::from_text;
+use crablet_simulation::world::settings;
+use crablet_volumes::Operation;
 
 const FOREVER: &str = "image: 'sim/forever:1'";
 const STUBBORN: &str = "image: 'sim/stubborn:1'";
@@ -227,10 +233,177 @@ async fn what_becomes_of_the_node_while_the_agent_runs_counts_from_then_on() {
         assert_eq!(phase(&node, pod), PodPhase::Running, "{pod}");
         assert_eq!(*status(&node, pod).host_ip, *"10.0.0.7", "{pod}");
     }
+    // One that has nothing else to do learns of it too.
+    assert_eq!(*status(&node, "steady").host_ip, *"10.0.0.7");
     let containers = node.world.simulator.containers();
     let told = containers.iter().find(|container| container.pod_uid == "told").unwrap();
     let variables = node.world.client();
-    let config = crablet_cri::Runtime::container_config(&variables, &told.id).await.unwrap().unwrap();
+    let config = variables.container_config(&told.id).await.unwrap().unwrap();
     let host = config.envs.iter().find(|variable| variable.key == "HOST").unwrap();
     assert_eq!(host.value, b"10.0.0.7");
+}
+
+/// Kills the agent and all that runs, as a reboot does. What is left is dead.
+async fn reboot(node: &mut Node) {
+    node.world.kill().await;
+    for container in node.world.simulator.containers() {
+        node.world.simulator.exit_container(&container.id, 255);
+    }
+    for sandbox in node.world.simulator.sandboxes() {
+        node.world.simulator.kill_sandbox_process(&sandbox.id);
+    }
+    seconds(1).await;
+    node.world.start(None).await;
+    node.world.tell_all();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_reboot_those_run_again_that_ran_before() {
+    let mut node = Node::start().await;
+    node.want("z-first", &of_one(FOREVER, PORT)).await;
+    seconds(10).await;
+    node.want("a-second", &of_one(FOREVER, PORT)).await;
+    seconds(10).await;
+    for _ in 0..2 {
+        assert_eq!(
+            (phase(&node, "z-first"), phase(&node, "a-second")),
+            (PodPhase::Running, PodPhase::Failed)
+        );
+        // What is known of it need not be known at once.
+        node.world.simulator.inject(Fault::on(Method::ContainerStatus).takes(Duration::from_secs(3)));
+        reboot(&mut node).await;
+        seconds(30).await;
+    }
+    // But nobody waits for ever.
+    for container in node.world.simulator.containers() {
+        let hangs = Fault::on(Method::ContainerStatus).about(container.id).always();
+        node.world.simulator.inject(hangs.takes(Duration::from_secs(60)));
+    }
+    reboot(&mut node).await;
+    seconds(20).await;
+    assert_eq!(phase(&node, "a-second"), PodPhase::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_keeps_its_place_from_a_source_that_was_heard_earlier_than_its_own() {
+    let mut node = Node::start().await;
+    node.want("static", &of_one(FOREVER, PORT)).await;
+    seconds(10).await;
+    api_wants(&mut node, "api", 1, &of_one(FOREVER, PORT));
+    node.world.kill().await;
+    node.world.start(None).await;
+    node.world.tell(SourceKind::Api);
+    // It has to find out first under which UID the pod is known.
+    seconds(5).await;
+    node.world.tell(SourceKind::File);
+    seconds(20).await;
+    assert_eq!((phase(&node, "static"), phase(&node, "api")), (PodPhase::Running, PodPhase::Failed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_must_not_join_its_images_groups_is_taken_where_the_runtime_can_see_to_it() {
+    let strict = format!(
+        "{{securityContext: {{supplementalGroupsPolicy: Strict}}, containers: [{{name: c, {FOREVER}}}]}}"
+    );
+    for (supplemental_groups_policy, expected) in [(true, PodPhase::Running), (false, PodPhase::Failed)] {
+        let capabilities = Capabilities { supplemental_groups_policy, ..Capabilities::all() };
+        let mut node = Node::start_on(Settings { capabilities, ..settings(0) }).await;
+        // It need not say so at once.
+        node.world.kill().await;
+        node.world.simulator.inject(Fault::on(Method::Status).takes(Duration::from_secs(5)));
+        node.world.start(None).await;
+        node.want("strict", &strict).await;
+        seconds(20).await;
+        assert_eq!(phase(&node, "strict"), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn burstable_pods_together_weigh_what_they_ask_for() {
+    let shares = |node: &Node| node.world.cgroups.levels().unwrap().burstable.cpu_shares;
+    let half = of_one(FOREVER, "resources: {requests: {cpu: 500m}}");
+    let mut node = Node::start().await;
+    seconds(5).await;
+    assert_eq!(shares(&node), Some(2), "nobody runs");
+    node.want("one", &half).await;
+    node.want("two", &half).await;
+    let guaranteed = "resources: {requests: {cpu: 1, memory: 1Mi}, limits: {cpu: 1, memory: 1Mi}}";
+    node.want("guaranteed", &of_one(FOREVER, guaranteed)).await;
+    seconds(10).await;
+    assert_eq!(shares(&node), Some(1024));
+    node.restart().await;
+    seconds(10).await;
+    assert_eq!(shares(&node), Some(1024));
+    node.unwant("one");
+    seconds(60).await;
+    assert_eq!(shares(&node), Some(512));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_end_has_begun_takes_no_place_after_the_agents_restart() {
+    let mut node = Node::start().await;
+    let ends = format!(
+        "{{activeDeadlineSeconds: 5, terminationGracePeriodSeconds: 60, containers: [{{name: c, {STUBBORN}, {}}}]}}",
+        cpus(40)
+    );
+    node.want("ends", &ends).await;
+    api_wants(&mut node, "grows", 1, &of_one(FOREVER, &cpus(20)));
+    node.world.tell_all();
+    seconds(10).await;
+    // It gets what it asks for, though both do not fit, and a static pod would make it go.
+    node.edit("grows", |pod| {
+        let requests = &mut pod.spec.containers[0].resources.requests;
+        requests.insert("cpu", crablet_api::Quantity::from_value(40));
+    });
+    seconds(5).await;
+    assert_eq!(node.live(), ["c", "c"], "the other one takes its time");
+    node.world.kill().await;
+    let client = node.world.client();
+    for container in node.world.simulator.containers().iter().filter(|one| one.pod_uid == "ends") {
+        client.remove_container(&container.id).await.unwrap();
+    }
+    for sandbox in node.world.simulator.sandboxes().iter().filter(|one| one.metadata.uid == "ends") {
+        client.stop_sandbox(&sandbox.id).await.unwrap();
+        client.remove_sandbox(&sandbox.id).await.unwrap();
+    }
+    // What it used takes a while to go.
+    node.world.volumes.plan(Some(Operation::TearDown), 1, HostFault::Fails(ErrorKind::ResourceBusy));
+    for _ in 0..2 {
+        node.world.start(None).await;
+        node.world.tell_all();
+        seconds(60).await;
+        let ended = status(&node, "ends");
+        assert_eq!((phase(&node, "ends"), &*ended.reason), (PodPhase::Failed, "DeadlineExceeded"));
+        assert_eq!(phase(&node, "grows"), PodPhase::Running);
+        assert_eq!(node.live(), ["c"]);
+        node.world.kill().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_does_not_wait_for_one_that_waits_for_an_earlier_one_of_its_name() {
+    let mut node = Node::start().await;
+    let web = |node: &mut Node, uid: &str| {
+        let pod = from_text(&format!(
+            "metadata: {{name: web, namespace: default, uid: {uid}}}
+spec: {{priority: 1, terminationGracePeriodSeconds: 60, containers: [{{name: c, {STUBBORN}, {}}}]}}
+",
+            cpus(40)
+        ));
+        node.world.ledger.want(&pod, SourceKind::File);
+        node.world.wanted.entry(SourceKind::File).or_default().insert("web".to_owned(), pod);
+        node.world.tell_all();
+    };
+    web(&mut node, "one");
+    seconds(10).await;
+    web(&mut node, "two");
+    seconds(5).await;
+    let critical =
+        format!("{{priority: 2000000000, containers: [{{name: critical, {FOREVER}, {}}}]}}", cpus(40));
+    node.want("critical", &critical).await;
+    seconds(10).await;
+    assert_eq!(node.live(), ["c", "critical"], "the first one has not stopped");
+    seconds(100).await;
+    assert_eq!(node.live(), ["critical"]);
+    assert_eq!((phase(&node, "two"), &*status(&node, "two").reason), (PodPhase::Failed, "Preempting"));
 }

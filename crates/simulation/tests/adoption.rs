@@ -143,27 +143,77 @@ async fn pods_are_adopted_whatever_their_state_and_what_is_finished_stays_finish
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_manifest_makes_another_pod_and_its_record_goes() {
-    let node = node().await;
+async fn another_manifest_makes_another_pod_and_the_record_goes_when_the_runtime_has_nothing_of_it() {
+    let mut node = node().await;
     let store = SimulatedCheckpoints::new();
     let (_, spec) = PODS[0];
     let adoption = open(&node, &store).await;
     assert_eq!(uids(&adopt(&adoption, &[("runs", "one", spec)], touched()).await), ["go-runs"]);
     assert_eq!(store.content().len(), 1);
-    // While the agent runs: the manifest changes, and changes back.
-    assert_eq!(uids(&adopt(&adoption, &[("runs", "two", spec)], touched()).await), ["two"]);
-    assert_eq!(store.content().len(), 0);
-    assert_eq!(uids(&adopt(&adoption, &[("runs", "one", spec)], touched()).await), ["one"]);
-
-    // While no agent runs, even where nothing could be told from the containers or the file.
-    assert_eq!(uids(&adopt(&open(&node, &store).await, &[("runs", "one", spec)], None).await), ["go-runs"]);
-    assert_eq!(uids(&adopt(&open(&node, &store).await, &[("runs", "two", spec)], None).await), ["two"]);
-    assert_eq!(store.content().len(), 0);
-
+    // While the agent runs: the manifest changes, changes back, and changes again.
+    for (digest, expected) in [("two", "two"), ("one", "go-runs"), ("two", "two")] {
+        assert_eq!(uids(&adopt(&adoption, &[("runs", digest, spec)], touched()).await), [expected]);
+    }
+    // While no agent runs, even where nothing could be told from the containers or the file. Nothing of the first pod may
+    // have been stopped yet.
+    for (digest, expected) in [("two", "two"), ("one", "go-runs"), ("two", "two")] {
+        let adoption = open(&node, &store).await;
+        assert_eq!(uids(&adopt(&adoption, &[("runs", digest, spec)], None).await), [expected]);
+        assert_eq!(store.content().len(), 1);
+    }
     // A source that wants it no more.
-    assert_eq!(uids(&adopt(&open(&node, &store).await, &[("runs", "one", spec)], None).await), ["go-runs"]);
     adopt(&open(&node, &store).await, &[], None).await;
+    assert_eq!(store.content().len(), 1);
+
+    // Its end comes, and is over.
+    node.world.wanted.insert(SourceKind::File, BTreeMap::new());
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!(sandboxes(&node), []);
+    adopt(&open(&node, &store).await, &[("runs", "two", spec)], None).await;
     assert_eq!(store.content().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_is_not_lost_wherever_the_agent_is_killed_on_the_way() {
+    let (_, spec) = PODS[0];
+    let edited = spec.replace("name: c, ", "name: c, resources: {limits: {memory: 64Mi}}, ");
+    let tell = |node: &mut Node, pods: Vec<Arc<Pod>>| {
+        let wanted = pods.into_iter().map(|pod| (pod.metadata.uid.to_string(), pod)).collect();
+        node.world.wanted.insert(SourceKind::File, wanted);
+        node.world.tell_all();
+    };
+    for steps in 0..30 {
+        let mut node = Node::start().await;
+        node.world.ledger.want(&pod("runs", "go-runs", spec), SourceKind::File);
+        tell(&mut node, vec![pod("runs", "go-runs", spec)]);
+        seconds(10).await;
+        node.world.kill().await;
+        node.world.checkpoints = SimulatedCheckpoints::new();
+        let store = SimulatedCheckpoints::new();
+        node.world.start(None).await;
+        let adoption = open(&node, &store).await;
+        tell(&mut node, adopt(&adoption, &[("runs", "one", spec)], touched()).await);
+        seconds(5).await;
+        // The manifest is written, and the agent reads it.
+        let edited_pods = adopt(&adoption, &[("runs", "two", &edited)], touched()).await;
+        let crash = Arc::clone(&node.world.agent.as_ref().unwrap().crash);
+        crash.at(crash.steps() + 1 + steps);
+        tell(&mut node, edited_pods);
+        seconds(2).await;
+        node.world.kill().await;
+        // The next one.
+        node.world.start(None).await;
+        let adoption = open(&node, &store).await;
+        tell(&mut node, adopt(&adoption, &[("runs", "two", &edited)], touched()).await);
+        seconds(100).await;
+        let alive = node.world.simulator.containers().into_iter().filter(|container| container.alive);
+        assert_eq!(
+            alive.map(|container| container.pod_uid).collect::<Vec<_>>(),
+            ["two"],
+            "after {steps} steps"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,6 +228,8 @@ async fn a_manifest_that_was_changed_is_known_by_what_its_containers_were_made_f
         // What does show counts for more than an old file.
         (spec.replace("value: b", "value: c"), Some(made), false),
         (spec.replace("name: c, ", "name: c, args: [x], "), Some(made), false),
+        (spec.replace("name: c, ", "name: c, resources: {limits: {memory: 64Mi}}, "), Some(made), false),
+        (spec.replace("name: c, ", "name: c, securityContext: {privileged: true}, "), Some(made), false),
         (spec.replace("name: c, ", "name: d, "), Some(made), false),
         (spec.replace("forever", "stubborn"), Some(made), false),
         // A variable less could have been somebody else's: the file decides.

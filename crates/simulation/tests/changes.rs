@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +16,8 @@ use crablet_api::meta::ConditionStatus;
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::{ObjectKind, Unavailable};
 use crablet_cri_sim::Method;
-use crablet_volumes::Operation;
+use crablet_host::simulation::Fault;
+use crablet_volumes::{Operation, Trouble};
 
 const LASTING: &str = "{containers: [{name: c, image: 'sim/forever:1'}]}";
 /// Who is asked whether the pod is ready.
@@ -188,4 +190,37 @@ async fn an_interest_goes_with_the_spec_that_had_it_and_with_the_pod() {
     node.forget("q");
     seconds(40).await;
     assert!(!refers_to("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_started_again_though_what_its_volume_shows_cannot_be_refreshed() {
+    let (mut node, interests) = node().await;
+    let spec = "{containers: [{name: c, image: 'sim/forever:1', volumeMounts: [{name: v, mountPath: /v}]}],
+        volumes: [{name: v, projected: {sources: [{configMap: {name: one}}]}}]}";
+    node.create("p", spec);
+    seconds(10).await;
+    // Somebody deletes the config map.
+    node.world.volumes.set_trouble(Some(Trouble::Fail(ErrorKind::NotFound)));
+    for nth in 1..=100 {
+        node.world.volumes.plan(Some(Operation::Refresh), nth, Fault::Fails(ErrorKind::NotFound));
+    }
+    node.edit("p", |pod| pod.spec.containers[0].image = "sim/forever:2".into());
+    seconds(5).await;
+    assert_eq!(node.container("p", "c").restart_count, 1, "{}", node.all_said());
+    interests.changed(ObjectKind::ConfigMap, "default", "one");
+    for restarts in 2..=3 {
+        let container = node.container("p", "c").container_id;
+        node.world.simulator.exit_container(container.rsplit('/').next().unwrap(), 1);
+        seconds(25).await;
+        assert_eq!(node.container("p", "c").restart_count, restarts, "{}", node.all_said());
+        assert_eq!(node.live(), ["c"]);
+    }
+    assert!(node.all_said().contains("MountVolume.SetUp failed for volume"), "{}", node.all_said());
+    let dead = node.world.simulator.containers().into_iter().filter(|container| !container.alive);
+    assert_eq!(dead.count(), 1, "and those that ended before the last one are removed");
+    // Somebody makes another.
+    node.world.volumes.set_trouble(None);
+    let before = refreshes(&node);
+    seconds(3600).await;
+    assert!(refreshes(&node) > before, "it is tried until it works");
 }

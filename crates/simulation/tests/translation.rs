@@ -6,11 +6,13 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use common::{Node, seconds};
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Objects};
+use crablet_agent::recorder::InvolvedKind;
 use crablet_api::core::{ConfigMap, ContainerState, Pod, RecursiveReadOnlyMode, Secret, Service};
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
@@ -270,4 +272,48 @@ async fn an_ephemeral_container_joins_the_processes_of_the_container_that_it_nam
     let context = made(&node, "debug").remove(0).linux.unwrap().security_context.unwrap();
     let namespaces = context.namespace_options.unwrap();
     assert_eq!((namespaces.pid(), &namespaces.target_id), (v1::NamespaceMode::Target, &target.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_read_only_mount_does_not_change_while_a_new_agent_does_not_know_the_runtime() {
+    let mut node = modern().await;
+    let spec = "{containers: [{name: c, image: 'sim/forever:1', volumeMounts: [{name: data, mountPath: /d, \
+                readOnly: true, recursiveReadOnly: IfPossible}]}], volumes: [{name: data, emptyDir: {}}]}";
+    node.want("p", spec).await;
+    seconds(10).await;
+    let shown = |node: &Node| node.container("p", "c").volume_mounts[0].recursive_read_only.clone();
+    assert_eq!(shown(&node), Some(RecursiveReadOnlyMode::Enabled));
+    let slow = || Fault::on(Method::Status).takes(Duration::from_secs(1));
+    node.world.simulator.inject(slow());
+    node.restart().await;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if node.shown("p").is_some() {
+            assert_eq!(shown(&node), Some(RecursiveReadOnlyMode::Enabled));
+        }
+    }
+    // One that has no idea what was said learns it when the runtime tells.
+    node.world.kill().await;
+    node.world.checkpoints = SimulatedCheckpoints::new();
+    node.world.simulator.inject(slow());
+    node.restart().await;
+    seconds(10).await;
+    assert_eq!(shown(&node), Some(RecursiveReadOnlyMode::Enabled));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_name_servers_is_a_concern_of_the_pod_and_of_the_node() {
+    let mut node = Node::start().await;
+    let events = node.world.agent.as_ref().unwrap().agent.recorder.queue();
+    node.want("p", &forever(", dnsPolicy: ClusterFirst")).await;
+    seconds(10).await;
+    let mut about = Vec::new();
+    while let Some(event) = events.try_next() {
+        if *event.reason == *"MissingClusterDNS" {
+            assert!(event.message.contains("cannot create Pod using \"ClusterFirst\" policy"));
+            about.push((event.involved.kind, event.involved.name.to_string(), event.count));
+        }
+    }
+    let expected = [(InvolvedKind::Node, "node".to_owned(), 1), (InvolvedKind::Pod, "p".to_owned(), 1)];
+    assert_eq!(about, expected);
 }

@@ -54,6 +54,7 @@ impl Worker {
         self.warn_pod(&rejection.reason, &rejection.message);
         let status = rejected(&self.pod, &rejection, self.node.clock.now());
         self.phase = Phase::Terminated;
+        self.rejected = true;
         self.show(status);
         self.checkpoint_now().await;
         self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));

@@ -129,6 +129,11 @@ impl Checkpoint {
     pub fn has_terminated(&self, pod: &Pod) -> bool {
         self.terminated && !(self.rejected && is_static(pod))
     }
+
+    /// Whether such a pod has terminated, or is on its way there.
+    pub(crate) fn is_ending_or_over(&self, pod: &Pod) -> bool {
+        self.terminating.is_some() || self.has_terminated(pod)
+    }
 }
 
 impl Worker {
@@ -146,6 +151,7 @@ impl Worker {
         self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
+        self.rejected = checkpoint.rejected;
         if has_terminated {
             self.phase = Phase::Terminated;
         } else if let Some(ending) = checkpoint.terminating {
@@ -243,7 +249,7 @@ impl Worker {
                 Phase::Syncing | Phase::Terminated => None,
             },
             terminated: matches!(self.phase, Phase::Terminated),
-            rejected: self.node.admission.has_rejected(&self.owner.uid),
+            rejected: self.rejected,
             unwanted: !self.wanted,
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),

@@ -27,6 +27,12 @@ impl Worker {
         self.event(None, EventType::Warning, reason, message);
     }
 
+    /// An event of concern about the node.
+    pub(super) fn warn_node(&self, reason: &str, message: &str) {
+        let node = Involved::node(self.node.facts.now().node.metadata.name.as_str());
+        self.node.reports.recorder.event(&node, EventType::Warning, reason, message);
+    }
+
     fn event(&self, container: Option<&str>, event_type: EventType, reason: &str, message: &str) {
         let involved = match container {
             None => self.involved(),

@@ -13,7 +13,7 @@ use crablet_core::pod_cgroup::pod_resources;
 use crablet_core::qos::{PodLevel, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
-    self, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
+    self, About, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
     HostResolver, MountInput, MountedVolume, Objects, ResolvConfError, RuntimeClassError, SandboxInput,
     SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
@@ -94,7 +94,10 @@ impl Worker {
         let (sandbox, handler) =
             self.sandbox(attempt).await.map_err(|refusal| NotMade::sandbox(&refusal.to_string()))?;
         for warning in &sandbox.warnings {
-            self.warn_pod(warning.reason, &warning.message);
+            match warning.about {
+                About::Pod => self.warn_pod(warning.reason, &warning.message),
+                About::Node => self.warn_node(warning.reason, &warning.message),
+            }
         }
         Ok(SandboxConfig { config: sandbox.config, handler })
     }
@@ -145,15 +148,17 @@ impl Worker {
         }
     }
 
-    /// Whether the handler that runs the pod can mount read-only all the way down. Who has no sandbox yet and names a
-    /// class is told later.
-    pub(super) fn mounts_read_only_recursively(&self) -> bool {
+    /// Whether the handler that runs the pod can mount read-only all the way down, if the runtime has told. Who has no
+    /// sandbox yet and names a class is told later.
+    pub(super) fn mounts_read_only_recursively(&self) -> Option<bool> {
         let handler = match (self.observed.active_sandbox(), self.pod.spec.runtime_class_name.as_deref()) {
             (Some(sandbox), _) => &*sandbox.runtime_handler,
             (None, None | Some("")) => "",
-            (None, Some(_)) => return false,
+            (None, Some(_)) => return Some(false),
         };
-        translate::mounts_read_only_recursively(&self.node.readiness.handlers(), handler)
+        let facts = self.node.facts.now();
+        let handlers = facts.handlers.as_deref();
+        handlers.map(|handlers| translate::mounts_read_only_recursively(handlers, handler))
     }
 
     /// Which users of the node are the pod's own, under a handler; what it was not given yet, it gets.
@@ -163,7 +168,7 @@ impl Worker {
         {
             return UserNamespaces::Unsupported;
         }
-        if let Some(refused) = UserNamespaces::refused_by(&self.node.readiness.handlers(), handler) {
+        if let Some(refused) = UserNamespaces::refused_by(self.node.facts.now().handlers(), handler) {
             return refused;
         }
         let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
@@ -320,7 +325,7 @@ impl Worker {
                     has_address: !ips.is_empty() || self.pod.spec.host_network,
                     termination_log: Some(&termination_log.display().to_string()),
                     recursive_read_only: translate::mounts_read_only_recursively(
-                        &self.node.readiness.handlers(),
+                        self.node.facts.now().handlers(),
                         handler,
                     ),
                 },

@@ -32,6 +32,7 @@ impl Worker {
             return next;
         }
         if is_over(&status) {
+            self.node.admission.found_over(&self.owner.uid);
             if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
                 self.fail_by_deadline();
             }
@@ -136,9 +137,11 @@ impl Worker {
         let grace = pod_grace(&self.pod, None, None);
         self.story.note("stop", format_args!("{why}"));
         self.phase = Phase::Terminating(Terminating::new(self.node.clock.steady(), grace));
-        // An agent that starts meanwhile must not give the rest of it more time.
-        if self.observed.containers().iter().any(|container| container.may_live()) {
-            self.checkpoint_now().await;
+        // An agent that starts meanwhile must not give the rest of it more time. The status may be the same as before, and
+        // then nobody else writes it down.
+        match self.observed.containers().iter().any(|container| container.may_live()) {
+            true => self.checkpoint_now().await,
+            false => self.checkpoint_soon(),
         }
         Next::Again
     }

@@ -79,10 +79,13 @@ pub(super) fn needs(plan: &Plan) -> bool {
 }
 
 impl Worker {
-    /// Sets up the volumes that the pod's containers use, where that is still to be done.
+    /// Sets up the volumes that the pod's containers use, where that is still to be done. Those that are there and cannot
+    /// be brought up to date keep nobody from being started: they show what they showed before, and are tried again.
     pub(super) async fn set_up_volumes(&mut self) -> Result<(), Next> {
         let used = used_volumes(&self.pod);
-        if used.is_empty() || (self.volumes.is_current && self.volumes.has_all(&self.pod)) {
+        let has_all = self.volumes.has_all(&self.pod);
+        let is_current = self.volumes.is_current || self.retries.held(&What::Refresh).is_some();
+        if used.is_empty() || (has_all && is_current) {
             return Ok(());
         }
         if let Some(until) = self.retries.held(&What::Volumes) {
@@ -102,6 +105,7 @@ impl Worker {
         match set_up {
             Ok(mounted) => {
                 self.retries.worked(&What::Volumes);
+                self.retries.worked(&What::Refresh);
                 let count = mounted.len();
                 self.story.step(WHAT, began.elapsed(), format_args!("set up its volumes ({count})"));
                 self.volumes = PodVolumes { mounted, is_current: true, failure: None };
@@ -109,6 +113,10 @@ impl Worker {
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors, began);
+                if has_all {
+                    self.retries.failed(What::Refresh);
+                    return Ok(());
+                }
                 let first = errors.first();
                 let failure = first.map(|error| format!("volume {}: {}", error.volume, error.cause));
                 self.story.headline(State::Waiting, format_args!("{}", failure.as_deref().unwrap_or(WHAT)));

@@ -127,8 +127,8 @@ impl Maker<'_> {
         };
         // What is mounted where is known from the first status on.
         status.volume_mounts = match self.previous {
-            Some(previous) => previous.volume_mounts.clone(),
-            None => self.container.volume_mounts.iter().map(|mount| self.mount(mount)).collect(),
+            Some(previous) if previous.volume_mounts.iter().all(is_told) => previous.volume_mounts.clone(),
+            Some(_) | None => self.container.volume_mounts.iter().map(|mount| self.mount(mount)).collect(),
         };
         self.remember(&mut status);
         match (run.state, self.previous) {
@@ -223,10 +223,12 @@ impl Maker<'_> {
     fn mount(&self, mount: &VolumeMount) -> VolumeMountStatus {
         let recursive = match &mount.recursive_read_only {
             _ if !mount.read_only => None,
-            Some(RecursiveReadOnlyMode::IfPossible | RecursiveReadOnlyMode::Enabled)
-                if self.input.recursive_read_only_mounts && is_private(mount) =>
-            {
-                Some(RecursiveReadOnlyMode::Enabled)
+            Some(RecursiveReadOnlyMode::IfPossible | RecursiveReadOnlyMode::Enabled) if is_private(mount) => {
+                match self.input.recursive_read_only_mounts {
+                    Some(true) => Some(RecursiveReadOnlyMode::Enabled),
+                    Some(false) => Some(RecursiveReadOnlyMode::Disabled),
+                    None => self.recursive_before(mount),
+                }
             }
             Some(_) | None => Some(RecursiveReadOnlyMode::Disabled),
         };
@@ -238,6 +240,16 @@ impl Maker<'_> {
             volume_status: None,
         }
     }
+
+    fn recursive_before(&self, mount: &VolumeMount) -> Option<RecursiveReadOnlyMode> {
+        let mut before = self.previous?.volume_mounts.iter();
+        before.find(|before| before.mount_path == mount.mount_path)?.recursive_read_only.clone()
+    }
+}
+
+/// Whether it was known what can be said of a mount.
+fn is_told(mount: &VolumeMountStatus) -> bool {
+    !mount.read_only || mount.recursive_read_only.is_some()
 }
 
 fn is_private(mount: &VolumeMount) -> bool {

@@ -195,7 +195,7 @@ impl World {
             resize_conditions: &[],
             actuated: &self.actuated,
             pod_cgroup: None,
-            recursive_read_only_mounts: false,
+            recursive_read_only_mounts: Some(false),
             node: &self.node,
             features: &self.features,
             now: self.now,
