@@ -414,7 +414,7 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            if tasks > 6 {
+            if tasks > 7 {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }
