@@ -1,0 +1,51 @@
+//! Patching objects: the patch is applied to what there is, and the result is an update.
+
+use serde_json::Value;
+
+use super::{Call, Cluster, body};
+use crate::answer::Document;
+use crate::object;
+use crate::rules;
+use crate::schema;
+use crate::status::Refusal;
+
+const ACCEPTED: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+impl Cluster {
+    pub(super) fn patch(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
+        let resource = call.target.resource;
+        let media = call.request.content_type.split(';').next().unwrap_or_default().trim();
+        if media == "application/apply-patch+yaml" || media == "application/apply-patch+cbor" {
+            return Err(Refusal::unsupported_media_type(&ACCEPTED[..3]));
+        }
+        let Some(stored) = self.state.get(&call.key()) else {
+            return Err(Refusal::not_found(resource, &call.target.name));
+        };
+        let old = stored.decode();
+        let patched = schema::apply_patch(resource.schema, media, &old, &call.request.body)
+            .map_err(|error| error.refusal(resource, &call.target.name, &ACCEPTED))?;
+        let decoded = schema::normalise(resource.schema, patched)
+            .map_err(|error| error.refusal(&resource.api_version(), resource.kind))?;
+        let (api_version, kind) = (resource.api_version(), resource.kind);
+        body::check_fields(call, &api_version, kind, decoded.problems)?;
+        let mut new: Value = decoded.object;
+        new["apiVersion"] = api_version.into();
+        new["kind"] = kind.into();
+        if object::name(&new) != call.target.name {
+            let why = format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                object::name(&new),
+                call.target.name
+            );
+            return Err(Refusal::bad_request(why));
+        }
+        let _ = rules::of(resource);
+        let updated = self.replace(call, old, new)?;
+        self.show(call, 200, updated)
+    }
+}
