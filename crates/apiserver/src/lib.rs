@@ -10,6 +10,7 @@
 //! - [`controllers`]: what happens by itself.
 //! - [`request`], [`status`], [`selectors`], [`discovery`]: the words of the protocol.
 
+mod accept;
 pub mod access;
 pub mod admission;
 pub mod answer;
@@ -17,6 +18,7 @@ pub mod chance;
 pub mod cluster;
 pub mod controllers;
 pub mod discovery;
+pub mod event_conversion;
 pub mod object;
 pub mod request;
 pub mod resources;

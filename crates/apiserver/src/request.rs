@@ -111,15 +111,19 @@ impl Target {
             ("PATCH", false) => Verb::Patch,
             ("DELETE", true) => Verb::DeleteCollection,
             ("DELETE", false) => Verb::Delete,
-            _ => {
-                return Err(Refusal::new(
-                    405,
-                    "MethodNotAllowed",
-                    "the server does not allow this method on the requested resource",
-                ));
-            }
+            _ => return Err(Refusal::no_such_method()),
         };
-        Ok(verb)
+        let verbs = match self.subresource {
+            Some(subresource) => subresource.verbs(),
+            None => self.resource.verbs(),
+        };
+        // Of all namespaces at once, objects can only be read.
+        let is_of_all = self.resource.is_namespaced() && self.namespace.is_empty();
+        let is_there = verbs.contains(&verb) && (!is_of_all || matches!(verb, Verb::List | Verb::Watch));
+        match is_there {
+            true => Ok(verb),
+            false => Err(Refusal::no_such_method()),
+        }
     }
 }
 
@@ -198,6 +202,32 @@ mod tests {
             ("/healthz", None),
         ] {
             assert_eq!(target(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_that_a_path_does_not_have_are_not_allowed() {
+        for (method, path, expected) in [
+            ("GET", "/api/v1/pods", Some(Verb::List)),
+            ("POST", "/api/v1/pods", None),
+            ("DELETE", "/api/v1/pods", None),
+            ("DELETE", "/api/v1/namespaces/a/pods", Some(Verb::DeleteCollection)),
+            ("DELETE", "/api/v1/namespaces", None),
+            ("DELETE", "/api/v1/nodes", Some(Verb::DeleteCollection)),
+            ("POST", "/api/v1/nodes/n1", None),
+            ("POST", "/api/v1/nodes/n1/proxy/run", Some(Verb::Create)),
+            ("PATCH", "/api/v1/nodes", None),
+            ("GET", "/api/v1/namespaces/a/bindings", None),
+            ("POST", "/api/v1/namespaces/a/bindings", Some(Verb::Create)),
+            ("GET", "/api/v1/namespaces/a/pods/p/eviction", None),
+            ("POST", "/api/v1/namespaces/a/pods/p/eviction", Some(Verb::Create)),
+            ("POST", "/api/v1/namespaces/a/pods/p/status", None),
+            ("DELETE", "/api/v1/namespaces/a/pods/p/status", None),
+            ("POST", "/api/v1/namespaces/a/pods/p/log", None),
+        ] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let verb = Target::of(path).unwrap().verb(&method, &Query::default());
+            assert_eq!(verb, expected.ok_or_else(Refusal::no_such_method), "{method} {path}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! The kinds that are served, one line each. What a kind has beyond that is said where it belongs: its fields in
 //! `schema/`, its rules in `rules`, its columns in `table`.
 
+use crate::request::Verb;
+
 /// A kind of objects at its place in the API.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -66,7 +68,45 @@ impl Subresource {
     }
 }
 
+impl Subresource {
+    /// What can be done with it.
+    pub fn verbs(self) -> &'static [Verb] {
+        match self {
+            Subresource::Attach | Subresource::Exec | Subresource::PortForward => &[Verb::Create, Verb::Get],
+            Subresource::Binding | Subresource::Eviction | Subresource::Token => &[Verb::Create],
+            Subresource::Finalize => &[Verb::Update],
+            Subresource::Log => &[Verb::Get],
+            Subresource::Proxy => &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update],
+            Subresource::Approval
+            | Subresource::EphemeralContainers
+            | Subresource::Resize
+            | Subresource::Status => &[Verb::Get, Verb::Patch, Verb::Update],
+        }
+    }
+}
+
 impl Resource {
+    /// What can be done with its objects.
+    pub fn verbs(&self) -> &'static [Verb] {
+        const ALL: [Verb; 8] = [
+            Verb::Create,
+            Verb::Delete,
+            Verb::DeleteCollection,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Update,
+            Verb::Watch,
+        ];
+        match (self.group, self.plural) {
+            ("", "bindings") => &[Verb::Create],
+            ("", "namespaces") => {
+                &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch]
+            }
+            _ => &ALL,
+        }
+    }
+
     /// `v1`, `apps/v1`: what its objects say in `apiVersion`.
     pub fn api_version(&self) -> String {
         match self.group {
@@ -99,7 +139,7 @@ impl Resource {
     }
 
     /// The one that keeps the objects: `events` of both groups are the same objects.
-    pub fn storage(&'static self) -> &'static Resource {
+    pub fn storage(&self) -> &Resource {
         match (self.group, self.plural) {
             ("events.k8s.io", "events") => &EVENTS,
             _ => self,

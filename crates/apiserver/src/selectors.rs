@@ -23,16 +23,25 @@ impl Selection {
         let labels: Selector = labels
             .parse()
             .map_err(|error| Refusal::bad_request(format!("unable to parse requirement: {error}")))?;
-        let fields: FieldSelector =
+        let mut fields: FieldSelector =
             query.text("fieldSelector").parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
         let known = indexed_paths(resource);
-        for term in &fields.0 {
+        for term in &mut fields.0 {
             let field = &*term.field;
+            let own = known.iter().find(|(name, _)| *name == field);
             let is_known = field == "metadata.name"
                 || (field == "metadata.namespace" && resource.is_namespaced())
-                || known.iter().any(|(name, _)| *name == field);
+                || own.is_some();
             if !is_known {
                 return Err(Refusal::bad_request(format!("field label not supported: {field}")));
+            }
+            // What is kept beside an object has the names that it is kept by.
+            if let Some((_, path)) = own
+                && resource.storage() != resource
+                && let Some((kept, _)) =
+                    indexed_paths(resource.storage()).iter().find(|(_, kept)| kept == path)
+            {
+                term.field = (*kept).into();
             }
         }
         Ok(Selection { labels, fields })
@@ -137,7 +146,56 @@ pub(crate) fn indexed_fields(resource: &Resource, object: &Value) -> Box<[(&'sta
                 Value::Null if matches!(*name, "spec.hostNetwork" | "spec.unschedulable") => "false".into(),
                 Value::Null | Value::Array(_) | Value::Object(_) => Text::default(),
             };
+            // Who tells an event is its source, whichever of the two it says.
+            let is_unsaid_source = value.is_empty() && path == &["source", "component"];
+            let value = match is_unsaid_source {
+                true => object::text(object, &["reportingComponent"]).into(),
+                false => value,
+            };
             (*name, value)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::{EVENTS, NEW_EVENTS};
+    use crate::state::State;
+
+    #[test]
+    fn events_are_selected_by_the_names_of_either_group() {
+        let mut state = State::default();
+        let event = json!({
+            "metadata": {"name": "e", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "name": "p"},
+            "reason": "Started",
+            "source": {},
+            "reportingComponent": "kubelet",
+        });
+        state.put(&NEW_EVENTS, event);
+        let select = |resource: &'static Resource, fields: &str| {
+            let selection = Selection::of(resource, &Query::parse(&format!("fieldSelector={fields}")))?;
+            Ok::<_, Refusal>(
+                state.list(resource, None).filter(|(key, stored)| selection.matches(key, stored)).count(),
+            )
+        };
+        for (resource, fields, expected) in [
+            (&EVENTS, "involvedObject.name=p,reason=Started", Some(1)),
+            (&EVENTS, "involvedObject.name=q", Some(0)),
+            (&EVENTS, "reportingComponent=kubelet,source=kubelet", Some(1)),
+            (&EVENTS, "regarding.name=p", None),
+            (&NEW_EVENTS, "regarding.name=p,reason=Started,metadata.name=e", Some(1)),
+            (&NEW_EVENTS, "regarding.kind!=Pod", Some(0)),
+            (&NEW_EVENTS, "reportingController=kubelet", Some(1)),
+            (&NEW_EVENTS, "involvedObject.name=p", None),
+            (&NEW_EVENTS, "source=kubelet", None),
+        ] {
+            let found = select(resource, fields);
+            let message = format!("field label not supported: {}", fields.split('=').next().unwrap());
+            assert_eq!(found, expected.ok_or_else(|| Refusal::bad_request(message)), "{fields}");
+        }
+    }
 }

@@ -250,7 +250,7 @@ fn encode(resource: &'static Resource, object: &mut Value, revision: u64) -> Sto
         revision,
         json: serde_json::to_vec(object).unwrap_or_default().into(),
         labels: object::labels(object),
-        fields: crate::selectors::indexed_fields(resource, object),
+        fields: crate::selectors::indexed_fields(resource.storage(), object),
     }
 }
 

@@ -26,8 +26,9 @@ impl Refusal {
         self
     }
 
-    /// An object that is not there.
+    /// An object that is not there. It is called as it is kept, whichever way it was asked for.
     pub fn not_found(resource: &Resource, name: &str) -> Refusal {
+        let resource = resource.storage();
         let message = format!("{} {name:?} not found", resource.qualified_name());
         Refusal::new(404, "NotFound", message).about(resource, name)
     }
@@ -39,13 +40,26 @@ impl Refusal {
         refusal
     }
 
+    /// A method that a path does not have.
+    pub fn no_such_method() -> Refusal {
+        let mut refusal = Refusal::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        refusal.details = Some(json!({}));
+        refusal
+    }
+
     pub fn already_exists(resource: &Resource, name: &str) -> Refusal {
+        let resource = resource.storage();
         let message = format!("{} {name:?} already exists", resource.qualified_name());
         Refusal::new(409, "AlreadyExists", message).about(resource, name)
     }
 
     /// Somebody else was faster, or something forbids it now.
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Refusal {
+        let resource = resource.storage();
         let message =
             format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified_name());
         Refusal::new(409, "Conflict", message).about(resource, name)

@@ -117,7 +117,7 @@ impl Watch {
             return Next::Line(self.line("ADDED", &stored, stored.revision, now));
         }
         if std::mem::take(&mut self.tells_initial_end) {
-            return Next::Line(self.bookmark(json!({"k8s.io/initial-events-end": "true"})));
+            return Next::Line(self.bookmark(json!({"k8s.io/initial-events-end": "true"}), now));
         }
         let Ok(changes) = state.changes_since(self.revision) else {
             self.over = true;
@@ -162,7 +162,7 @@ impl Watch {
         }
         if self.bookmarks && now >= self.next_bookmark {
             self.next_bookmark = now + BOOKMARK_EVERY;
-            return Next::Line(self.bookmark(Value::Null));
+            return Next::Line(self.bookmark(Value::Null, now));
         }
         Next::Wait(if self.bookmarks { self.ends.min(self.next_bookmark) } else { self.ends })
     }
@@ -190,7 +190,7 @@ impl Watch {
         encoded(&json!({"type": kind, "object": shown}))
     }
 
-    fn bookmark(&self, annotations: Value) -> Vec<u8> {
+    fn bookmark(&mut self, annotations: Value, now: Timestamp) -> Vec<u8> {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if !annotations.is_null() {
             metadata["annotations"] = annotations;
@@ -200,7 +200,9 @@ impl Watch {
             "apiVersion": self.resource.api_version(),
             "metadata": metadata,
         });
-        encoded(&json!({"type": "BOOKMARK", "object": self.form.bookmark(self.resource, bare)}))
+        let with_columns = !std::mem::replace(&mut self.told_columns, true);
+        let shown = self.form.bookmark(self.resource, bare, now, with_columns);
+        encoded(&json!({"type": "BOOKMARK", "object": shown}))
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Call;
+use crate::event_conversion;
 use crate::resources::Resource;
 use crate::schema::{self, Decoded, Encoding};
 use crate::status::Refusal;
@@ -39,10 +40,11 @@ impl FieldValidation {
     }
 }
 
-/// The object in a body, of the kind that the path says.
+/// The object in a body, of the kind that the path says, as it is kept.
 pub(crate) fn object(call: &mut Call<'_>) -> Result<Value, Refusal> {
     let resource = call.target.resource;
-    of_type(call, resource, resource.schema, &resource.api_version(), resource.kind)
+    let object = of_type(call, resource, resource.schema, &resource.api_version(), resource.kind)?;
+    Ok(event_conversion::kept(resource, object))
 }
 
 /// The object in a body, of another kind than the path's: a subresource often has its own.

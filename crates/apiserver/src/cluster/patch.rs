@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Call, Cluster, body};
 use crate::answer::Document;
+use crate::event_conversion;
 use crate::object;
 use crate::rules;
 use crate::schema;
@@ -27,7 +28,9 @@ impl Cluster {
             return Err(Refusal::not_found(resource, &call.target.name));
         };
         let old = stored.decode();
-        let patched = schema::apply_patch(resource.schema, media, &old, &call.request.body)
+        // What is patched is what the client sees, which need not be what is kept.
+        let seen = event_conversion::shown(resource, old.clone());
+        let patched = schema::apply_patch(resource.schema, media, &seen, &call.request.body)
             .map_err(|error| error.refusal(resource, &call.target.name, &ACCEPTED))?;
         let decoded = schema::normalise(resource.schema, patched)
             .map_err(|error| error.refusal(&resource.api_version(), resource.kind))?;
@@ -36,6 +39,7 @@ impl Cluster {
         let mut new: Value = decoded.object;
         new["apiVersion"] = api_version.into();
         new["kind"] = kind.into();
+        let new = event_conversion::kept(resource, new);
         if object::name(&new) != call.target.name {
             let why = format!(
                 "the name of the object ({}) does not match the name on the URL ({})",

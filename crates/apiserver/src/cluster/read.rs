@@ -6,7 +6,9 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{Call, Cluster};
+use crate::accept::{self, Conversion};
 use crate::answer::{Answer, Document};
+use crate::request::Verb;
 use crate::selectors::Selection;
 use crate::state::{Key, Stored};
 use crate::status::Refusal;
@@ -189,40 +191,50 @@ impl Continue {
 
 /// What a client wants objects in.
 pub(crate) fn form(call: &Call<'_>) -> Result<Form, Refusal> {
-    let accept = call.request.accept.as_str();
-    if accept.is_empty() {
-        return Ok(Form::Whole);
-    }
     // The first that can be had counts.
-    for wanted in accept.split(',') {
-        let mut parts = wanted.split(';').map(str::trim);
-        let media = parts.next().unwrap_or_default();
-        if !matches!(media, "application/json" | "*/*" | "application/*") {
+    for clause in accept::clauses(&call.request.accept).iter().filter(|clause| clause.takes_json()) {
+        let Some(Conversion { kind, group, version }) = clause.conversion() else { return Ok(Form::Whole) };
+        if (group, version) != ("meta.k8s.io", "v1") {
             continue;
         }
-        let parameter = |name: &str| {
-            let mut all = wanted.split(';').filter_map(|part| part.trim().split_once('='));
-            all.find(|(key, _)| *key == name).map(|(_, value)| value)
-        };
-        let include = match call.query.text("includeObject") {
-            "None" => IncludeObject::None,
-            "Object" => IncludeObject::Object,
-            _ => IncludeObject::Metadata,
-        };
-        match (parameter("as"), parameter("g"), parameter("v")) {
-            (None, _, _) => return Ok(Form::Whole),
-            (Some("Table"), Some("meta.k8s.io"), Some("v1")) => return Ok(Form::Table(include)),
-            (
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                Some("meta.k8s.io"),
-                Some("v1"),
-            ) => {
-                return Ok(Form::Metadata);
-            }
-            (Some(_), _, _) => {}
+        let is_list = matches!(call.verb, Verb::List | Verb::DeleteCollection);
+        match kind {
+            "Table" => return include_object(call).map(Form::Table),
+            "PartialObjectMetadata" if !is_list => return Ok(Form::Metadata),
+            "PartialObjectMetadataList" if is_list => return Ok(Form::Metadata),
+            // Upstream cannot make a list of one event, and sends it as it is.
+            "PartialObjectMetadataList" if call.verb == Verb::Watch => return Ok(Form::Whole),
+            "PartialObjectMetadata" => return Err(not_convertible(call, kind, "a list", "List")),
+            "PartialObjectMetadataList" => return Err(not_convertible(call, kind, "not a list", "")),
+            _ => {}
         }
     }
     Err(Refusal::not_acceptable(&["application/json", "application/yaml"]))
+}
+
+fn include_object(call: &Call<'_>) -> Result<IncludeObject, Refusal> {
+    match call.query.text("includeObject") {
+        "None" => Ok(IncludeObject::None),
+        "Object" => Ok(IncludeObject::Object),
+        "" | "Metadata" => Ok(IncludeObject::Metadata),
+        other => Err(Refusal::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))),
+    }
+}
+
+/// Upstream names the type that it has in Go.
+fn not_convertible(call: &Call<'_>, wanted: &str, is: &str, suffix: &str) -> Refusal {
+    let resource = call.target.resource.storage();
+    let package = match resource.group.split('.').next().unwrap_or_default() {
+        "" => "core",
+        package => package,
+    };
+    let message = format!(
+        "you requested {wanted}, but the requested object is {is} (*{package}.{}{suffix})",
+        resource.kind
+    );
+    Refusal::new(406, "NotAcceptable", message)
 }
 
 fn version(call: &Call<'_>) -> Result<Option<u64>, Refusal> {
@@ -265,4 +277,123 @@ fn watch_list_needs_match() -> Refusal {
         detail: "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
     };
     Refusal::invalid_kind("meta.k8s.io", "ListOptions", "", &[error])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Settings;
+    use crate::request::{Request, Target};
+    use crate::state::State;
+    use crate::who::User;
+
+    fn request(path: &str, query: &str, accept: &str) -> Request {
+        Request {
+            method: http::Method::GET,
+            path: path.to_owned(),
+            query: query.to_owned(),
+            accept: accept.to_owned(),
+            content_type: String::new(),
+            user: User::new("admin", &["system:masters"]),
+            body: Vec::new(),
+        }
+    }
+
+    fn form_of(path: &str, query: &str, accept: &str) -> Result<Form, String> {
+        let request = request(path, query, accept);
+        let target = Target::of(path).unwrap();
+        let query = crate::request::Query::parse(query);
+        let verb = target.verb(&request.method, &query).unwrap();
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let call = Call { request: &request, target, query, verb, now, warnings: Vec::new() };
+        form(&call).map_err(|refusal| format!("{} {}", refusal.code, refusal.message))
+    }
+
+    #[test]
+    fn the_form_is_the_first_that_is_wanted_and_can_be_had() {
+        const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        const ONE: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let (all, one) = ("/api/v1/pods", "/api/v1/namespaces/a/pods/b");
+        let table = |include| Ok(Form::Table(include));
+        for (path, query, accept, expected) in [
+            (all, "", "", Ok(Form::Whole)),
+            (all, "", "application/json;q=0.1,*/*", Ok(Form::Whole)),
+            (all, "", KUBECTL, table(IncludeObject::Metadata)),
+            (one, "includeObject=Object", KUBECTL, table(IncludeObject::Object)),
+            (all, "includeObject=None&watch=true", KUBECTL, table(IncludeObject::None)),
+            (
+                all,
+                "includeObject=Some",
+                KUBECTL,
+                Err(
+                    "400 Unable to convert to Table as requested: includeObject: Invalid value: \"Some\": must be 'Metadata', 'Object', 'None', or empty",
+                ),
+            ),
+            (one, "", ONE, Ok(Form::Metadata)),
+            (all, "watch=true", ONE, Ok(Form::Metadata)),
+            (all, "", LIST, Ok(Form::Metadata)),
+            (
+                all,
+                "",
+                ONE,
+                Err(
+                    "406 you requested PartialObjectMetadata, but the requested object is a list (*core.PodList)",
+                ),
+            ),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/x",
+                "",
+                LIST,
+                Err(
+                    "406 you requested PartialObjectMetadataList, but the requested object is not a list (*rbac.ClusterRole)",
+                ),
+            ),
+            (
+                all,
+                "",
+                "text/html",
+                Err("406 only the following media types are accepted: application/json, application/yaml"),
+            ),
+        ] {
+            assert_eq!(
+                form_of(path, query, accept),
+                expected.map_err(str::to_owned),
+                "{path}?{query} {accept}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_watch_tells_its_columns_once_and_its_bookmarks_as_rows() {
+        use crate::watch::Next;
+        let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
+        let map = |name: &str| json!({"metadata": {"name": name, "namespace": "a"}});
+        for name in ["one", "two"] {
+            cluster.state.put(&crate::resources::CONFIG_MAPS, map(name));
+        }
+        let request = request(
+            "/api/v1/configmaps",
+            "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&includeObject=None",
+            "application/json;as=Table;v=v1;g=meta.k8s.io",
+        );
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let Answer::Watch(mut watch) = cluster.handle(&request, now) else { panic!("no watch") };
+        let mut next = || match watch.next(&cluster.state, 2, now) {
+            Next::Line(line) => serde_json::from_slice::<Value>(&line).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let events = [next(), next(), next()];
+        let columns = events.each_ref().map(|event| event["object"]["columnDefinitions"].is_array());
+        assert_eq!(columns, [true, false, false]);
+        let types = events.each_ref().map(|event| event["type"].as_str().unwrap());
+        assert_eq!(types, ["ADDED", "ADDED", "BOOKMARK"]);
+        let cells = events.each_ref().map(|event| event["object"]["rows"][0]["cells"].clone());
+        assert_eq!(
+            cells,
+            [json!(["one", 0, "<unknown>"]), json!(["two", 0, "<unknown>"]), json!(["", 0, "<unknown>"]),]
+        );
+        let end = &events[2]["object"]["rows"][0]["object"];
+        assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    }
 }
