@@ -41,11 +41,13 @@ pub struct Settings {
     pub git_version: &'static str,
     /// The certificate that pods know the server by, in PEM.
     pub ca: String,
+    /// Where clients find the server, as `/api` says: an address with a port.
+    pub address: String,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { git_version: "v1.36.4", ca: String::new() }
+        Settings { git_version: "v1.36.4", ca: String::new(), address: String::new() }
     }
 }
 
