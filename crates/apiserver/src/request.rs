@@ -119,6 +119,9 @@ impl Target {
         };
         // Of all namespaces at once, objects can only be read.
         let is_of_all = self.resource.is_namespaced() && self.namespace.is_empty();
+        if is_of_all && !verbs.contains(&Verb::List) {
+            return Err(Refusal::no_such_path());
+        }
         let is_there = verbs.contains(&verb) && (!is_of_all || matches!(verb, Verb::List | Verb::Watch));
         match is_there {
             true => Ok(verb),
@@ -229,6 +232,8 @@ mod tests {
             let verb = Target::of(path).unwrap().verb(&method, &Query::default());
             assert_eq!(verb, expected.ok_or_else(Refusal::no_such_method), "{method} {path}");
         }
+        let bindings = Target::of("/api/v1/bindings").unwrap();
+        assert_eq!(bindings.verb(&Method::POST, &Query::default()), Err(Refusal::no_such_path()));
     }
 
     #[test]

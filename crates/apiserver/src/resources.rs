@@ -99,7 +99,7 @@ impl Resource {
             Verb::Watch,
         ];
         match (self.group, self.plural) {
-            ("", "bindings") => &[Verb::Create],
+            ("", "bindings") | ("authentication.k8s.io" | "authorization.k8s.io", _) => &[Verb::Create],
             ("", "namespaces") => {
                 &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch]
             }

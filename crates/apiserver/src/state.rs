@@ -34,6 +34,11 @@ pub struct ResourceKey {
 }
 
 impl Resource {
+    /// What an object says of its type, as it is kept.
+    fn type_fields(&self) -> String {
+        format!("\"kind\":\"{}\",\"apiVersion\":\"{}\",", self.kind, self.api_version())
+    }
+
     pub fn key(&'static self) -> ResourceKey {
         let storage = self.storage();
         ResourceKey { group: storage.group, plural: storage.plural }
@@ -51,7 +56,7 @@ impl Key {
 pub struct Stored {
     /// The version it was written at.
     pub revision: u64,
-    /// The object with that version in it.
+    /// The object with that version in it. It begins with what it is.
     pub json: Box<[u8]>,
     pub labels: Map<Text>,
     /// What field selectors of its kind may ask about beside name and namespace.
@@ -63,6 +68,12 @@ impl Stored {
     pub fn decode(&self) -> Value {
         // It was encoded by us.
         serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The object as one of a list, which does not repeat what it is: all after the opening brace.
+    pub fn item(&self, resource: &Resource) -> &[u8] {
+        let json = self.json.get(1..).unwrap_or_default();
+        json.strip_prefix(resource.type_fields().as_bytes()).unwrap_or(json)
     }
 
     fn bytes(&self) -> usize {
@@ -246,9 +257,13 @@ impl State {
 /// An object as it is kept, with its version in it.
 fn encode(resource: &'static Resource, object: &mut Value, revision: u64) -> Stored {
     object["metadata"]["resourceVersion"] = revision.to_string().into();
+    object::remove(object, "kind");
+    object::remove(object, "apiVersion");
+    let mut json = format!("{{{}", resource.storage().type_fields()).into_bytes();
+    json.extend_from_slice(serde_json::to_vec(object).unwrap_or_default().get(1..).unwrap_or_default());
     Stored {
         revision,
-        json: serde_json::to_vec(object).unwrap_or_default().into(),
+        json: json.into(),
         labels: object::labels(object),
         fields: crate::selectors::indexed_fields(resource.storage(), object),
     }
@@ -284,6 +299,17 @@ mod tests {
         let at = |revision| names(&state.list_at(&CONFIG_MAPS, None, revision, None).unwrap());
         assert_eq!(at(then), [("a".to_owned(), json!("1")), ("b".to_owned(), json!("1"))]);
         assert_eq!(at(state.revision()), [("b".to_owned(), json!("2")), ("c".to_owned(), json!("1"))]);
+    }
+
+    #[test]
+    fn an_object_begins_with_what_it_is_and_in_a_list_leaves_it_out() {
+        let mut state = State::default();
+        let stored = state.put(&CONFIG_MAPS, config_map("a", "1"));
+        let rest =
+            r#""data":{"key":"1"},"metadata":{"name":"a","namespace":"default","resourceVersion":"1"}}"#;
+        let whole = String::from_utf8_lossy(&stored.json);
+        assert_eq!(whole, format!(r#"{{"kind":"ConfigMap","apiVersion":"v1",{rest}"#));
+        assert_eq!(String::from_utf8_lossy(stored.item(&CONFIG_MAPS)), rest);
     }
 
     #[test]

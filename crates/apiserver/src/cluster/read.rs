@@ -82,7 +82,8 @@ impl Cluster {
                 if position > 0 {
                     body.push(b',');
                 }
-                body.extend_from_slice(&stored.json);
+                body.push(b'{');
+                body.extend_from_slice(stored.item(resource));
             }
             body.extend_from_slice(b"]}");
             return Ok(Document::encoded(200, body));

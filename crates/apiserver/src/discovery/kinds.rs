@@ -60,7 +60,7 @@ pub(super) fn of(group: &str, version: &str) -> Vec<Kind> {
         .collect();
     let answered = ANSWERED.iter().filter(|known| (known.0, known.1) == (group, version));
     for (.., plural, singular, kind, is_namespaced, verbs) in answered {
-        if Resource::find(group, version, plural).is_none() {
+        if kinds.iter().all(|known| known.path != *plural) {
             kinds.push(Kind {
                 path: (*plural).to_owned(),
                 singular,
