@@ -114,9 +114,8 @@ impl Cluster {
             Some(revision) if exact && revision > 0 => revision,
             Some(_) | None => now,
         };
-        let objects = all(revision, None).map_err(|_| {
-            Refusal::expired(format!("The resourceVersion for the provided list is too old."))
-        })?;
+        let objects = all(revision, None)
+            .map_err(|_| Refusal::expired("The resourceVersion for the provided list is too old."))?;
         Ok(Page { revision, objects })
     }
 
