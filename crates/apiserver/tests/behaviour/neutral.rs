@@ -39,6 +39,7 @@ fn object(mut fields: Map<String, Value>, namespace: &str) -> Value {
             "clusterIP" if value.as_str().is_some_and(|text| text.starts_with("10.")) => {
                 Some("<ip>".to_owned())
             }
+            "serverAddress" => Some("<address>".to_owned()),
             // The descriptions of columns are upstream's prose.
             "description" => Some("<description>".to_owned()),
             _ => None,
@@ -67,7 +68,17 @@ fn plain(text: &str, namespace: &str) -> String {
     if is_age(text) {
         return "<age>".to_owned();
     }
-    let text = text.replace(namespace, "<namespace>");
+    let mut text = text.replace(namespace, "<namespace>");
+    // A whole object in a message has times and versions in it, and who manages its fields.
+    if let (Some(begin), Some(end)) = (text.find("\"{\\\"apiVersion\\\""), text.find("}}\": "))
+        && begin < end
+    {
+        text.replace_range(begin..end + 3, "<object>");
+    }
+    if let Some(at) = text.find("in record (") {
+        let digits = text[at + 11..].bytes().take_while(u8::is_ascii_digit).count();
+        text.replace_range(at + 11..at + 11 + digits, "<version>");
+    }
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
         let core = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
