@@ -75,9 +75,10 @@ fn plain(text: &str, namespace: &str) -> String {
     {
         text.replace_range(begin..end + 3, "<object>");
     }
-    if let Some(at) = text.find("in record (") {
-        let digits = text[at + 11..].bytes().take_while(u8::is_ascii_digit).count();
-        text.replace_range(at + 11..at + 11 + digits, "<version>");
+    if let Some(at) = text.find("ResourceVersion in record (") {
+        let at = at + "ResourceVersion in record (".len();
+        let digits = text[at..].bytes().take_while(u8::is_ascii_digit).count();
+        text.replace_range(at..at + digits, "<version>");
     }
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
