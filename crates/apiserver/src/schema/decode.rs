@@ -284,3 +284,106 @@ fn from_yaml(tree: document::Tree) -> Tree<'static> {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const POD: Expected<'_> = Expected { schema: "core.Pod", api_version: "v1", kind: "Pod" };
+
+    fn refused(expected: &Expected<'_>, encoding: Encoding, body: &str) -> String {
+        decode(expected, encoding, body.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_not_said_is_what_is_expected() {
+        for (encoding, body) in [
+            (Encoding::Json, r#"{"metadata": {"name": "a"}}"#),
+            (Encoding::Json, r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}"#),
+            (Encoding::Yaml, "kind: Pod\nmetadata:\n  name: a\n"),
+        ] {
+            let decoded = decode(&POD, encoding, body.as_bytes()).unwrap();
+            assert_eq!((decoded.api_version.as_str(), decoded.kind.as_str()), ("v1", "Pod"), "{body}");
+            assert_eq!(decoded.object["metadata"], json!({"name": "a"}), "{body}");
+            assert!(decoded.object.get("kind").is_none() && decoded.problems.is_empty(), "{body}");
+        }
+        let empty = decode(&POD, Encoding::Yaml, b"").unwrap();
+        assert_eq!(empty.object["metadata"], json!({}));
+    }
+
+    #[test]
+    fn what_cannot_be_handled_is_told_in_upstreams_words() {
+        for (body, expected) in [
+            (
+                "{",
+                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input ({)",
+            ),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {}",
+                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: invalid character 'a' looking for beginning of value (61706956657273696f6e3a2076310a6b696e643a20506f640a6d65746164 ...)",
+            ),
+            (
+                "",
+                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+            ),
+            (
+                r#"{"kind": 1}"#,
+                r#"the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind": 1})"#,
+            ),
+            (
+                r#"{"apiVersion": "a/b/c"}"#,
+                r#"the object provided is unrecognized (must be of type Pod): unexpected GroupVersion string: a/b/c ({"apiVersion": "a/b/c"})"#,
+            ),
+            (
+                r#"{"kind": "Service"}"#,
+                r#"Service in version "v1" cannot be handled as a Pod: converting (v1.Service) to (core.Pod): unknown conversion"#,
+            ),
+            (
+                r#"{"kind": "Pud"}"#,
+                r#"Pud in version "v1" cannot be handled as a Pod: no kind "Pud" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            ),
+            (
+                r#"{"apiVersion": "apps/v2", "kind": "Pod"}"#,
+                r#"Pod in version "v2" cannot be handled as a Pod: no kind "Pod" is registered for version "apps/v2" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            ),
+            (
+                r#"{"spec": {"nodeName": 1}}"#,
+                r#"Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string"#,
+            ),
+        ] {
+            assert_eq!(refused(&POD, Encoding::Json, body), expected, "{body}");
+        }
+        let event = Expected { schema: "core.Event", api_version: "v1", kind: "Event" };
+        assert_eq!(
+            refused(&event, Encoding::Json, r#"{"apiVersion": "events.k8s.io/v1", "kind": "Event"}"#),
+            "the API version in the data (events.k8s.io/v1) does not match the expected API version (v1)"
+        );
+        assert_eq!(
+            refused(&POD, Encoding::Yaml, "a: [\n"),
+            "the object provided is unrecognized (must be of type Pod): yaml: line 1: unclosed bracket '[' (613a205b0a)"
+        );
+    }
+
+    #[test]
+    fn problems_are_refused_where_that_is_wanted() {
+        let body = br#"{"spec": {"x": 1}, "kind": "Pod"}"#;
+        let decoded = || decode(&POD, Encoding::Json, body).unwrap();
+        let problem = r#"unknown field "spec.x""#;
+        assert_eq!(decoded().checked(&POD, FieldValidation::Warn).unwrap().problems, [problem]);
+        assert!(decoded().checked(&POD, FieldValidation::Ignore).unwrap().problems.is_empty());
+        assert_eq!(
+            decoded().checked(&POD, FieldValidation::Strict).unwrap_err().to_string(),
+            r#"Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.x""#
+        );
+        let twice = decode(&POD, Encoding::Yaml, b"metadata:\n  name: a\n  name: b\n").unwrap();
+        assert_eq!(
+            (twice.problems, &twice.object["metadata"]["name"]),
+            (
+                vec!["yaml: unmarshal errors:\n  line 3: key \"name\" already set in map".to_owned()],
+                &json!("b")
+            )
+        );
+    }
+}

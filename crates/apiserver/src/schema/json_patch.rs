@@ -140,12 +140,13 @@ fn index(text: &str, length: usize) -> Result<usize, Unfit> {
 
 /// A merge patch: objects are merged, null removes, all else replaces.
 pub(crate) fn merge(document: &mut Value, patch: Value) {
-    let (Value::Object(fields), Value::Object(changes)) = (&mut *document, &patch) else {
-        *document = without_nulls(patch);
-        return;
+    let (fields, changes) = match (document, patch) {
+        (Value::Object(fields), Value::Object(changes)) => (fields, changes),
+        (document, patch) => {
+            *document = without_nulls(patch);
+            return;
+        }
     };
-    let _ = changes;
-    let Value::Object(changes) = patch else { return };
     for (name, change) in changes {
         match fields.get_mut(&name) {
             _ if change.is_null() => drop(fields.remove(&name)),
@@ -163,5 +164,87 @@ fn without_nulls(value: Value) -> Value {
         }
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(operations: Value) -> Result<Value, Unfit> {
+        let mut document = json!({"a": {"b": [1, 2, 3], "c/d": "x", "e~f": null}});
+        apply(&mut document, operations.as_array().unwrap()).map(|()| document["a"].take())
+    }
+
+    #[test]
+    fn operations_do_what_they_do_upstream() {
+        for (operation, expected) in [
+            (json!({"op": "add", "path": "/a/b/-", "value": 4}), Ok(json!([1, 2, 3, 4]))),
+            (json!({"op": "add", "path": "/a/b/0", "value": 4}), Ok(json!([4, 1, 2, 3]))),
+            (json!({"op": "add", "path": "/a/b/3", "value": 4}), Ok(json!([1, 2, 3, 4]))),
+            (json!({"op": "add", "path": "/a/b/4", "value": 4}), Err(Unfit)),
+            (json!({"op": "add", "path": "/a/b/-1", "value": 4}), Ok(json!([1, 2, 3, 4]))),
+            (json!({"op": "add", "path": "/a/b/x", "value": 4}), Err(Unfit)),
+            (json!({"op": "remove", "path": "/a/b/1"}), Ok(json!([1, 3]))),
+            (json!({"op": "remove", "path": "/a/b/-1"}), Ok(json!([1, 2]))),
+            (json!({"op": "remove", "path": "/a/b/3"}), Err(Unfit)),
+            (json!({"op": "remove", "path": "/a/x"}), Err(Unfit)),
+            (json!({"op": "replace", "path": "/a/b", "value": [9]}), Ok(json!([9]))),
+            (json!({"op": "replace", "path": "/a/b/0", "value": 9}), Ok(json!([9, 2, 3]))),
+            (json!({"op": "replace", "path": "/a/b/3", "value": 9}), Err(Unfit)),
+            (json!({"op": "replace", "path": "/x/y", "value": 9}), Err(Unfit)),
+            (json!({"op": "move", "from": "/a/b/0", "path": "/a/b/2"}), Ok(json!([2, 3, 1]))),
+            (json!({"op": "copy", "from": "/a/b/0", "path": "/a/b/-"}), Ok(json!([1, 2, 3, 1]))),
+            (json!({"op": "test", "path": "/a/b/0", "value": 1}), Ok(json!([1, 2, 3]))),
+            (json!({"op": "test", "path": "/a/b/0", "value": 2}), Err(Unfit)),
+            (json!({"op": "test", "path": "/a/nothing", "value": null}), Ok(json!([1, 2, 3]))),
+            (json!({"op": "test", "path": "/a/c~1d", "value": "x"}), Ok(json!([1, 2, 3]))),
+            (json!({"op": "test", "path": "/a/e~0f"}), Ok(json!([1, 2, 3]))),
+            (json!({"op": "add", "path": "", "value": {}}), Err(Unfit)),
+            (json!({"op": "mend", "path": "/a/b"}), Err(Unfit)),
+            (json!({"op": "add"}), Err(Unfit)),
+            (json!(null), Err(Unfit)),
+        ] {
+            let result = patched(json!([operation.clone()])).map(|mut a| a["b"].take());
+            assert_eq!(result, expected, "{operation}");
+        }
+        // Unlike the RFC says.
+        let added = patched(json!([{"op": "replace", "path": "/a/new", "value": 1}])).unwrap();
+        assert_eq!(added["new"], 1);
+    }
+
+    #[test]
+    fn copies_do_not_grow_without_end() {
+        let doubling: Vec<Value> =
+            (0..64).map(|_| json!({"op": "copy", "from": "/a", "path": "/a/b/-"})).collect();
+        assert_eq!(patched(doubling.into()), Err(Unfit));
+    }
+
+    #[test]
+    fn a_merge_patch_merges_objects_and_replaces_all_else() {
+        for (document, patch, expected) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [1]}), json!({"a": [{"b": null}]}), json!({"a": [{}]})),
+            (json!({"e": null}), json!({"a": {"bb": {"ccc": null}}}), json!({"e": null, "a": {"bb": {}}})),
+            (json!({"a": 1}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
+        ] {
+            let mut merged = document.clone();
+            merge(&mut merged, patch.clone());
+            assert_eq!(merged, expected, "{document} {patch}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics(path in "[/a-c~01x-]{0,12}", from in "[/a-c~01x-]{0,12}", index in 0..6usize) {
+            let op = ["add", "remove", "replace", "move", "copy", "test"][index];
+            let _ = patched(json!([{"op": op, "path": path, "from": from, "value": 1}]));
+        }
     }
 }

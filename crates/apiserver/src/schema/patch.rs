@@ -209,3 +209,141 @@ impl Work<'_> {
         Ok(Decoded { object, api_version, kind, problems: self.problems })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const JSON: &str = "application/json-patch+json";
+    const MERGE: &str = "application/merge-patch+json";
+    const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+    fn patched(media: &str, patch: &str, validation: FieldValidation) -> Result<Decoded, PatchError> {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+            "spec": {"containers": [{"name": "a", "resources": {}}]}, "status": {}});
+        let expected = Expected { schema: "core.Pod", api_version: "v1", kind: "Pod" };
+        apply_patch(&expected, media, &pod, patch.as_bytes(), validation)
+    }
+
+    #[test]
+    fn a_patched_object_is_decoded_again() {
+        for (media, patch) in [
+            (
+                JSON,
+                r#"[{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {"cpu": 0.5}}]"#,
+            ),
+            (MERGE, r#"{"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "500m"}}}]}}"#),
+            (
+                STRATEGIC,
+                r#"{"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "0.5"}}}]}}"#,
+            ),
+        ] {
+            let decoded = patched(media, patch, FieldValidation::Strict).unwrap();
+            let containers = json!([{"name": "a", "resources": {"limits": {"cpu": "500m"}}}]);
+            assert_eq!(decoded.object["spec"]["containers"], containers, "{patch}");
+            assert_eq!((decoded.api_version.as_str(), decoded.kind.as_str()), ("v1", "Pod"));
+        }
+    }
+
+    #[test]
+    fn problems_are_warned_of_or_refused() {
+        for (media, patch, expected) in [
+            (
+                JSON,
+                r#"[{"op": "add", "path": "/spec/x", "value": 1, "y": 1, "op": "add"}]"#,
+                &[
+                    r#"json patch unknown field "[0].y""#,
+                    r#"json patch duplicate field "[0].op""#,
+                    r#"unknown field "spec.x""#,
+                ][..],
+            ),
+            (
+                MERGE,
+                r#"{"spec": {"x": 1}, "spec": {"x": 1}}"#,
+                &[r#"duplicate field "spec""#, r#"unknown field "spec.x""#],
+            ),
+            (
+                STRATEGIC,
+                r#"{"z": 1, "spec": {"x": 1, "x": 2}}"#,
+                &[r#"duplicate field "spec.x""#, r#"unknown field "spec.x""#, r#"unknown field "z""#],
+            ),
+        ] {
+            assert_eq!(patched(media, patch, FieldValidation::Warn).unwrap().problems, expected);
+            assert_eq!(
+                patched(media, patch, FieldValidation::Ignore).unwrap().problems,
+                Vec::<String>::new()
+            );
+            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal(&[]);
+            let why = format!("strict decoding error: {}", expected.join(", "));
+            assert!(refusal.code == 422 && refusal.message.ends_with(&why), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn what_is_no_patch_or_does_not_fit_is_refused_as_upstream_refuses_it() {
+        let invalid = |value: &str, why: &str| {
+            (422, format!(" \"\" is invalid: patch: Invalid value: {}: {why}", go::quote(value)))
+        };
+        let many = format!("[{}]", vec![r#"{"op":"test","path":"/x"}"#; MOST_OPERATIONS + 1].join(","));
+        for (media, patch, expected) in [
+            (JSON, "{", (400, "error decoding patch: unexpected end of JSON input".to_owned())),
+            (
+                JSON,
+                "{}",
+                (400, "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned()),
+            ),
+            (
+                JSON,
+                r#"[{"op": 1}]"#,
+                (400, "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string".to_owned()),
+            ),
+            (
+                JSON,
+                r#"[{"op": "test", "path": "/spec", "value": 1}]"#,
+                (422, "the server rejected our request due to an error in our request".to_owned()),
+            ),
+            (
+                JSON,
+                &many,
+                (413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001".to_owned()),
+            ),
+            (
+                MERGE,
+                "[]",
+                (400, "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
+            ),
+            (MERGE, "null", (400, "Invalid JSON Patch".to_owned())),
+            (
+                MERGE,
+                r#"{"spec": {"nodeName": 1}}"#,
+                invalid(
+                    r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","resources":{}}],"nodeName":1},"status":{}}"#,
+                    "json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string",
+                ),
+            ),
+            (STRATEGIC, "{]", (400, "invalid character ']' looking for beginning of object key string".to_owned())),
+            (
+                STRATEGIC,
+                r#"{"spec": {"nodeName": 1}}"#,
+                invalid("map[spec:map[nodeName:1]]", "cannot convert int64 to string"),
+            ),
+            (
+                STRATEGIC,
+                r#"{"spec": {"hostNetwork": "yes"}}"#,
+                invalid("map[spec:map[hostNetwork:yes]]", "unrecognized type: bool"),
+            ),
+            (STRATEGIC, r#"{"spec": 1}"#, invalid("map[spec:1]", "cannot restore struct from: int64")),
+            (
+                STRATEGIC,
+                r#"{"spec": {"containers": [{}]}}"#,
+                (500, "map: map[] does not contain declared merge key: name".to_owned()),
+            ),
+        ] {
+            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal(&[]);
+            assert_eq!((refusal.code, refusal.message), expected, "{patch:.80}");
+        }
+        assert_eq!(patched("text/plain", "", FieldValidation::Warn).unwrap_err(), PatchError::UnknownType);
+    }
+}

@@ -173,7 +173,7 @@ fn order_lists(original: &mut Object, patch: &mut Object, level: Level) -> Resul
         }
         let old = take(original);
         element_kind(&old, &new)?;
-        let server = positions(&old, meta.key);
+        let server = server_order(&old, &new, meta.key);
         let merged = match (in_original, in_patch) {
             (true, false) => old,
             (false, _) => new.into_iter().filter_map(without_directives).collect(),
@@ -189,6 +189,33 @@ fn order_lists(original: &mut Object, patch: &mut Object, level: Level) -> Resul
         original.insert(name.to_owned(), Value::Array(ordered));
     }
     Ok(())
+}
+
+/// Where the items of a list were on the server. Upstream's list is the one that it works on: what is deleted makes
+/// room in it, which what is added takes, and so gets a place among the server's own.
+fn server_order(old: &[Value], new: &[Value], key: &str) -> BTreeMap<String, usize> {
+    let directive =
+        |item: &&Value, wanted: &str| item.get(MARKER).is_some_and(|directive| directive == wanted);
+    let deleted = new.iter().filter(|item| directive(item, "delete")).filter_map(|item| key_of(item, key));
+    let deleted: BTreeSet<String> = deleted.collect();
+    let mut kept = old.to_vec();
+    kept.retain(|item| key_of(item, key).is_none_or(|item_key| !deleted.contains(&item_key)));
+    let mut order = positions(&kept, key);
+    let (mut next, room) = (kept.len(), old.len() - kept.len());
+    if new.iter().any(|item| directive(&item, "replace")) {
+        return order;
+    }
+    for item in new.iter().filter(|item| item.get(MARKER).is_none()) {
+        let Some(item_key) = key_of(item, key).filter(|item_key| !order.contains_key(item_key)) else {
+            continue;
+        };
+        if next == kept.len() + room {
+            break;
+        }
+        order.insert(item_key, next);
+        next += 1;
+    }
+    order
 }
 
 /// The items of a patch must be in the order that it wants, and all in it.
@@ -426,4 +453,123 @@ fn no_key(item: &Value, key: &str) -> Error {
 fn bad_patch_type(directive: Value, patch: Object) -> Error {
     let (directive, patch) = (go::print(&directive), go::print(&Value::Object(patch)));
     Error::Unexpected(format!("unknown patch type: {directive} in map: {patch}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::types;
+
+    fn patched(schema: &str, original: &Value, patch: &Value) -> Result<Value, Error> {
+        let (Value::Object(original), Value::Object(patch)) = (original.clone(), patch.clone()) else {
+            panic!("{original} {patch}")
+        };
+        merge(original, patch, types::find(schema).unwrap()).map(Value::Object)
+    }
+
+    #[test]
+    fn patches_do_what_they_do_upstream() {
+        let cases = include_str!("../../tests/data/strategic_merge_patches.json");
+        let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
+        assert!(cases.len() > 190);
+        for case in cases {
+            let result = patched("test.MergeItem", &case["original"], &case["patch"]);
+            match (&case["result"], result) {
+                (Value::String(expected), Err(Error::Unexpected(why))) => {
+                    assert!(why.contains(expected.trim_start_matches("ERR ")), "{case}: {why}");
+                }
+                (expected, result) => assert_eq!(result.as_ref(), Ok(expected), "{case:#}"),
+            }
+        }
+    }
+
+    #[test]
+    fn pods_are_patched_by_the_keys_of_their_lists() {
+        let pod = json!({
+            "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x", "y"]},
+            "spec": {
+                "containers": [
+                    {"name": "a", "image": "a:1", "env": [{"name": "E", "value": "1"}],
+                        "ports": [{"containerPort": 80, "name": "http"}]},
+                    {"name": "b", "image": "b:1"},
+                ],
+                "volumes": [{"name": "v", "emptyDir": {}}],
+                "tolerations": [{"key": "k"}],
+            },
+        });
+        for (patch, path, expected) in [
+            (
+                json!({"metadata": {"labels": {"a": null, "c": "3"}}}),
+                "/metadata/labels",
+                json!({"b": "2", "c": "3"}),
+            ),
+            (
+                json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"], "finalizers": ["z"]}}),
+                "/metadata/finalizers",
+                json!(["z", "y"]),
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "b", "image": "b:2"}]}}),
+                "/spec/containers/1",
+                json!({"name": "b", "image": "b:2"}),
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "a", "env": [{"name": "F", "value": "2"}], "ports": [{"containerPort": 81}]}]}}),
+                "/spec/containers/0",
+                json!({"name": "a", "image": "a:1", "env": [{"name": "F", "value": "2"}, {"name": "E", "value": "1"}],
+                    "ports": [{"containerPort": 81}, {"containerPort": 80, "name": "http"}]}),
+            ),
+            (
+                json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "$patch": "delete"}]}}),
+                "/spec/containers",
+                json!([pod["spec"]["containers"][0]]),
+            ),
+            (
+                json!({"spec": {"volumes": [{"$retainKeys": ["name", "hostPath"], "name": "v", "hostPath": {"path": "/"}, "emptyDir": null}]}}),
+                "/spec/volumes",
+                json!([{"name": "v", "hostPath": {"path": "/"}}]),
+            ),
+            (json!({"spec": {"tolerations": [{"key": "l"}]}}), "/spec/tolerations", json!([{"key": "l"}])),
+            (json!({"spec": {"$patch": "replace", "nodeName": "n"}}), "/spec", json!({"nodeName": "n"})),
+        ] {
+            let result = patched("core.Pod", &pod, &patch).unwrap();
+            assert_eq!(result.pointer(path), Some(&expected), "{patch}");
+        }
+    }
+
+    #[test]
+    fn what_upstream_refuses_is_refused_in_its_words() {
+        let pod = json!({"metadata": {"finalizers": ["x"]}, "spec": {"containers": [{"name": "a"}], "volumes": [{"name": "v"}]}});
+        let unexpected = |why: &str| Error::Unexpected(why.to_owned());
+        for (patch, expected) in [
+            (
+                json!({"spec": {"containers": [{"image": "a"}]}}),
+                unexpected("map: map[image:a] does not contain declared merge key: name"),
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}),
+                unexpected("merging lists cannot yet be specified in the patch"),
+            ),
+            (
+                json!({"spec": {"$patch": "mend", "a": 1}}),
+                unexpected("unknown patch type: mend in map: map[$patch:mend a:1]"),
+            ),
+            (
+                json!({"spec": {"containers": ["a"]}}),
+                unexpected("list element types are not identical: [[map[name:a]] [a]]"),
+            ),
+            (json!({"spec": {"$setElementOrder": []}}), Error::Malformed(BAD_ORDER)),
+            (json!({"metadata": {"$deleteFromPrimitiveList": []}}), Error::Malformed(BAD_DELETE_LIST)),
+            (json!({"spec": {"$retainKeys": "a"}}), Error::Malformed(BAD_RETAIN_KEYS)),
+            (json!({"spec": {"$retainKeys": ["a"], "b": 1}}), Error::Malformed(BAD_RETAIN_KEYS)),
+            (
+                json!({"metadata": {"finalizers": [["x"]]}}),
+                unexpected("list element types are not identical: [[x] [[x]]]"),
+            ),
+        ] {
+            assert_eq!(patched("core.Pod", &pod, &patch), Err(expected), "{patch}");
+        }
+    }
 }
