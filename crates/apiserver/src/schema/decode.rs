@@ -287,6 +287,7 @@ fn from_yaml(tree: document::Tree) -> Tree<'static> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -385,5 +386,34 @@ mod tests {
                 &json!("b")
             )
         );
+    }
+
+    const SAMPLE: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"b": "c"},
+        "creationTimestamp": "2024-01-02T03:04:05Z"}, "spec": {"containers": [{"name": "d", "ports": [{"containerPort": 80}],
+        "resources": {"limits": {"cpu": "100m"}}, "livenessProbe": {"httpGet": {"port": "http"}}}], "priority": -1}}"#;
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for encoding in [Encoding::Json, Encoding::Yaml, Encoding::Protobuf] {
+                let _ = decode(&POD, encoding, &bytes);
+            }
+        }
+
+        #[test]
+        fn no_damage_panics_and_what_is_read_stays_as_it_is(
+            cut in 0..SAMPLE.len(),
+            length in 0..20usize,
+            with in "[0-9a-z{}\\[\\]\":, .-]{0,4}",
+        ) {
+            let end = (cut + length).min(SAMPLE.len());
+            let damaged = format!("{}{with}{}", &SAMPLE[..cut], &SAMPLE[end..]);
+            for encoding in [Encoding::Json, Encoding::Yaml] {
+                if let Ok(decoded) = decode(&POD, encoding, damaged.as_bytes()) {
+                    let again = crate::schema::normalise("core.Pod", &decoded.object).unwrap();
+                    prop_assert_eq!(again.object, decoded.object);
+                }
+            }
+        }
     }
 }

@@ -375,3 +375,243 @@ fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::schema::{Encoding, Expected, decode, normalise, types};
+
+    fn decoded(schema: &str, api_version: &str, body: &[u8]) -> Result<Value, String> {
+        let kind = schema.rsplit('.').next().unwrap();
+        let decoded = decode(&Expected { schema, api_version, kind }, Encoding::Protobuf, body);
+        decoded.map(|decoded| decoded.object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_kubectl_sends_is_read() {
+        for (schema, api_version, body, expected) in [
+            (
+                "core.Secret",
+                "v1",
+                "azhzAAoMCgJ2MRIGU2VjcmV0EiYKEgoCczESABoAIgAqADIAOABCABIGCgFhEgFiEgYKAWMSAWQaABoAIgA=",
+                json!({"metadata": {"name": "s1"}, "data": {"a": "Yg==", "c": "ZA=="}}),
+            ),
+            (
+                "authentication.TokenRequest",
+                "authentication.k8s.io/v1",
+                "azhzAAooChhhdXRoZW50aWNhdGlvbi5rOHMuaW8vdjESDFRva2VuUmVxdWVzdBIdChAKABIAGgAiACoAMgA4AEIAEgMgkBwaBAoAEgAaACIA",
+                json!({"metadata": {}, "spec": {"audiences": null, "boundObjectRef": null, "expirationSeconds": 3600},
+                    "status": {"token": "", "expirationTimestamp": null}}),
+            ),
+            (
+                "rbac.Role",
+                "rbac.authorization.k8s.io/v1",
+                "azhzAAokChxyYmFjLmF1dGhvcml6YXRpb24uazhzLmlvL3YxEgRSb2xlEiMKEgoCcjESABoAIgAqADIAOABCABINCgNnZXQSABoEcG9kcxoAIgA=",
+                json!({"metadata": {"name": "r1"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
+            ),
+            (
+                "core.Service",
+                "v1",
+                "azhzAAoNCgJ2MRIHU2VydmljZRJmCh0KAnMxEgAaACIAKgAyADgAQgBaCQoDYXBwEgJzMRJBChsKBzgwLTgwODASA1RDUBhQIgcIABCQPxoAKAASCQoDYXBwEgJzMRoAIglDbHVzdGVySVA6AEIAUgBaAGAAaAAaAgoAGgAiAA==",
+                json!({"metadata": {"name": "s1", "labels": {"app": "s1"}}, "status": {"loadBalancer": {}},
+                    "spec": {"ports": [{"name": "80-8080", "protocol": "TCP", "port": 80, "targetPort": 8080}],
+                        "selector": {"app": "s1"}, "type": "ClusterIP"}}),
+            ),
+            (
+                "scheduling.PriorityClass",
+                "scheduling.k8s.io/v1",
+                "azhzAAolChRzY2hlZHVsaW5nLms4cy5pby92MRINUHJpb3JpdHlDbGFzcxIwChIKAnAxEgAaACIAKgAyADgAQgAQBRgAIgAqFFByZWVtcHRMb3dlclByaW9yaXR5GgAiAA==",
+                json!({"metadata": {"name": "p1"}, "value": 5, "preemptionPolicy": "PreemptLowerPriority"}),
+            ),
+            (
+                "authorization.SelfSubjectAccessReview",
+                "authorization.k8s.io/v1",
+                "azhzAAoyChdhdXRob3JpemF0aW9uLms4cy5pby92MRIXU2VsZlN1YmplY3RBY2Nlc3NSZXZpZXcSPAoQCgASABoAIgAqADIAOABCABIeChwKB2RlZmF1bHQSA2dldBoAIgAqBHBvZHMyADoAGggIABIAGgAgABoAIgA=",
+                json!({"metadata": {}, "spec": {"resourceAttributes": {"namespace": "default", "verb": "get", "resource": "pods"}},
+                    "status": {"allowed": false}}),
+            ),
+        ] {
+            let body = STANDARD.decode(body).unwrap();
+            assert_eq!(decoded(schema, api_version, &body), Ok(expected), "{schema}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_field_comes_through() {
+        for (schema, object) in samples() {
+            let expected = normalise(schema, &object).unwrap();
+            assert!(expected.problems.is_empty(), "{:?}", expected.problems);
+            let body = encoded(schema, &object);
+            assert_eq!(decoded(schema, "v1", &body), Ok(expected.object), "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_told_in_upstreams_words() {
+        let sent = |raw: &[u8]| [b"k8s\0\x12", &[raw.len() as u8][..], raw].concat();
+        for (body, expected) in [
+            (b"".to_vec(), "the object provided is unrecognized (must be of type Pod): empty data (<empty>)"),
+            (
+                b"{}".to_vec(),
+                "the object provided is unrecognized (must be of type Pod): provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] ({})",
+            ),
+            (
+                b"k8s\0".to_vec(),
+                "the object provided is unrecognized (must be of type Pod): empty body (6b387300)",
+            ),
+            (
+                b"k8s\0\x12\x7f".to_vec(),
+                "the object provided is unrecognized (must be of type Pod): unexpected EOF (6b387300127f)",
+            ),
+            (
+                sent(b"\x08\x01"),
+                r#"Pod in version "v1" cannot be handled as a Pod: proto: wrong wireType = 0 for field Metadata"#,
+            ),
+            (
+                sent(b"\x00"),
+                r#"Pod in version "v1" cannot be handled as a Pod: proto: Pod: illegal tag 0 (wire type 0)"#,
+            ),
+            (
+                sent(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+                r#"Pod in version "v1" cannot be handled as a Pod: proto: integer overflow"#,
+            ),
+            (
+                sent(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+                r#"Pod in version "v1" cannot be handled as a Pod: proto: negative length found during unmarshaling"#,
+            ),
+            (
+                sent(b"\xff\x07"),
+                r#"Pod in version "v1" cannot be handled as a Pod: proto: illegal wireType 7"#,
+            ),
+        ] {
+            assert_eq!(decoded("core.Pod", "v1", &body), Err(expected.to_owned()), "{body:x?}");
+        }
+        let raw = b"\x12\x00".repeat(1 << 20);
+        let too_many = message(types::find("core.PodSpec").unwrap(), &raw).unwrap_err();
+        assert_eq!(too_many, "too many values: limit is 200000");
+    }
+
+    fn samples() -> [(&'static str, Value); 3] {
+        let pod = json!({
+            "metadata": {"name": "a", "labels": {"x": "y", "": ""}, "generation": -1, "finalizers": ["f", "é"],
+                "deletionTimestamp": "2024-02-29T12:34:56Z",
+                "managedFields": [{"manager": "m", "fieldsV1": {"f:a": {}}, "time": "1969-12-31T23:59:59Z"}]},
+            "spec": {
+                "containers": [{"name": "c", "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": false}}}],
+                    "resources": {"limits": {"cpu": "100m", "memory": "1.5Gi"}},
+                    "livenessProbe": {"tcpSocket": {"port": "http"}, "initialDelaySeconds": 3},
+                    "readinessProbe": {"httpGet": {"port": 80, "path": "/"}}}],
+                "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "c", "items": [{"key": "k", "path": "p", "mode": 256}]}}]}}],
+                "securityContext": {"runAsUser": 0, "supplementalGroups": [1, -2, 3], "runAsNonRoot": false},
+                "ephemeralContainers": [{"name": "e", "targetContainerName": "c", "resources": {}}],
+                "hostNetwork": true,
+            },
+        });
+        let secret = json!({"data": {"a": "AAH/", "b": ""}, "stringData": {"c": "d"}, "immutable": false});
+        let class =
+            json!({"spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": [1, {"b": null}]}}}]}});
+        [("core.Pod", pod), ("core.Secret", secret), ("resource.DeviceClass", class)]
+    }
+
+    /// An object as a client would send it, of the version `v1`, so that any type can be.
+    fn encoded(schema: &str, object: &Value) -> Vec<u8> {
+        let raw = encode(types::find(schema).unwrap(), object);
+        [PREFIX.to_vec(), delimited(1, &delimited(1, b"v1")), delimited(2, &raw)].concat()
+    }
+
+    fn varint(number: u64) -> Vec<u8> {
+        let (mut bytes, mut rest) = (Vec::new(), number);
+        while rest >= 0x80 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        bytes
+    }
+
+    fn delimited(number: u16, bytes: &[u8]) -> Vec<u8> {
+        [varint(u64::from(number) << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+    }
+
+    fn plain(number: u16, value: i64) -> Vec<u8> {
+        [varint(u64::from(number) << 3), varint(value as u64)].concat()
+    }
+
+    fn encode(type_: &'static Type, object: &Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for field in &type_.fields {
+            if let Some(inner) = field.embedded() {
+                bytes.extend(delimited(field.number, &encode(inner, object)));
+                continue;
+            }
+            let item = |number, value: &Value| encode_item(field, number, value);
+            match object.get(field.name) {
+                None | Some(Value::Null) => {}
+                Some(Value::Object(entries)) if field.shape.is_map => {
+                    for (key, value) in entries {
+                        let entry = [delimited(1, key.as_bytes()), item(2, value)].concat();
+                        bytes.extend(delimited(field.number, &entry));
+                    }
+                }
+                Some(Value::Array(items)) if field.shape.is_list => {
+                    items.iter().for_each(|value| bytes.extend(item(field.number, value)));
+                }
+                Some(value) => bytes.extend(item(field.number, value)),
+            }
+        }
+        bytes
+    }
+
+    fn encode_item(field: &Field, number: u16, value: &Value) -> Vec<u8> {
+        let text = value.as_str().unwrap_or_default();
+        match field.shape.item {
+            Item::Text => delimited(number, text.as_bytes()),
+            Item::Int32 | Item::Int64 => plain(number, value.as_i64().unwrap()),
+            Item::Bool => plain(number, value.as_bool().unwrap().into()),
+            Item::Double => panic!("there is none"),
+            Item::Bytes => delimited(number, &STANDARD.decode(text).unwrap()),
+            Item::Quantity => delimited(number, &delimited(1, text.as_bytes())),
+            Item::Raw => delimited(number, &delimited(1, value.to_string().as_bytes())),
+            Item::IntOrString => delimited(
+                number,
+                &match value.as_i64() {
+                    Some(integer) => [plain(1, 0), plain(2, integer), delimited(3, b"")].concat(),
+                    None => [plain(1, 1), plain(2, 0), delimited(3, text.as_bytes())].concat(),
+                },
+            ),
+            Item::Time | Item::MicroTime => {
+                let time: jiff::Timestamp = text.parse().unwrap();
+                delimited(
+                    number,
+                    &[plain(1, time.as_second()), plain(2, time.subsec_nanosecond().into())].concat(),
+                )
+            }
+            Item::Struct(id) => delimited(number, &encode(id.get(), value)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for (schema, _) in samples() {
+                let _ = message(types::find(schema).unwrap(), &bytes);
+            }
+            let _ = decoded("core.Pod", "v1", &[PREFIX, &bytes[..]].concat());
+        }
+
+        #[test]
+        fn no_damage_panics(cut in 0..1000usize, at in 0..1000usize, with: u8) {
+            for (schema, object) in samples() {
+                let mut body = encoded(schema, &object);
+                body.truncate(cut);
+                if let Some(byte) = body.get_mut(at) {
+                    *byte = with;
+                }
+                let _ = decoded(schema, "v1", &body);
+            }
+        }
+    }
+}

@@ -223,10 +223,8 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Error>
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
-    if !key.is_empty() {
-        if let Some(other) = patch.iter().find(|item| !item.is_object()) {
-            return Err(bad_type("map[string]interface {}", other));
-        }
+    if let Some(other) = patch.iter().find(|item| !key.is_empty() && !item.is_object()) {
+        return Err(bad_type("map[string]interface {}", other));
     }
     let mut wanted = order.iter();
     for item in patch.iter().filter(|item| item.get(MARKER).is_none()) {

@@ -1,8 +1,12 @@
 //! The types and their fields, read once from `schema/*.txt`.
 //!
-//! A type is a line of its own, its fields follow, indented: a name, a number, a type and flags. A type that is an
-//! `object` has `apiVersion` and `kind` as well. The text stays where it is in the program; a field is a few numbers
-//! and two pieces of its line.
+//! A type is a line of its own, with `object` if it has `apiVersion` and `kind`. Its fields follow, indented: a name, a
+//! number in protobuf, a type, and flags. `always` is written even when empty; `pointer` keeps a zero that was said;
+//! `required` and `enum=` (the last, its values with `|` between) are for OpenAPI; `patch=` and `key=` for strategic
+//! merge patches; `go=` is the type in Go's words where it has a name of its own; `inline` is embedded: its fields are
+//! the parent's in JSON, and a message of its own in protobuf.
+//!
+//! The text stays where it is in the program; a field is a few numbers and two pieces of its line.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -35,6 +39,11 @@ static TYPES: LazyLock<Types> = LazyLock::new(Types::read);
 pub(crate) fn find(name: &str) -> Option<&'static Type> {
     let (file, name) = name.rsplit_once('.')?;
     TYPES.find(file, name)
+}
+
+/// What the types are read from.
+pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(_, text)| *text)
 }
 
 /// All types of the files, `meta.ObjectMeta` as well as `core.Pod`.
