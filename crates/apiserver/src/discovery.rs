@@ -1,4 +1,4 @@
-//! What there is besides objects: groups, versions and kinds; health and version.
+//! What there is besides objects: groups, versions and kinds; health, version and OpenAPI.
 //!
 //! [`kinds`] says what is served, [`documents`] in which shape a client is told of it, [`health`] how the server is.
 
@@ -13,13 +13,14 @@ use crate::accept::{self, Conversion};
 use crate::answer::Document;
 use crate::cluster::{Cluster, Settings};
 use crate::request::{Query, Request};
+use crate::schema::openapi;
 use crate::status::Refusal;
 
 /// What a client must be told that it gets, or it does not take it for what it asked for.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The answer to a path that is no object's; none if nothing is there, though it could be: within a group that is
-/// served. OpenAPI and the keys of service accounts are asked before.
+/// served. The keys of service accounts are asked before.
 pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Option<Document>, Refusal> {
     let settings = &cluster.settings;
     let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();
@@ -55,6 +56,13 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Option<Docu
             only_get(request)?;
             json(request, &documents::resources(name, version))
         }
+        ["openapi", ..] => match openapi::document(&request.path) {
+            Some(document) => {
+                only_get(request)?;
+                json(request, &document)
+            }
+            None => Ok(Some(Document::text(404, "404 page not found\n"))),
+        },
         ["api" | "version", ..] => Ok(None),
         ["apis", name, ..] if kinds::group(name).is_some() => Ok(None),
         _ => Ok(Some(Document::text(404, "404 page not found\n"))),

@@ -1,11 +1,44 @@
 //! The fields of the kinds, as data: `schema/*.txt` has one line for each, with its name, its number in protobuf, its
 //! type, and how Go writes and patches it. From it come decoding with its warnings, strategic merge patches, protobuf
 //! bodies and OpenAPI.
+//!
+//! - [`decode`]: a body, in JSON (`json`), YAML or protobuf (`protobuf`), becomes a tree, which goes through the schema
+//!   (`types`) once (`normalise`), whatever it was written in.
+//! - [`apply_patch`]: a JSON patch, a merge patch or a strategic merge patch (`strategic`), and then the same way.
+//! - [`openapi`]: what `kubectl explain` shows and `kubectl apply` trusts.
+//!
+//! What is refused is refused in upstream's words; `go` has how Go prints things.
+
+mod decode;
+mod go;
+mod json;
+mod json_patch;
+mod normalise;
+pub mod openapi;
+mod patch;
+mod problems;
+mod protobuf;
+mod strategic;
+mod time;
+mod tree;
+mod types;
 
 use serde_json::Value;
 
-use crate::resources::Resource;
-use crate::status::Refusal;
+pub use decode::{DecodeError, decode};
+pub use normalise::TypeError;
+pub use patch::{PatchError, apply_patch};
+
+use problems::Problems;
+use tree::Tree;
+
+/// How many values a body may have. A few bytes say an object that takes a thousand in memory; upstream has no such
+/// limit, and no object that its store takes comes near.
+const MOST_VALUES: usize = 200_000;
+
+fn too_many_values() -> String {
+    format!("too many values: limit is {MOST_VALUES}")
+}
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +46,23 @@ pub enum Encoding {
     Json,
     Yaml,
     Protobuf,
+}
+
+/// What is done with fields that are not known or are there twice: `fieldValidation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// The object that a request is to have.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'e> {
+    /// The type, as the schema names it: `core.Pod`.
+    pub schema: &'e str,
+    pub api_version: &'e str,
+    pub kind: &'e str,
 }
 
 /// An object as it was sent, in the form that Go would write it.
@@ -26,67 +76,24 @@ pub struct Decoded {
     pub problems: Vec<String>,
 }
 
-/// Why something is no object of its type.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DecodeError(pub String);
-
-impl DecodeError {
-    /// The refusal of a request with such a body.
-    pub fn refusal(&self, api_version: &str, kind: &str) -> Refusal {
-        let version = api_version.rsplit('/').next().unwrap_or(api_version);
-        Refusal::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {self}"))
-    }
-}
-
-/// Why a patch could not be applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PatchError {
-    /// It is none of the kinds of patches.
-    UnknownType,
-    /// It is not written as such a patch is.
-    Malformed(String),
-    /// It does not fit the object.
-    Unfit(String),
-}
-
-impl PatchError {
-    pub fn refusal(&self, resource: &Resource, name: &str, accepted: &[&str]) -> Refusal {
-        match self {
-            PatchError::UnknownType => Refusal::unsupported_media_type(accepted),
-            PatchError::Malformed(why) => Refusal::bad_request(why.clone()),
-            PatchError::Unfit(why) => {
-                let mut refusal = Refusal::new(
-                    422,
-                    "Invalid",
-                    format!("the server rejected our request due to an error in our request: {why}"),
-                );
-                refusal.details = Some(serde_json::json!({"name": name, "kind": resource.plural}));
-                refusal
-            }
-        }
-    }
-}
-
-/// Decodes a body as an object of a type.
-pub fn decode(schema: &str, encoding: Encoding, body: &[u8]) -> Result<Decoded, DecodeError> {
-    let _ = (schema, encoding);
-    let object: Value = serde_json::from_slice(body).map_err(|error| DecodeError(error.to_string()))?;
-    normalise(schema, object)
-}
-
 /// Brings a tree into the form that Go would write it in.
-pub fn normalise(schema: &str, mut object: Value) -> Result<Decoded, DecodeError> {
-    let _ = schema;
-    let mut take = |field: &str| {
-        crate::object::remove(&mut object, field).and_then(|value| value.as_str().map(str::to_owned))
-    };
-    let (api_version, kind) = (take("apiVersion").unwrap_or_default(), take("kind").unwrap_or_default());
-    Ok(Decoded { object, api_version, kind, problems: Vec::new() })
+pub fn normalise(schema: &str, object: &Value) -> Result<Decoded, TypeError> {
+    let mut problems = Problems::default();
+    let mut object =
+        normalise::object(type_of(schema)?, normalise::Origin::Json, Tree::from(object), &mut problems)?;
+    let (api_version, kind) = take_kind(&mut object);
+    Ok(Decoded { object, api_version, kind, problems: problems.into_found() })
 }
 
-/// Applies a patch, whose kind is told by its media type, to an object.
-pub fn apply_patch(schema: &str, media: &str, object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
-    let _ = (schema, media, patch);
-    Ok(object.clone())
+fn type_of(schema: &str) -> Result<&'static types::Type, TypeError> {
+    types::find(schema).ok_or_else(|| TypeError(format!("no type {schema} is known")))
+}
+
+/// Takes `apiVersion` and `kind` out of an object.
+fn take_kind(object: &mut Value) -> (String, String) {
+    let mut take = |field: &str| match crate::object::remove(object, field) {
+        Some(Value::String(text)) => text,
+        _ => String::new(),
+    };
+    (take("apiVersion"), take("kind"))
 }

@@ -120,7 +120,8 @@ impl Refusal {
     }
 
     pub fn too_large(limit: usize) -> Refusal {
-        Refusal::new(413, "RequestEntityTooLarge", format!("limit is {limit}"))
+        let message = format!("Request entity too large: limit is {limit}");
+        Refusal::new(413, "RequestEntityTooLarge", message)
     }
 
     /// A version that is not remembered any more.
@@ -176,9 +177,12 @@ impl Refusal {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         });
+        // An error that upstream did not foresee has none.
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }

@@ -117,7 +117,7 @@ fn item(resource: &Resource, object: Value) -> Value {
 
 /// An object with all the fields that Go writes of an empty one.
 fn written_out(resource: &Resource, bare: Value) -> Value {
-    let Ok(decoded) = schema::normalise(resource.schema, bare.clone()) else { return bare };
+    let Ok(decoded) = schema::normalise(resource.schema, &bare) else { return bare };
     let mut object = decoded.object;
     object["kind"] = resource.kind.into();
     object["apiVersion"] = resource.api_version().into();

@@ -8,7 +8,7 @@ use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
 use crate::rules;
-use crate::schema::{self, Encoding};
+use crate::schema::{self, Encoding, Expected};
 use crate::selectors::Selection;
 use crate::state::Key;
 use crate::status::{self, Refusal};
@@ -28,8 +28,10 @@ impl DeleteOptions {
             true => Value::Null,
             false => {
                 let encoding = super::body::encoding(&call.request.content_type).unwrap_or(Encoding::Json);
-                let decoded = schema::decode("meta.DeleteOptions", encoding, &call.request.body);
-                decoded.map_err(|error| error.refusal("v1", "DeleteOptions"))?.object
+                let expected =
+                    Expected { schema: "meta.DeleteOptions", api_version: "v1", kind: "DeleteOptions" };
+                let decoded = schema::decode(&expected, encoding, &call.request.body);
+                decoded.map_err(|error| error.refusal())?.object
             }
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);

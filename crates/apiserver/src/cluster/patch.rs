@@ -7,7 +7,7 @@ use crate::answer::Document;
 use crate::event_conversion;
 use crate::object;
 use crate::rules;
-use crate::schema;
+use crate::schema::{self, Expected};
 use crate::status::Refusal;
 
 const ACCEPTED: [&str; 4] = [
@@ -30,15 +30,15 @@ impl Cluster {
         let old = stored.decode();
         // What is patched is what the client sees, which need not be what is kept.
         let seen = event_conversion::shown(resource, old.clone());
-        let patched = schema::apply_patch(resource.schema, media, &seen, &call.request.body)
-            .map_err(|error| error.refusal(resource, &call.target.name, &ACCEPTED))?;
-        let decoded = schema::normalise(resource.schema, patched)
-            .map_err(|error| error.refusal(&resource.api_version(), resource.kind))?;
-        let (api_version, kind) = (resource.api_version(), resource.kind);
-        body::check_fields(call, &api_version, kind, decoded.problems)?;
+        let api_version = resource.api_version();
+        let expected = Expected { schema: resource.schema, api_version: &api_version, kind: resource.kind };
+        let validation = body::field_validation(call)?;
+        let decoded = schema::apply_patch(&expected, media, &seen, &call.request.body, validation)
+            .map_err(|error| error.refusal(&ACCEPTED))?;
+        call.warnings.extend(decoded.problems);
         let mut new: Value = decoded.object;
-        new["apiVersion"] = api_version.into();
-        new["kind"] = kind.into();
+        new["apiVersion"] = api_version.as_str().into();
+        new["kind"] = resource.kind.into();
         let new = event_conversion::kept(resource, new);
         if object::name(&new) != call.target.name {
             let why = format!(
