@@ -21,6 +21,7 @@ use crate::chance::Chance;
 use crate::controllers::Controllers;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
+use crate::rules::Context;
 use crate::state::{Key, State};
 use crate::status::Refusal;
 
@@ -134,6 +135,16 @@ impl Cluster {
             (Verb::Delete, None) => self.delete(call).map(Answer::from),
             (Verb::DeleteCollection, _) => self.delete_collection(call).map(Answer::from),
             (Verb::Delete, Some(_)) => Err(Refusal::method_not_allowed(call.target.resource, "delete")),
+        }
+    }
+
+    /// What the rules of a kind may look at.
+    pub(crate) fn context<'c>(&'c self, call: &'c Call<'_>) -> Context<'c> {
+        Context {
+            resource: call.target.resource,
+            state: &self.state,
+            now: call.now,
+            user: &call.request.user,
         }
     }
 
