@@ -1,8 +1,22 @@
 //! What a kind has of its own: defaults, what a client cannot set, validation, how it is deleted. A kind without
 //! anything of its own has [`Plain`] rules.
 
+mod accounts;
+mod certificates;
+pub(crate) mod classes;
+mod configuration;
+mod devices;
+mod diff;
+mod events;
+mod leases;
 pub mod metadata;
-mod pods;
+pub(crate) mod namespaces;
+mod nodes;
+pub(crate) mod pods;
+mod rbac;
+mod services;
+mod storage;
+mod volumes;
 
 use crablet_api::validate::{Errors, FieldError};
 use jiff::Timestamp;
@@ -133,6 +147,32 @@ pub trait Rules: Sync {
 pub fn of(resource: &'static Resource) -> &'static dyn Rules {
     match (resource.group, resource.plural) {
         ("", "pods") => &pods::Pods,
+        ("", "configmaps") => &configuration::ConfigMaps,
+        ("", "events") => &events::Events,
+        ("", "namespaces") => &namespaces::Namespaces,
+        ("", "nodes") => &nodes::Nodes,
+        ("", "persistentvolumeclaims") => &volumes::Claims,
+        ("", "persistentvolumes") => &volumes::Volumes,
+        ("", "secrets") => &configuration::Secrets,
+        ("", "serviceaccounts") => &accounts::ServiceAccounts,
+        ("", "services") => &services::Services,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::SigningRequests,
+        ("certificates.k8s.io", "clustertrustbundles") => &certificates::TrustBundles,
+        ("certificates.k8s.io", "podcertificaterequests") => &certificates::PodRequests,
+        ("coordination.k8s.io", "leases") => &leases::Leases,
+        ("events.k8s.io", "events") => &events::NewEvents,
+        ("node.k8s.io", "runtimeclasses") => &classes::RuntimeClasses,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rbac::Roles,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &rbac::Bindings,
+        ("resource.k8s.io", "deviceclasses") => &devices::Classes,
+        ("resource.k8s.io", "resourceclaims") => &devices::Claims,
+        ("resource.k8s.io", "resourceclaimtemplates") => &devices::Templates,
+        ("resource.k8s.io", "resourceslices") => &devices::Slices,
+        ("scheduling.k8s.io", "priorityclasses") => &classes::PriorityClasses,
+        ("storage.k8s.io", "csidrivers") => &storage::Drivers,
+        ("storage.k8s.io", "csinodes") => &storage::NodeDrivers,
+        ("storage.k8s.io", "storageclasses") => &storage::StorageClasses,
+        ("storage.k8s.io", "volumeattachments") => &storage::Attachments,
         _ => &Plain,
     }
 }

@@ -111,6 +111,11 @@ impl Errors {
         self.push(path, ErrorKind::Invalid, Some(value.shown()), detail.into());
     }
 
+    /// A value that is not to be shown.
+    pub fn invalid_unshown(&mut self, path: impl fmt::Display, detail: &str) {
+        self.push(path, ErrorKind::Invalid, None, detail.to_owned());
+    }
+
     /// One problem for each of the messages about the same value.
     pub fn invalid_each(&mut self, path: impl fmt::Display, value: &str, details: Vec<String>) {
         for detail in details {
@@ -126,6 +131,11 @@ impl Errors {
 
     pub fn duplicate(&mut self, path: impl fmt::Display, value: impl Shown) {
         self.push(path, ErrorKind::Duplicate, Some(value.shown()), String::new());
+    }
+
+    /// Another has the same value already, and what that means is not plain.
+    pub fn duplicate_because(&mut self, path: impl fmt::Display, value: impl Shown, detail: &str) {
+        self.push(path, ErrorKind::Duplicate, Some(value.shown()), detail.to_owned());
     }
 
     pub fn not_found(&mut self, path: impl fmt::Display, value: &str, detail: String) {

@@ -1,6 +1,6 @@
 //! Pods: what the server fills in, checks, and lets an update change.
 
-mod diff;
+
 mod qos;
 mod resize;
 mod status;
@@ -18,7 +18,8 @@ use crate::object;
 use crate::resources::{Resource, Subresource};
 use crate::schema;
 
-pub(crate) use qos::class as qos_class;
+pub(crate) use qos::{class as qos_class, quantity};
+pub(crate) use warnings::deprecated_label;
 
 pub struct Pods;
 

@@ -4,7 +4,8 @@ use crablet_api::validate::{self, Errors, FieldError, inclusive_range};
 use serde_json::Value;
 
 use super::super::metadata::{self, entries, same};
-use super::{diff, typed};
+use super::super::diff;
+use super::typed;
 use crate::object;
 use crate::resources::Resource;
 

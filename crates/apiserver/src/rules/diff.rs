@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use crablet_api::validate::json_text;
 use serde_json::Value;
 
-const INTERNAL: &str = include_str!("../../../schema/internal.txt");
+const INTERNAL: &str = include_str!("../../schema/internal.txt");
 /// Lines around a change.
 const CONTEXT: usize = 3;
 /// A diff of more than this is nobody's help, and would cost too much.
 const MOST_LINES: usize = 20_000;
 
 /// The difference between two objects of a type.
-pub(super) fn of(kind: &str, old: &Value, new: &Value) -> String {
+pub(crate) fn of(kind: &str, old: &Value, new: &Value) -> String {
     let (old, new) = (printed(kind, old), printed(kind, new));
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if old.len() > MOST_LINES || new.len() > MOST_LINES {
