@@ -2,7 +2,7 @@
 //! anything of its own has [`Plain`] rules.
 
 mod accounts;
-mod certificates;
+pub(crate) mod certificates;
 pub(crate) mod classes;
 mod configuration;
 mod devices;

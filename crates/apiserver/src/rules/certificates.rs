@@ -77,13 +77,7 @@ impl Rules for SigningRequests {
         errors.into_list()
     }
 
-    fn prepare_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) {
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>, context: &Context<'_>) {
         match part {
             Some(Subresource::Status) => {
                 keep_other_parts(new, old, part);
@@ -327,7 +321,12 @@ impl Rules for TrustBundles {
         check_bundle_name(&mut errors, new);
         check_bundle(&mut errors, new, new["spec"]["trustBundle"] != old["spec"]["trustBundle"]);
         metadata::check_update(&mut errors, context.resource, new, old);
-        check_immutable(&mut errors, "spec.signerName", &new["spec"]["signerName"], &old["spec"]["signerName"]);
+        check_immutable(
+            &mut errors,
+            "spec.signerName",
+            &new["spec"]["signerName"],
+            &old["spec"]["signerName"],
+        );
         errors.into_list()
     }
 
@@ -349,9 +348,9 @@ fn check_bundle_name(errors: &mut Errors, bundle: &Value) {
     } else {
         match name.strip_prefix(&prefix) {
             Some(rest) => dns1123_subdomain_errors(rest),
-            None => vec![format!(
-                "ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
-            )],
+            None => {
+                vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")]
+            }
         }
     };
     errors.invalid_each("metadata.name", name, problems);
@@ -543,16 +542,62 @@ fn pem_blocks(text: &[u8]) -> Vec<Block> {
 
 /// Whether something is one sequence of ASN.1, and nothing after it.
 fn is_sequence(der: &[u8]) -> bool {
-    let (length, header) = match der {
-        [0x30, short, ..] if *short < 0x80 => (usize::from(*short), 2),
-        [0x30, 0x81, length, ..] => (usize::from(*length), 3),
-        [0x30, 0x82, high, low, ..] => (usize::from(u16::from_be_bytes([*high, *low])), 4),
-        [0x30, 0x83, high, middle, low, ..] => {
-            (u32::from_be_bytes([0, *high, *middle, *low]).try_into().unwrap_or(usize::MAX), 5)
+    element(der, 0x30).is_some_and(|(inner, rest)| !inner.is_empty() && rest.is_empty())
+}
+
+/// Who a request is for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) common_name: String,
+    pub(crate) organizations: Vec<String>,
+}
+
+/// The subject of a request, which is PEM in base64; none if it is no request.
+pub(crate) fn subject(encoded: &str) -> Option<Subject> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
+    let blocks = pem_blocks(&pem);
+    let block = blocks.first().filter(|block| block.label == "CERTIFICATE REQUEST")?;
+    let (request, _) = element(&block.bytes, 0x30)?;
+    let (information, _) = element(request, 0x30)?;
+    let (_, rest) = element(information, 0x02)?;
+    let (mut names, _) = element(rest, 0x30)?;
+    let mut subject = Subject::default();
+    while !names.is_empty() {
+        let (set, rest) = element(names, 0x31)?;
+        names = rest;
+        let mut parts = set;
+        while !parts.is_empty() {
+            let (part, rest) = element(parts, 0x30)?;
+            parts = rest;
+            let (kind, value) = element(part, 0x06)?;
+            let (text, _) = element(value, *value.first()?)?;
+            let text = String::from_utf8_lossy(text).into_owned();
+            match kind {
+                [0x55, 0x04, 0x03] => subject.common_name = text,
+                [0x55, 0x04, 0x0a] => subject.organizations.push(text),
+                _ => {}
+            }
         }
-        _ => return false,
+    }
+    Some(subject)
+}
+
+/// What an element of ASN.1 with a tag has within, and what follows it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (first, rest) = der.split_first()?;
+    if *first != tag {
+        return None;
+    }
+    let (length, rest) = rest.split_first()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(*length), rest),
+        0x81..=0x83 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(*length & 0x7f))?;
+            (digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
     };
-    length > 0 && header + length == der.len()
+    rest.split_at_checked(length)
 }
 
 fn request_problem(pem: &[u8]) -> Option<String> {
@@ -620,6 +665,36 @@ mod tests {
                 "spec.usages: Required value",
             ]
         );
+    }
+
+    #[test]
+    fn the_subject_of_a_request_is_read() {
+        let name = |kind: u8, text: &str| {
+            let mut part = vec![0x06, 3, 0x55, 0x04, kind, 0x0c, text.len() as u8];
+            part.extend(text.bytes());
+            let mut sequence = vec![0x30, part.len() as u8];
+            sequence.extend(part);
+            let mut set = vec![0x31, sequence.len() as u8];
+            set.extend(sequence);
+            set
+        };
+        let wrap = |tag: u8, inner: Vec<u8>| {
+            let mut element = vec![tag, 0x81, inner.len() as u8];
+            element.extend(inner);
+            element
+        };
+        let names = [name(0x0a, "system:nodes"), name(0x03, "system:node:n1")].concat();
+        let mut information = vec![0x02, 1, 0];
+        information.extend(wrap(0x30, names));
+        let engine = base64::engine::general_purpose::STANDARD;
+        let der = engine.encode(wrap(0x30, wrap(0x30, information)));
+        let pem = format!("-----BEGIN CERTIFICATE REQUEST-----\n{der}\n-----END CERTIFICATE REQUEST-----\n");
+        let expected = Subject {
+            common_name: "system:node:n1".to_owned(),
+            organizations: vec!["system:nodes".to_owned()],
+        };
+        assert_eq!(subject(&engine.encode(pem)), Some(expected));
+        assert_eq!(subject("eA=="), None);
     }
 
     #[test]

@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn what_is_said_in_plain_becomes_data() {
-        let mut secret = json!({"metadata": {"name": "a"}, "data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}});
+        let mut secret =
+            json!({"metadata": {"name": "a"}, "data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}});
         Secrets.default(&mut secret, None);
         assert_eq!(secret["data"], json!({"a": "eQ==", "b": "eg=="}));
         assert_eq!((secret["type"].as_str(), secret.get("stringData")), (Some("Opaque"), None));
@@ -215,7 +216,10 @@ mod tests {
     #[test]
     fn secrets_have_what_their_type_wants() {
         for (secret, expected) in [
-            (json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}), vec!["data[tls.key]: Required value"]),
+            (
+                json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+                vec!["data[tls.key]: Required value"],
+            ),
             (
                 json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "W10="}}),
                 vec![

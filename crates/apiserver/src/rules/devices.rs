@@ -237,8 +237,7 @@ fn check_exact(errors: &mut Errors, path: &str, request: &Value) {
         }
     }
     check_selectors(errors, &format!("{path}.selectors"), object::list(request, &["selectors"]));
-    let (mode, count) =
-        (object::text(request, &["allocationMode"]), request["count"].as_i64().unwrap_or(0));
+    let (mode, count) = (object::text(request, &["allocationMode"]), request["count"].as_i64().unwrap_or(0));
     match mode {
         "All" if count != 0 => {
             let detail = "must not be specified when allocationMode is 'All'";
@@ -329,8 +328,7 @@ fn check_slice(errors: &mut Errors, spec: &Value) {
     if spec["nodeSelector"].is_object() {
         set.push("`nodeSelector`");
     }
-    for (field, shown) in
-        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    for (field, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
     {
         match spec[field].as_bool() {
             Some(true) => set.push(shown),

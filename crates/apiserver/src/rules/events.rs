@@ -1,8 +1,8 @@
 //! Events, of both groups: those of the newer one are checked more strictly.
 
+use crablet_api::dns1123_subdomain_errors;
 use crablet_api::qualified_name_errors;
 use crablet_api::validate::{Errors, FieldError};
-use crablet_api::dns1123_subdomain_errors;
 use serde_json::Value;
 
 use super::metadata::{self, check_immutable};
@@ -86,9 +86,10 @@ impl Rules for NewEvents {
                 errors.invalid(shown, "", "needs to be unset");
             }
         }
-        if ["component", "host"].iter().any(|part| {
-            !object::text(event, &["deprecatedSource", part]).is_empty()
-        }) {
+        if ["component", "host"]
+            .iter()
+            .any(|part| !object::text(event, &["deprecatedSource", part]).is_empty())
+        {
             errors.invalid("source", "", "needs to be unset");
         }
         errors.into_list()
@@ -197,7 +198,8 @@ mod tests {
             (
                 json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "b"}}),
                 vec![
-                    "involvedObject.namespace: Invalid value: \"b\": does not match event.namespace".to_owned(),
+                    "involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"
+                        .to_owned(),
                 ],
             ),
             (

@@ -329,8 +329,11 @@ mod tests {
             let found = validate_create(&CONFIG_MAPS, NameForm::Subdomain, &object);
             assert_eq!(lines(&found), expected, "{object}");
         }
-        let found =
-            validate_create(&NODES, NameForm::Subdomain, &json!({"metadata": {"name": "a", "namespace": "b"}}));
+        let found = validate_create(
+            &NODES,
+            NameForm::Subdomain,
+            &json!({"metadata": {"name": "a", "namespace": "b"}}),
+        );
         assert_eq!(lines(&found), ["metadata.namespace: Forbidden: not allowed on this type"]);
     }
 

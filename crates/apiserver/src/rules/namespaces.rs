@@ -75,8 +75,11 @@ impl Rules for Namespaces {
             Some(Subresource::Status) => {
                 metadata::check_update(&mut errors, context.resource, new, old);
                 let phase = object::text(new, &["status", "phase"]);
-                let (wanted, is) =
-                    if object::is_being_deleted(new) { ("Terminating", "not empty") } else { ("Active", "empty") };
+                let (wanted, is) = if object::is_being_deleted(new) {
+                    ("Terminating", "not empty")
+                } else {
+                    ("Active", "empty")
+                };
                 if phase != wanted {
                     let detail = format!("may only be '{wanted}' if `deletionTimestamp` is {is}");
                     errors.invalid("status.Phase", Word(phase), detail);

@@ -1,6 +1,5 @@
 //! Pods: what the server fills in, checks, and lets an update change.
 
-
 mod qos;
 mod resize;
 mod status;

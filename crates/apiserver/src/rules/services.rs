@@ -37,7 +37,10 @@ impl Rules for Services {
         fill(spec, "type", "ClusterIP");
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             fill(port, "protocol", "TCP");
-            if matches!(&port["targetPort"], Value::Null) || port["targetPort"] == 0 || port["targetPort"] == "" {
+            if matches!(&port["targetPort"], Value::Null)
+                || port["targetPort"] == 0
+                || port["targetPort"] == ""
+            {
                 port["targetPort"] = port["port"].clone();
             }
         }
@@ -67,13 +70,7 @@ impl Rules for Services {
         errors.into_list()
     }
 
-    fn prepare_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) {
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>, context: &Context<'_>) {
         keep_other_parts(new, old, part);
         if part.is_some() {
             return;
@@ -172,7 +169,11 @@ fn settle_cluster_ips(spec: &mut Value, old: Option<&Value>) {
 /// An update that does not say what was given out means what there is.
 fn keep_allocated(spec: &mut Value, old: &Value) {
     let needs = |spec: &Value| uses_addresses(spec);
-    if needs(old) && needs(spec) && object::text(spec, &["clusterIP"]).is_empty() && spec["clusterIPs"].is_null() {
+    if needs(old)
+        && needs(spec)
+        && object::text(spec, &["clusterIP"]).is_empty()
+        && spec["clusterIPs"].is_null()
+    {
         for field in ["clusterIP", "clusterIPs"] {
             if let Some(known) = old.get(field) {
                 spec[field] = known.clone();
@@ -191,7 +192,8 @@ fn keep_allocated(spec: &mut Value, old: &Value) {
     if uses_node_ports(old) && uses_node_ports(spec) {
         let known = object::list(old, &["ports"]);
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            let is_same = |known: &&Value| known["port"] == port["port"] && known["protocol"] == port["protocol"];
+            let is_same =
+                |known: &&Value| known["port"] == port["port"] && known["protocol"] == port["protocol"];
             if port["nodePort"].as_i64().unwrap_or(0) == 0
                 && let Some(known) = known.iter().find(is_same)
                 && let Some(number) = known.get("nodePort")

@@ -183,7 +183,8 @@ fn check_driver_spec(errors: &mut Errors, spec: &Value) {
             errors.not_supported("spec.volumeLifecycleModes", Word(mode), &["Persistent", "Ephemeral"]);
         }
     }
-    if let Some(seconds) = spec["nodeAllocatableUpdatePeriodSeconds"].as_i64().filter(|seconds| *seconds < 10) {
+    if let Some(seconds) = spec["nodeAllocatableUpdatePeriodSeconds"].as_i64().filter(|seconds| *seconds < 10)
+    {
         let path = "spec.nodeAllocatableUpdatePeriodSeconds";
         errors.invalid(path, seconds, "must be greater than or equal to 10 seconds");
     }

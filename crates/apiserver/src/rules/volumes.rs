@@ -69,8 +69,7 @@ impl Rules for Volumes {
     }
 
     fn prepare_create(&self, volume: &mut Value, context: &Context<'_>) {
-        volume["status"] =
-            json!({"phase": "Pending", "lastPhaseTransitionTime": object::time(context.now)});
+        volume["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object::time(context.now)});
     }
 
     fn validate_create(&self, volume: &Value, _context: &Context<'_>) -> Vec<FieldError> {
@@ -79,18 +78,13 @@ impl Rules for Volumes {
         errors.into_list()
     }
 
-    fn prepare_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) {
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>, context: &Context<'_>) {
         keep_other_parts(new, old, part);
         if part != Some(Subresource::Status) {
             return;
         }
-        let (time, known) = (&new["status"]["lastPhaseTransitionTime"], &old["status"]["lastPhaseTransitionTime"]);
+        let (time, known) =
+            (&new["status"]["lastPhaseTransitionTime"], &old["status"]["lastPhaseTransitionTime"]);
         let is_same_phase = new["status"]["phase"] == old["status"]["phase"];
         if is_same_phase && time.is_null() && !known.is_null() {
             new["status"]["lastPhaseTransitionTime"] = known.clone();
@@ -274,7 +268,8 @@ fn check_source(errors: &mut Errors, path: &str, spec: &Value) {
                 let detail = "Local volume requires node affinity";
                 errors.required(format_args!("{}.nodeAffinity", path.trim_end_matches(".local")), detail);
             }
-            let is_root = !target.is_empty() && target.chars().all(|character| character == '/' || character == '.');
+            let is_root =
+                !target.is_empty() && target.chars().all(|character| character == '/' || character == '.');
             if *first == "hostPath" && is_root && spec["persistentVolumeReclaimPolicy"] == "Recycle" {
                 let detail = "may not be 'recycle' for a hostPath mount of '/'";
                 errors.forbidden("spec.persistentVolumeReclaimPolicy", detail);
@@ -444,7 +439,8 @@ fn check_claim_change(errors: &mut Errors, new: &Value, old: &Value) {
     {
         before["volumeName"] = name.clone();
     }
-    let annotation = |claim: &Value| object::at(claim, &["metadata", "annotations", CLASS_ANNOTATION]).clone();
+    let annotation =
+        |claim: &Value| object::at(claim, &["metadata", "annotations", CLASS_ANNOTATION]).clone();
     if annotation(new) != annotation(old) {
         let value = annotation(new);
         let path = format!("metadata.annotations[{CLASS_ANNOTATION}]");
@@ -544,6 +540,9 @@ mod tests {
         let found = check(&claim("1Gi", "b"), &claim("1Gi", "a"));
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n@@ "), "{found:?}");
-        assert!(found[0].contains("- \"StorageClassName\": \"a\",\n+ \"StorageClassName\": \"b\",\n"), "{found:?}");
+        assert!(
+            found[0].contains("- \"StorageClassName\": \"a\",\n+ \"StorageClassName\": \"b\",\n"),
+            "{found:?}"
+        );
     }
 }

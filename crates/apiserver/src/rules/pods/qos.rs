@@ -74,7 +74,10 @@ mod tests {
             (json!({"containers": [{"resources": {"requests": both, "limits": both}}, {}]}), "Burstable"),
             (json!({"containers": [{"resources": {"requests": {"example.com/x": "1"}}}]}), "BestEffort"),
             (json!({"resources": {"requests": both, "limits": both}, "containers": [{}]}), "Guaranteed"),
-            (json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}, "containers": [{}]}), "Burstable"),
+            (
+                json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}, "containers": [{}]}),
+                "Burstable",
+            ),
         ] {
             assert_eq!(class(&spec), expected, "{spec}");
         }

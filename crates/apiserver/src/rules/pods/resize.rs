@@ -4,8 +4,8 @@ use crablet_api::validate::{Errors, FieldError, Word};
 use serde_json::Value;
 
 use super::super::metadata::{self, same};
-use super::update::{self, restore};
 use super::qos_class;
+use super::update::{self, restore};
 use crate::object;
 use crate::resources::Resource;
 

@@ -39,7 +39,9 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
         .collect();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
     for condition in conditions {
-        let Some(place) = generations.iter().position(|(kind, _)| **kind == condition["type"]) else { continue };
+        let Some(place) = generations.iter().position(|(kind, _)| **kind == condition["type"]) else {
+            continue;
+        };
         let (_, generation) = generations.remove(place);
         if condition.get("observedGeneration").is_none() && !generation.is_null() {
             condition["observedGeneration"] = generation.clone();

@@ -3,8 +3,8 @@
 use crablet_api::validate::{self, Errors, FieldError, inclusive_range};
 use serde_json::Value;
 
-use super::super::metadata::{self, entries, same};
 use super::super::diff;
+use super::super::metadata::{self, entries, same};
 use super::typed;
 use crate::object;
 use crate::resources::Resource;
@@ -53,8 +53,7 @@ pub(super) fn validate_ephemeral(resource: &Resource, new: &Value, old: &Value) 
             Some(container) if same(container, known) => {}
             Some(container) => {
                 let changed = diff::of("EphemeralContainer", known, container);
-                let detail =
-                    format!("existing ephemeral containers {name:?} may not be changed\n{changed}");
+                let detail = format!("existing ephemeral containers {name:?} may not be changed\n{changed}");
                 errors.forbidden(path, detail);
             }
         }
@@ -224,9 +223,8 @@ fn check_affinity(errors: &mut Errors, new: &Value, old: &Value) {
         return;
     }
     for (index, (term, known)) in terms.iter().zip(known).enumerate() {
-        let lists = ["matchExpressions", "matchFields"].map(|field| {
-            (object::list(term, &[field]), object::list(known, &[field]))
-        });
+        let lists = ["matchExpressions", "matchFields"]
+            .map(|field| (object::list(term, &[field]), object::list(known, &[field])));
         let was_empty = lists.iter().all(|(_, known)| known.is_empty());
         let is_empty = lists.iter().all(|(now, _)| now.is_empty());
         if (was_empty && !is_empty) || lists.iter().any(|(now, known)| !now.starts_with(known)) {

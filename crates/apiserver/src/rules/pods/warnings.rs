@@ -6,8 +6,8 @@ use crablet_api::{dns1123_label_errors, label_value_errors};
 use serde_json::Value;
 
 use super::super::metadata::entries;
-use super::qos::quantity;
 use super::CONTAINER_LISTS;
+use super::qos::quantity;
 use crate::object;
 
 const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
@@ -101,7 +101,11 @@ pub(super) fn of(pod: &Value) -> Vec<String> {
             ));
         }
         for field in ["limits", "requests"] {
-            warn_of_fractions(&mut warnings, &format!("{path}.resources.{field}"), &container["resources"][field]);
+            warn_of_fractions(
+                &mut warnings,
+                &format!("{path}.resources.{field}"),
+                &container["resources"][field],
+            );
         }
         warn_of_variables(&mut warnings, &path, container);
     }
@@ -179,7 +183,8 @@ fn warn_of_volumes(warnings: &mut Vec<String>, spec: &Value) {
             ("downwardAPI", "DownwardAPI".to_owned()),
         ] {
             let paths = object::list(volume, &[field, "items"]).iter();
-            let paths = paths.map(|item| (item["path"].as_str().unwrap_or_default().to_owned(), String::new()));
+            let paths =
+                paths.map(|item| (item["path"].as_str().unwrap_or_default().to_owned(), String::new()));
             warn_of_overlaps(warnings, name, &described, paths.collect());
         }
         if volume["projected"].is_object() {
@@ -233,13 +238,11 @@ fn warn_of_overlaps(warnings: &mut Vec<String>, volume: &str, described: &str, p
     let mut known: Vec<(String, String)> = Vec::new();
     for (path, source) in paths {
         let path = path.trim_end_matches('/').to_owned();
-        let is_below = |inner: &str, outer: &str| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
-        };
+        let is_below =
+            |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
         let this = (path, source);
         for other in known.iter().filter(|(other, _)| {
-            !this.0.is_empty()
-                && (*other == this.0 || is_below(other, &this.0) || is_below(&this.0, other))
+            !this.0.is_empty() && (*other == this.0 || is_below(other, &this.0) || is_below(&this.0, other))
         }) {
             warnings.push(format!(
                 "volume {volume:?} ({described}): overlapping paths: {} with {}",
@@ -265,8 +268,9 @@ fn warn_of_fractions(warnings: &mut Vec<String>, path: &str, list: &Value) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(amount) = quantity(&list[name]).filter(|amount| amount.milli_value() % 1000 != 0) {
             let amount = amount.to_string();
-            warnings
-                .push(format!("{path}[{name}]: fractional byte value {amount:?} is invalid, must be an integer"));
+            warnings.push(format!(
+                "{path}[{name}]: fractional byte value {amount:?} is invalid, must be an integer"
+            ));
         }
     }
 }
@@ -301,7 +305,8 @@ fn warn_of_ports(warnings: &mut Vec<String>, spec: &Value) {
                     warnings.push(format!("{path}: duplicate port definition with {other_path}"));
                 } else if host(port) == 0 || host(other) == 0 {
                     warnings.push(format!("{path}: overlapping port definition with {other_path}"));
-                } else if host(port) == host(other) && (address(port).is_empty() != address(other).is_empty()) {
+                } else if host(port) == host(other) && (address(port).is_empty() != address(other).is_empty())
+                {
                     warnings.push(format!("{path}: dangerously ambiguous port definition with {other_path}"));
                 }
             }

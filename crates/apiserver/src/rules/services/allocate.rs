@@ -129,7 +129,10 @@ mod tests {
         for name in ["a", "b", "c"] {
             let mut service = service(name, json!({"type": "NodePort", "ports": [{"port": 80}]}));
             allocate(&mut service, &state);
-            given.push((service["spec"]["clusterIP"].clone(), service["spec"]["ports"][0]["nodePort"].clone()));
+            given.push((
+                service["spec"]["clusterIP"].clone(),
+                service["spec"]["ports"][0]["nodePort"].clone(),
+            ));
             state.put(&SERVICES, service);
         }
         assert_eq!(
@@ -158,7 +161,9 @@ mod tests {
             ]
         );
         assert_eq!(
-            lines(json!({"type": "NodePort", "clusterIPs": ["10.96.1.9"], "ports": [{"nodePort": 30086}, {"nodePort": 80}]})),
+            lines(
+                json!({"type": "NodePort", "clusterIPs": ["10.96.1.9"], "ports": [{"nodePort": 30086}, {"nodePort": 80}]})
+            ),
             [
                 "spec.ports[0].nodePort: Invalid value: 30086: provided port is already allocated",
                 "spec.ports[1].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767",

@@ -36,9 +36,11 @@ pub(super) fn check(errors: &mut Errors, service: &Value, old: Option<&Value>) {
             errors.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
         }
         "None" => {}
-        _ => {
-            errors.not_supported("spec.sessionAffinity", word(&spec["sessionAffinity"]), &["ClientIP", "None"])
-        }
+        _ => errors.not_supported(
+            "spec.sessionAffinity",
+            word(&spec["sessionAffinity"]),
+            &["ClientIP", "None"],
+        ),
     }
     check_addresses(errors, spec, old);
     let known = old.map(|old| object::list(old, &["spec", "externalIPs"])).unwrap_or_default();
@@ -213,9 +215,7 @@ fn check_external_address(errors: &mut Errors, path: &str, text: &str) {
     }
     let (is_link_local, is_link_local_multicast) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(address) => {
-            (address.is_unicast_link_local(), address.segments()[0] == 0xff02)
-        }
+        IpAddr::V6(address) => (address.is_unicast_link_local(), address.segments()[0] == 0xff02),
     };
     if is_link_local {
         errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
@@ -236,16 +236,14 @@ fn check_duplicates(errors: &mut Errors, kind: &str, ports: &[Value]) {
     }
     let earlier = |index: usize| ports.iter().take(index);
     for (index, port) in ports.iter().enumerate().filter(|(_, port)| node_port(port) != 0) {
-        let is_same = |other: &Value| {
-            other["protocol"] == port["protocol"] && node_port(other) == node_port(port)
-        };
+        let is_same =
+            |other: &Value| other["protocol"] == port["protocol"] && node_port(other) == node_port(port);
         if earlier(index).any(is_same) {
             errors.duplicate(format_args!("spec.ports[{index}].nodePort"), node_port(port));
         }
     }
     for (index, port) in ports.iter().enumerate() {
-        let is_same =
-            |other: &Value| other["protocol"] == port["protocol"] && other["port"] == port["port"];
+        let is_same = |other: &Value| other["protocol"] == port["protocol"] && other["port"] == port["port"];
         if earlier(index).any(is_same) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
@@ -304,7 +302,11 @@ fn check_policies(errors: &mut Errors, spec: &Value) {
     match spec["internalTrafficPolicy"].as_str() {
         None if uses_addresses(spec) => errors.required("spec.internalTrafficPolicy", ""),
         Some(policy) if !policies.contains(&policy) => {
-            errors.not_supported("spec.internalTrafficPolicy", word(&spec["internalTrafficPolicy"]), &policies);
+            errors.not_supported(
+                "spec.internalTrafficPolicy",
+                word(&spec["internalTrafficPolicy"]),
+                &policies,
+            );
         }
         Some(_) | None => {}
     }
