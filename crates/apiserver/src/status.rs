@@ -185,6 +185,10 @@ impl Refusal {
             "reason": self.reason,
             "code": self.code,
         });
+        // A plain error of the server has none.
+        if self.reason.is_empty() {
+            crate::object::remove(&mut status, "reason");
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }

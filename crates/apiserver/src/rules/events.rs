@@ -1,4 +1,4 @@
-//! Events, of both groups: those of the newer one are checked more strictly.
+//! Events, which both groups keep alike: those of the newer one are checked more strictly.
 
 use crablet_api::dns1123_subdomain_errors;
 use crablet_api::qualified_name_errors;
@@ -10,32 +10,12 @@ use super::{Context, NameForm, Rules};
 use crate::object;
 use crate::resources::{Resource, Subresource};
 
-/// How each group calls what both have. The newer has what only the older used under names that say so.
-struct Names {
-    regarding: &'static str,
-    controller: &'static str,
-    controller_shown: &'static str,
-    instance: &'static str,
-    message: &'static str,
-}
-
 pub struct Events;
 pub struct NewEvents;
 
-const OLD: Names = Names {
-    regarding: "involvedObject",
-    controller: "reportingComponent",
-    controller_shown: "reportingComponent",
-    instance: "reportingInstance",
-    message: "message",
-};
-const NEW: Names = Names {
-    regarding: "regarding",
-    controller: "reportingController",
-    controller_shown: "reportingController",
-    instance: "reportingInstance",
-    message: "note",
-};
+/// What messages about requests of each group call the controller.
+const OLD: &str = "reportingComponent";
+const NEW: &str = "reportingController";
 
 impl Rules for Events {
     fn validate_metadata(&self, resource: &Resource, object: &Value) -> Vec<FieldError> {
@@ -44,7 +24,7 @@ impl Rules for Events {
 
     fn validate_create(&self, event: &Value, _context: &Context<'_>) -> Vec<FieldError> {
         let mut errors = Errors::default();
-        check(&mut errors, event, &OLD);
+        check(&mut errors, event, OLD);
         errors.into_list()
     }
 
@@ -56,7 +36,7 @@ impl Rules for Events {
         _context: &Context<'_>,
     ) -> Vec<FieldError> {
         let mut errors = Errors::default();
-        check(&mut errors, new, &OLD);
+        check(&mut errors, new, OLD);
         errors.into_list()
     }
 
@@ -68,7 +48,7 @@ impl Rules for Events {
 impl Rules for NewEvents {
     fn validate_create(&self, event: &Value, _context: &Context<'_>) -> Vec<FieldError> {
         let mut errors = Errors::default();
-        check(&mut errors, event, &NEW);
+        check(&mut errors, event, NEW);
         check_series(&mut errors, event);
         if event["eventTime"].is_null() {
             errors.required("eventTime", "");
@@ -77,19 +57,12 @@ impl Rules for NewEvents {
         if kind != "Normal" && kind != "Warning" {
             errors.invalid("type", "", format!("has invalid value: {kind}"));
         }
-        for (field, shown) in [
-            ("deprecatedFirstTimestamp", "firstTimestamp"),
-            ("deprecatedLastTimestamp", "lastTimestamp"),
-            ("deprecatedCount", "count"),
-        ] {
+        for field in ["firstTimestamp", "lastTimestamp", "count"] {
             if !event[field].is_null() && event[field] != 0 {
-                errors.invalid(shown, "", "needs to be unset");
+                errors.invalid(field, "", "needs to be unset");
             }
         }
-        if ["component", "host"]
-            .iter()
-            .any(|part| !object::text(event, &["deprecatedSource", part]).is_empty())
-        {
+        if ["component", "host"].iter().any(|part| !object::text(event, &["source", part]).is_empty()) {
             errors.invalid("source", "", "needs to be unset");
         }
         errors.into_list()
@@ -103,25 +76,25 @@ impl Rules for NewEvents {
         context: &Context<'_>,
     ) -> Vec<FieldError> {
         let mut errors = Errors::default();
-        check(&mut errors, new, &NEW);
+        check(&mut errors, new, NEW);
         metadata::check_update(&mut errors, context.resource, new, old);
         if new["series"] != old["series"] {
             check_series(&mut errors, new);
         }
         for (field, shown) in [
-            ("regarding", "involvedObject"),
+            ("involvedObject", "involvedObject"),
             ("reason", "reason"),
-            ("note", "message"),
-            ("deprecatedSource", "source"),
-            ("deprecatedFirstTimestamp", "firstTimestamp"),
-            ("deprecatedLastTimestamp", "lastTimestamp"),
-            ("deprecatedCount", "count"),
+            ("message", "message"),
+            ("source", "source"),
+            ("firstTimestamp", "firstTimestamp"),
+            ("lastTimestamp", "lastTimestamp"),
+            ("count", "count"),
             ("reason", "reason"),
             ("type", "type"),
             ("eventTime", "eventTime"),
             ("action", "action"),
             ("related", "related"),
-            ("reportingController", "reportingController"),
+            ("reportingComponent", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ] {
             check_immutable(&mut errors, shown, &new[field], &old[field]);
@@ -134,9 +107,9 @@ impl Rules for NewEvents {
     }
 }
 
-fn check(errors: &mut Errors, event: &Value, names: &Names) {
+fn check(errors: &mut Errors, event: &Value, controller_shown: &str) {
     let namespace = object::namespace(event);
-    let regarding = object::text(event, &[names.regarding, "namespace"]);
+    let regarding = object::text(event, &["involvedObject", "namespace"]);
     let text = |field: &str| object::text(event, &[field]);
     let mut does_not_match = || {
         errors.invalid("involvedObject.namespace", regarding, "does not match event.namespace");
@@ -150,16 +123,16 @@ fn check(errors: &mut Errors, event: &Value, names: &Names) {
         if regarding.is_empty() && !matches!(namespace, "default" | "kube-system") {
             does_not_match();
         }
-        let controller = text(names.controller);
+        let controller = text("reportingComponent");
         if controller.is_empty() {
-            errors.required(names.controller_shown, "");
+            errors.required(controller_shown, "");
         }
-        errors.invalid_each(names.controller_shown, controller, qualified_name_errors(controller));
+        errors.invalid_each(controller_shown, controller, qualified_name_errors(controller));
         for (field, value, is_required, limit) in [
-            ("reportingInstance", text(names.instance), true, 128),
+            ("reportingInstance", text("reportingInstance"), true, 128),
             ("action", text("action"), true, 128),
             ("reason", text("reason"), true, 128),
-            ("message", text(names.message), false, 1024),
+            ("message", text("message"), false, 1024),
         ] {
             if is_required && value.is_empty() {
                 errors.required(field, "");
@@ -209,7 +182,7 @@ mod tests {
             ),
         ] {
             let mut errors = Errors::default();
-            check(&mut errors, &event, &OLD);
+            check(&mut errors, &event, OLD);
             let lines: Vec<String> = errors.into_list().iter().map(FieldError::to_string).collect();
             assert_eq!(lines, expected, "{event}");
         }
