@@ -12,6 +12,8 @@ mod read;
 mod subresources;
 mod update;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -21,8 +23,11 @@ use crate::chance::Chance;
 use crate::controllers::Controllers;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
+use crate::resources::BINDINGS;
+use crate::rules::Context;
 use crate::state::{Key, State};
 use crate::status::Refusal;
+use crate::tokens::{PlainTokens, TokenIssuer};
 
 /// The largest body that a request may have, as upstream.
 pub const LARGEST_BODY: usize = 3 << 20;
@@ -43,11 +48,18 @@ pub struct Settings {
     pub ca: String,
     /// Where clients find the server, as `/api` says: an address with a port.
     pub address: String,
+    /// Who makes tokens of service accounts.
+    pub tokens: Arc<dyn TokenIssuer>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { git_version: "v1.36.4", ca: String::new(), address: String::new() }
+        Settings {
+            git_version: "v1.36.4",
+            ca: String::new(),
+            address: String::new(),
+            tokens: Arc::new(PlainTokens),
+        }
     }
 }
 
@@ -120,10 +132,15 @@ impl Cluster {
     }
 
     fn answer(&mut self, call: &mut Call<'_>) -> Result<Answer, Refusal> {
+        subresources::check_verb(call)?;
+        if self.is_for_the_node(call) {
+            return self.proxy(call);
+        }
         check_dry_run(call)?;
         match (call.verb, call.target.subresource) {
-            (Verb::Get, None | Some(_)) if self.is_for_the_node(call) => self.proxy(call),
-            (Verb::Create, Some(_)) if self.is_for_the_node(call) => self.proxy(call),
+            (Verb::Create, None) if call.target.resource.key() == BINDINGS.key() => {
+                self.bind_pod(call).map(Answer::from)
+            }
             (Verb::Get, _) => self.get(call).map(Answer::from),
             (Verb::List, _) => self.list(call).map(Answer::from),
             (Verb::Watch, _) => self.watch(call),
@@ -134,6 +151,16 @@ impl Cluster {
             (Verb::Delete, None) => self.delete(call).map(Answer::from),
             (Verb::DeleteCollection, _) => self.delete_collection(call).map(Answer::from),
             (Verb::Delete, Some(_)) => Err(Refusal::method_not_allowed(call.target.resource, "delete")),
+        }
+    }
+
+    /// What the rules of a kind may look at.
+    pub(crate) fn context<'c>(&'c self, call: &'c Call<'_>) -> Context<'c> {
+        Context {
+            resource: call.target.resource,
+            state: &self.state,
+            now: call.now,
+            user: &call.request.user,
         }
     }
 

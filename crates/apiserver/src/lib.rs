@@ -7,7 +7,7 @@
 //!   them; [`rules`]: what a kind has of its own (defaults, validation, what an update may change); [`table`]: what
 //!   `kubectl get` shows of it.
 //! - [`admission`] and [`access`]: what is changed or refused because of other objects, and who may do what.
-//! - [`controllers`]: what happens by itself.
+//! - [`controllers`]: what happens by itself. [`tokens`]: what a token says, without who signs it.
 //! - [`request`], [`status`], [`selectors`], [`discovery`]: the words of the protocol.
 
 mod accept;
@@ -28,5 +28,6 @@ pub mod selectors;
 pub mod state;
 pub mod status;
 pub mod table;
+pub mod tokens;
 pub mod watch;
 pub mod who;

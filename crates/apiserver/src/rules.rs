@@ -1,9 +1,24 @@
 //! What a kind has of its own: defaults, what a client cannot set, validation, how it is deleted. A kind without
 //! anything of its own has [`Plain`] rules.
 
+mod accounts;
+pub(crate) mod certificates;
+pub(crate) mod classes;
+mod configuration;
+mod devices;
+mod diff;
+mod events;
+mod leases;
 pub mod metadata;
+pub(crate) mod namespaces;
+mod nodes;
+pub(crate) mod pods;
+mod rbac;
+mod services;
+mod storage;
+mod volumes;
 
-use crablet_api::validate::FieldError;
+use crablet_api::validate::{Errors, FieldError};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -14,6 +29,7 @@ use crate::who::User;
 
 /// What rules may look at beside the object.
 pub struct Context<'c> {
+    pub resource: &'static Resource,
     pub state: &'c State,
     pub now: Timestamp,
     pub user: &'c User,
@@ -26,6 +42,8 @@ pub enum NameForm {
     Subdomain,
     /// `a-b`
     Label,
+    /// `a-b`, and a letter first.
+    Dns1035Label,
     /// Nothing that a path could not have as one part: roles and bindings.
     PathSegment,
 }
@@ -36,8 +54,13 @@ pub trait Rules: Sync {
         NameForm::Subdomain
     }
 
-    /// Fills in what was left out.
-    fn default(&self, _object: &mut Value) {}
+    /// What is wrong with the metadata of an object that is to be created.
+    fn validate_metadata(&self, resource: &Resource, object: &Value) -> Vec<FieldError> {
+        metadata::validate_create(resource, self.name_form(), object)
+    }
+
+    /// Fills in what was left out. Only a part of what an update of a part says is ever used.
+    fn default(&self, _object: &mut Value, _part: Option<Subresource>) {}
 
     /// Takes away what a client cannot set on creation, and sets what the server does.
     fn prepare_create(&self, _object: &mut Value, _context: &Context<'_>) {}
@@ -59,12 +82,14 @@ pub trait Rules: Sync {
 
     fn validate_update(
         &self,
-        _new: &Value,
-        _old: &Value,
+        new: &Value,
+        old: &Value,
         _part: Option<Subresource>,
-        _context: &Context<'_>,
+        context: &Context<'_>,
     ) -> Vec<FieldError> {
-        Vec::new()
+        let mut errors = Errors::default();
+        metadata::check_update(&mut errors, context.resource, new, old);
+        errors.into_list()
     }
 
     /// What `kubectl` prints as a warning.
@@ -100,9 +125,15 @@ pub trait Rules: Sync {
     /// What else happens to an object whose deletion begins.
     fn prepare_deletion(&self, _object: &mut Value) {}
 
+    /// What holds an object beside its metadata's finalizers.
+    fn is_held(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// Whether an object that is being deleted can go.
     fn is_deletable(&self, object: &Value) -> bool {
         object::finalizers(object).is_empty()
+            && !self.is_held(object)
             && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
     }
 
@@ -114,8 +145,36 @@ pub trait Rules: Sync {
 
 /// The rules of a kind.
 pub fn of(resource: &'static Resource) -> &'static dyn Rules {
-    let _ = resource;
-    &Plain
+    match (resource.group, resource.plural) {
+        ("", "pods") => &pods::Pods,
+        ("", "configmaps") => &configuration::ConfigMaps,
+        ("", "events") => &events::Events,
+        ("", "namespaces") => &namespaces::Namespaces,
+        ("", "nodes") => &nodes::Nodes,
+        ("", "persistentvolumeclaims") => &volumes::Claims,
+        ("", "persistentvolumes") => &volumes::Volumes,
+        ("", "secrets") => &configuration::Secrets,
+        ("", "serviceaccounts") => &accounts::ServiceAccounts,
+        ("", "services") => &services::Services,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::SigningRequests,
+        ("certificates.k8s.io", "clustertrustbundles") => &certificates::TrustBundles,
+        ("certificates.k8s.io", "podcertificaterequests") => &certificates::PodRequests,
+        ("coordination.k8s.io", "leases") => &leases::Leases,
+        ("events.k8s.io", "events") => &events::NewEvents,
+        ("node.k8s.io", "runtimeclasses") => &classes::RuntimeClasses,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rbac::Roles,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &rbac::Bindings,
+        ("resource.k8s.io", "deviceclasses") => &devices::Classes,
+        ("resource.k8s.io", "resourceclaims") => &devices::Claims,
+        ("resource.k8s.io", "resourceclaimtemplates") => &devices::Templates,
+        ("resource.k8s.io", "resourceslices") => &devices::Slices,
+        ("scheduling.k8s.io", "priorityclasses") => &classes::PriorityClasses,
+        ("storage.k8s.io", "csidrivers") => &storage::Drivers,
+        ("storage.k8s.io", "csinodes") => &storage::NodeDrivers,
+        ("storage.k8s.io", "storageclasses") => &storage::StorageClasses,
+        ("storage.k8s.io", "volumeattachments") => &storage::Attachments,
+        _ => &Plain,
+    }
 }
 
 /// No rules but those that all kinds have.

@@ -147,7 +147,13 @@ impl Refusal {
 
     /// The same for what is no object of its own, such as the options of a deletion.
     pub fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Refusal {
-        let lines: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for line in errors.iter().map(FieldError::to_string) {
+            // What was found twice is said once, but has two causes.
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let listed = match lines.as_slice() {
             [] => "<nil>".to_owned(),
             [one] => one.clone(),

@@ -6,7 +6,7 @@ use super::{Call, Cluster, body};
 use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
-use crate::rules::{self, Context};
+use crate::rules;
 use crate::status::Refusal;
 
 /// How often another name is tried where a generated one is taken.
@@ -60,14 +60,14 @@ impl Cluster {
             }
             object::remove(&mut object["metadata"], field);
         }
-        rules.default(&mut object);
+        rules.default(&mut object, None);
         admission::mutate(self, call, Operation::Create, &mut object, None)?;
-        let context = Context { state: &self.state, now: call.now, user: &call.request.user };
+        let context = self.context(call);
         rules.prepare_create(&mut object, &context);
         if rules.has_generation() {
             object["metadata"]["generation"] = 1.into();
         }
-        let mut errors = rules::metadata::validate_create(resource, rules.name_form(), &object);
+        let mut errors = rules.validate_metadata(resource, &object);
         errors.extend(rules.validate_create(&object, &context));
         if !errors.is_empty() {
             return Err(Refusal::invalid(resource, object::name(&object), &errors));

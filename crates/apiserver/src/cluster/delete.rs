@@ -1,13 +1,13 @@
 //! Deleting objects: at once, after a grace period, or when the last finalizer has gone.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Call, Cluster};
 use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
-use crate::rules;
+use crate::rules::{self, Rules};
 use crate::schema::{self, Encoding, Expected};
 use crate::selectors::Selection;
 use crate::state::Key;
@@ -34,15 +34,25 @@ impl DeleteOptions {
                 decoded.map_err(|error| error.refusal())?.object
             }
         };
-        let text = |value: &Value| value.as_str().map(str::to_owned);
         let grace = call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok());
         let propagation = call.query.get("propagationPolicy").map(str::to_owned);
+        let said = DeleteOptions::in_object(&body);
         Ok(DeleteOptions {
-            grace: grace.or(body["gracePeriodSeconds"].as_i64()),
-            uid: text(&body["preconditions"]["uid"]),
-            version: text(&body["preconditions"]["resourceVersion"]),
-            propagation: propagation.or(text(&body["propagationPolicy"])),
+            grace: grace.or(said.grace),
+            propagation: propagation.or(said.propagation),
+            ..said
         })
+    }
+
+    /// The options as an object says them.
+    pub(crate) fn in_object(options: &Value) -> DeleteOptions {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        DeleteOptions {
+            grace: options["gracePeriodSeconds"].as_i64(),
+            uid: text(&options["preconditions"]["uid"]),
+            version: text(&options["preconditions"]["resourceVersion"]),
+            propagation: text(&options["propagationPolicy"]),
+        }
     }
 }
 
@@ -96,65 +106,119 @@ impl Cluster {
         admission::validate(self, call, Operation::Delete, &old, Some(&old))?;
         let rules = rules::of(resource);
         let mut new = old.clone();
-        let grace = rules.grace(&old, options.grace);
-        let has_begun = object::is_being_deleted(&old);
-        if has_begun {
-            // A grace period only shrinks.
-            let known = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-            match grace {
-                Some(grace) if options.grace.is_some() && grace < known => {
-                    set_deletion(&mut new, call, grace)
-                }
-                _ if known > 0 && grace.is_some() => return Ok((old, false)),
-                _ => {}
-            }
-        } else {
-            set_deletion(&mut new, call, grace.unwrap_or(0));
+        let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
+        let (is_graceful, grace) = match begin(&mut new, rules, asked, call) {
+            Begun::Already => return Ok((old, false)),
+            Begun::AtOnce => (false, 0),
+            Begun::Gracefully(grace) => (true, grace),
+        };
+        if let Some(policy) = &options.propagation
+            && policy == "Foreground"
+        {
+            object::add_finalizer(&mut new, "foregroundDeletion");
+        }
+        let is_held = !object::finalizers(&new).is_empty() || rules.is_held(&new);
+        if !is_graceful && is_held {
+            mark(&mut new, call);
             rules.prepare_deletion(&mut new);
-            if let Some(policy) = &options.propagation
-                && policy == "Foreground"
-            {
-                object::add_finalizer(&mut new, "foregroundDeletion");
-            }
         }
-        if rules.is_deletable(&new) {
-            if call.is_dry_run() {
-                return Ok((new, true));
-            }
-            let last = self.state.remove(resource, &key).map(|last| last.decode()).unwrap_or_default();
-            return Ok((last, true));
-        }
-        if call.is_dry_run() || new == old {
+        // What ends gracefully is seen to do so, even where that takes no time.
+        let new = match (is_graceful || is_held) && new != old && !call.is_dry_run() {
+            true => self.state.put(resource, new).decode(),
+            false => new,
+        };
+        if is_held || grace > 0 {
             return Ok((new, false));
         }
-        if rules.has_generation() {
-            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-            new["metadata"]["generation"] = generation.into();
+        if call.is_dry_run() {
+            return Ok((new, true));
         }
-        Ok((self.state.put(resource, new).decode(), false))
+        let last = self.state.remove(resource, &key).map(|last| last.decode()).unwrap_or_default();
+        Ok((last, true))
     }
 }
 
-fn set_deletion(object: &mut Value, call: &Call<'_>, grace: i64) {
-    let at = call.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(call.now);
-    object["metadata"]["deletionTimestamp"] = object::time(at);
+/// How a deletion goes on.
+enum Begun {
+    /// It has begun, and nothing was asked that would hasten it.
+    Already,
+    /// The kind knows no grace, or none is left.
+    AtOnce,
+    /// After so many seconds.
+    Gracefully(i64),
+}
+
+/// Sets when an object is to go, for kinds that end gracefully. A period only shrinks.
+fn begin(object: &mut Value, rules: &dyn Rules, asked: Option<i64>, call: &Call<'_>) -> Begun {
+    let Some(grace) = rules.grace(object, asked) else { return Begun::AtOnce };
+    if !object::is_being_deleted(object) {
+        let ends = call.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(call.now);
+        set_deletion(object, ends, grace);
+        count_generation(object);
+        return Begun::Gracefully(grace);
+    }
+    let known = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    if known == 0 {
+        return Begun::AtOnce;
+    }
+    let Some(asked) = asked.filter(|asked| *asked < known) else { return Begun::Already };
+    // It began when it began; what has passed of the shorter period is not given again.
+    let ends = object::meta(object, "deletionTimestamp").parse::<Timestamp>().unwrap_or(call.now);
+    let ends = ends.checked_sub(SignedDuration::from_secs(known - asked)).unwrap_or(call.now);
+    let (ends, asked) = match ends < call.now {
+        true => (call.now, asked.min(1)),
+        false => (ends, asked),
+    };
+    set_deletion(object, ends, asked);
+    Begun::Gracefully(asked)
+}
+
+/// Says that an object is to go as soon as nothing holds it any more.
+fn mark(object: &mut Value, call: &Call<'_>) {
+    let ends = object::meta(object, "deletionTimestamp").parse::<Timestamp>().ok();
+    if ends.is_none() {
+        count_generation(object);
+    }
+    let ends = ends.filter(|ends| *ends <= call.now).unwrap_or(call.now);
+    set_deletion(object, ends, 0);
+}
+
+fn set_deletion(object: &mut Value, ends: Timestamp, grace: i64) {
+    object["metadata"]["deletionTimestamp"] = object::time(ends);
     object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
 }
 
-fn check_preconditions(call: &Call<'_>, options: &DeleteOptions, old: &Value) -> Result<(), Refusal> {
+/// That it is to go is a change of what is wanted, too.
+fn count_generation(object: &mut Value) {
+    if let Some(generation) = object["metadata"]["generation"].as_i64().filter(|generation| *generation > 0) {
+        object["metadata"]["generation"] = (generation + 1).into();
+    }
+}
+
+pub(super) fn check_preconditions(
+    call: &Call<'_>,
+    options: &DeleteOptions,
+    old: &Value,
+) -> Result<(), Refusal> {
     let (resource, name) = (call.target.resource, call.target.name.as_str());
-    for (what, wanted, found) in [
-        ("UID", &options.uid, object::uid(old)),
-        ("ResourceVersion", &options.version, object::meta(old, "resourceVersion")),
+    for (what, wanted, found, how) in [
+        ("UID", &options.uid, object::uid(old), "deleted and then recreated"),
+        ("ResourceVersion", &options.version, object::meta(old, "resourceVersion"), "modified"),
     ] {
-        if let Some(wanted) = wanted
-            && wanted != found
-        {
-            let why = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been deleted and then recreated"
-            );
-            return Err(Refusal::conflict(resource, name, &why));
+        let Some(wanted) = wanted.as_ref().filter(|wanted| *wanted != found) else { continue };
+        // Upstream names the kind here, not the resource.
+        let kind = resource.kind;
+        let qualified =
+            if resource.group.is_empty() { kind.to_owned() } else { format!("{kind}.{}", resource.group) };
+        let mut refusal = Refusal::conflict(resource, name, "");
+        refusal.message = format!(
+            "Operation cannot be fulfilled on {qualified} {name:?}: the {what} in the precondition ({wanted}) does not match \
+             the {what} in record ({found}). The object might have been {how}"
+        );
+        if let Some(details) = &mut refusal.details {
+            details["kind"] = kind.into();
         }
+        return Err(refusal);
     }
     Ok(())
 }

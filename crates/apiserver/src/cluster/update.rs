@@ -7,7 +7,7 @@ use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
 use crate::resources::Subresource;
-use crate::rules::{self, Context};
+use crate::rules;
 use crate::status::Refusal;
 
 impl Cluster {
@@ -53,12 +53,12 @@ impl Cluster {
             new["metadata"]["namespace"] = call.target.namespace.as_str().into();
         }
         self.check_preconditions(call, &old, &new)?;
-        rules.default(&mut new);
+        rules.default(&mut new, call.target.subresource);
         keep_what_is_the_servers(&mut new, &old);
-        let context = Context { state: &self.state, now: call.now, user: &call.request.user };
-        rules.prepare_update(&mut new, &old, call.target.subresource, &context);
         admission::mutate(self, call, Operation::Update, &mut new, Some(&old))?;
-        let context = Context { state: &self.state, now: call.now, user: &call.request.user };
+        let context = self.context(call);
+        rules.prepare_update(&mut new, &old, call.target.subresource, &context);
+        let context = self.context(call);
         let mut errors = rules::metadata::validate_update(resource, &new, &old);
         errors.extend(rules.validate_update(&new, &old, call.target.subresource, &context));
         if !errors.is_empty() {
