@@ -62,6 +62,7 @@ impl Cluster {
         }
         rules.default(&mut object);
         admission::mutate(self, call, Operation::Create, &mut object, None)?;
+        self.check_escalation(call, &object, None)?;
         let context = Context { state: &self.state, now: call.now, user: &call.request.user };
         rules.prepare_create(&mut object, &context);
         if rules.has_generation() {

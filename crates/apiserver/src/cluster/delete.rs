@@ -109,10 +109,10 @@ impl Cluster {
         } else {
             set_deletion(&mut new, call, grace.unwrap_or(0));
             rules.prepare_deletion(&mut new);
-            if let Some(policy) = &options.propagation
-                && policy == "Foreground"
-            {
-                object::add_finalizer(&mut new, "foregroundDeletion");
+            match options.propagation.as_deref() {
+                Some("Foreground") => object::add_finalizer(&mut new, "foregroundDeletion"),
+                Some("Orphan") => object::add_finalizer(&mut new, "orphan"),
+                Some(_) | None => {}
             }
         }
         if rules.is_deletable(&new) {

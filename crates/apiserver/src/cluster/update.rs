@@ -58,6 +58,7 @@ impl Cluster {
         let context = Context { state: &self.state, now: call.now, user: &call.request.user };
         rules.prepare_update(&mut new, &old, call.target.subresource, &context);
         admission::mutate(self, call, Operation::Update, &mut new, Some(&old))?;
+        self.check_escalation(call, &new, Some(&old))?;
         let context = Context { state: &self.state, now: call.now, user: &call.request.user };
         let mut errors = rules::metadata::validate_update(resource, &new, &old);
         errors.extend(rules.validate_update(&new, &old, call.target.subresource, &context));
