@@ -19,6 +19,7 @@ use crate::access::{self, Authenticator};
 use crate::answer::{Answer, Document};
 use crate::chance::Chance;
 use crate::controllers::Controllers;
+use crate::controllers::certificates::Signer;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
 use crate::state::{Key, State};
@@ -34,6 +35,8 @@ pub struct Cluster {
     pub(crate) settings: Settings,
     /// Whose a token is; without one, all are nobody's.
     pub authenticator: Option<Box<dyn Authenticator + Send>>,
+    /// Who signs certificates; without one, none are.
+    pub signer: Option<Box<dyn Signer + Send>>,
 }
 
 /// What a cluster is like.
@@ -93,6 +96,7 @@ impl Cluster {
             controllers: Controllers::default(),
             settings,
             authenticator: None,
+            signer: None,
         }
     }
 

@@ -3,9 +3,13 @@
 //! A controller notes of each change what concerns it, which for most changes is nothing; and then does what it noted
 //! until nobody has anything to do. Nothing of it is kept: at a start, all objects are noted as if they were new.
 
+mod binder;
 mod bootstrap;
+pub mod certificates;
+mod expiry;
 mod garbage;
 mod namespaces;
+mod volumes;
 mod write;
 
 use jiff::Timestamp;
@@ -41,6 +45,10 @@ pub struct Controllers {
     bootstrap: bootstrap::Bootstrap,
     namespaces: namespaces::Namespaces,
     garbage: garbage::Garbage,
+    volumes: volumes::PersistentVolumes,
+    binder: binder::Binder,
+    certificates: certificates::Certificates,
+    expiry: expiry::Expiry,
 }
 
 impl Controllers {
@@ -48,8 +56,16 @@ impl Controllers {
         self.next
     }
 
-    fn all(&mut self) -> [&mut dyn Controller; 3] {
-        [&mut self.bootstrap, &mut self.namespaces, &mut self.garbage]
+    fn all(&mut self) -> [&mut dyn Controller; 7] {
+        [
+            &mut self.bootstrap,
+            &mut self.namespaces,
+            &mut self.garbage,
+            &mut self.volumes,
+            &mut self.binder,
+            &mut self.certificates,
+            &mut self.expiry,
+        ]
     }
 
     /// Notes what has changed since the last look.

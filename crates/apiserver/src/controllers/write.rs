@@ -3,6 +3,7 @@
 use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::resource_of;
 use crate::cluster::delete::DeleteOptions;
@@ -112,20 +113,9 @@ impl Cluster {
         told: &Told<'_>,
         now: Timestamp,
     ) {
-        let namespace = match object::namespace(about) {
-            "" => "default",
-            namespace => namespace,
-        };
+        let namespace = event_namespace(about);
         let uid = object::uid(about);
-        // One name for one story, so that telling it again finds the first time.
-        let suffix = {
-            use sha2::{Digest, Sha256};
-            let story = format!("{uid}\0{}\0{}\0{}", told.component, told.reason, told.message);
-            let digest = Sha256::digest(story.as_bytes());
-            digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
-        let base: String = object::name(about).chars().take(200).collect();
-        let name = format!("{base}.{suffix}");
+        let name = event_name(about, told);
         if let Some(mut event) = self.state.read(&EVENTS, namespace, &name) {
             event["count"] = (event["count"].as_i64().unwrap_or(1) + 1).into();
             event["lastTimestamp"] = object::time(now);
@@ -164,4 +154,27 @@ impl Cluster {
         }
         self.create_own(&EVENTS, event, now);
     }
+
+    /// Whether an event says something of an object already.
+    pub(super) fn has_told(&self, about: &Value, told: &Told<'_>) -> bool {
+        let key = Key::new(&EVENTS, event_namespace(about), &event_name(about, told));
+        self.state.get(&key).is_some()
+    }
+}
+
+/// Events of what is in no namespace are in the default one.
+fn event_namespace(about: &Value) -> &str {
+    match object::namespace(about) {
+        "" => "default",
+        namespace => namespace,
+    }
+}
+
+/// One name for one story, so that telling it again finds the first time.
+fn event_name(about: &Value, told: &Told<'_>) -> String {
+    let story = format!("{}\0{}\0{}\0{}", object::uid(about), told.component, told.reason, told.message);
+    let digest = Sha256::digest(story.as_bytes());
+    let suffix: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let base: String = object::name(about).chars().take(200).collect();
+    format!("{base}.{suffix}")
 }
