@@ -4,9 +4,9 @@
 //! the state; then the controllers look at what changed. Nothing here waits for anything: what was written is on disk
 //! when the store says so, and an answer names the version that it must have come to.
 
-mod body;
+pub(crate) mod body;
 mod create;
-mod delete;
+pub(crate) mod delete;
 mod patch;
 mod read;
 mod subresources;
@@ -17,10 +17,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::access;
+use crate::access::{self, Authenticator};
 use crate::answer::{Answer, Document};
 use crate::chance::Chance;
 use crate::controllers::Controllers;
+use crate::controllers::certificates::Signer;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
 use crate::resources::BINDINGS;
@@ -37,6 +38,10 @@ pub struct Cluster {
     pub(crate) chance: Chance,
     pub(crate) controllers: Controllers,
     pub(crate) settings: Settings,
+    /// Whose a token is; without one, all are nobody's.
+    pub authenticator: Option<Box<dyn Authenticator + Send>>,
+    /// Who signs certificates; without one, none are.
+    pub signer: Option<Box<dyn Signer + Send>>,
 }
 
 /// What a cluster is like.
@@ -50,6 +55,12 @@ pub struct Settings {
     pub address: String,
     /// Who makes tokens of service accounts.
     pub tokens: Arc<dyn TokenIssuer>,
+    /// Whom tokens are for that say nothing else.
+    pub audiences: Vec<String>,
+    /// The port that it is served on, which `default/kubernetes` leads to.
+    pub secure_port: u16,
+    /// Whether pods are bound, volumes attached, namespaces emptied and so on; or only what an API server does alone.
+    pub controllers: bool,
 }
 
 impl Default for Settings {
@@ -59,6 +70,9 @@ impl Default for Settings {
             ca: String::new(),
             address: String::new(),
             tokens: Arc::new(PlainTokens),
+            audiences: vec!["https://kubernetes.default.svc.cluster.local".to_owned()],
+            secure_port: 6443,
+            controllers: true,
         }
     }
 }
@@ -87,16 +101,27 @@ impl Call<'_> {
 
 impl Cluster {
     pub fn new(state: State, settings: Settings, seed: u64) -> Cluster {
-        Cluster { state, chance: Chance::new(seed), controllers: Controllers::default(), settings }
+        Cluster {
+            state,
+            chance: Chance::new(seed),
+            controllers: Controllers::default(),
+            settings,
+            authenticator: None,
+            signer: None,
+        }
     }
 
     /// Answers a request of somebody who is known. What is asked of the node is handed back.
     pub fn handle(&mut self, request: &Request, now: Timestamp) -> Answer {
         let mut warnings = Vec::new();
+        let before = self.state.revision();
         let mut answer = match self.try_handle(request, now, &mut warnings) {
             Ok(answer) => answer,
             Err(refusal) => refusal.into(),
         };
+        if self.state.revision() != before {
+            crate::controllers::run(self, now);
+        }
         if let Answer::Document(document) = &mut answer {
             document.warnings = warnings;
             document.revision = self.state.revision();
@@ -109,6 +134,11 @@ impl Cluster {
         crate::controllers::run(self, now)
     }
 
+    /// When [`Cluster::tick`] has something to do even if nothing is asked. A request can change it.
+    pub fn next_tick(&self) -> Option<Timestamp> {
+        self.controllers.next()
+    }
+
     fn try_handle(
         &mut self,
         request: &Request,
@@ -116,8 +146,8 @@ impl Cluster {
         warnings: &mut Vec<String>,
     ) -> Result<Answer, Refusal> {
         let query = Query::parse(&request.query);
+        access::check(self, request, &query)?;
         let Some(target) = Target::of(&request.path) else {
-            access::check_path(self, request)?;
             return match discovery::answer(self, request)? {
                 Some(document) => Ok(document.into()),
                 None => Err(Refusal::no_such_path()),
@@ -125,7 +155,6 @@ impl Cluster {
         };
         let verb = target.verb(&request.method, &query)?;
         let mut call = Call { request, target, query, verb, now, warnings: Vec::new() };
-        access::check(self, &call)?;
         let answer = self.answer(&mut call);
         *warnings = std::mem::take(&mut call.warnings);
         answer
@@ -137,6 +166,10 @@ impl Cluster {
             return self.proxy(call);
         }
         check_dry_run(call)?;
+        if call.target.resource.is_review() {
+            let review = access::reviews::answer(self, call)?;
+            return Ok(Document::json(201, &review).into());
+        }
         match (call.verb, call.target.subresource) {
             (Verb::Create, None) if call.target.resource.key() == BINDINGS.key() => {
                 self.bind_pod(call).map(Answer::from)

@@ -133,9 +133,14 @@ impl Resource {
 
     /// The resource of a group, version and plural name.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-        RESOURCES.iter().copied().find(|resource| {
+        RESOURCES.iter().chain(&REVIEWS).copied().find(|resource| {
             resource.group == group && resource.version == version && resource.plural == plural
         })
+    }
+
+    /// Whether its objects are questions, answered when they are created and never kept.
+    pub fn is_review(&self) -> bool {
+        matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io")
     }
 
     /// The one that keeps the objects: `events` of both groups are the same objects.
@@ -171,6 +176,8 @@ const fn resource(
     }
 }
 
+const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
+const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
 const CORE: (&str, &str) = ("", "v1");
 const EVENTS_GROUP: (&str, &str) = ("events.k8s.io", "v1");
 const CERTIFICATES: (&str, &str) = ("certificates.k8s.io", "v1");
@@ -402,4 +409,53 @@ pub static RESOURCES: [&Resource; 30] = [
     &CSI_NODES,
     &STORAGE_CLASSES,
     &VOLUME_ATTACHMENTS,
+];
+
+const fn review(
+    group_version: (&'static str, &'static str),
+    names: (&'static str, &'static str, &'static str),
+    scope: Scope,
+    schema: &'static str,
+) -> Resource {
+    resource(group_version, names, &[], scope, schema, &[])
+}
+
+/// What can only be created, and is never kept: questions. In the order of discovery.
+pub static REVIEWS: [&Resource; 6] = [
+    &review(
+        AUTHENTICATION,
+        ("selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview"),
+        Cluster,
+        "authentication.SelfSubjectReview",
+    ),
+    &review(
+        AUTHENTICATION,
+        ("tokenreviews", "tokenreview", "TokenReview"),
+        Cluster,
+        "authentication.TokenReview",
+    ),
+    &review(
+        AUTHORIZATION,
+        ("localsubjectaccessreviews", "localsubjectaccessreview", "LocalSubjectAccessReview"),
+        Namespaced,
+        "authorization.LocalSubjectAccessReview",
+    ),
+    &review(
+        AUTHORIZATION,
+        ("selfsubjectaccessreviews", "selfsubjectaccessreview", "SelfSubjectAccessReview"),
+        Cluster,
+        "authorization.SelfSubjectAccessReview",
+    ),
+    &review(
+        AUTHORIZATION,
+        ("selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview"),
+        Cluster,
+        "authorization.SelfSubjectRulesReview",
+    ),
+    &review(
+        AUTHORIZATION,
+        ("subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
+        Cluster,
+        "authorization.SubjectAccessReview",
+    ),
 ];

@@ -82,6 +82,23 @@ impl Refusal {
         Refusal::new(403, "Forbidden", message).about(resource, name)
     }
 
+    /// The same for what need not be a kind that is served; empty is what is not said.
+    pub fn forbidden_named(group: &str, plural: &str, name: &str, why: impl std::fmt::Display) -> Refusal {
+        let qualified = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let message = match (qualified.as_str(), name) {
+            ("", _) => format!("forbidden: {why}"),
+            (qualified, "") => format!("{qualified} is forbidden: {why}"),
+            (qualified, name) => format!("{qualified} {name:?} is forbidden: {why}"),
+        };
+        Refusal { details: Some(details(group, plural, name)), ..Refusal::new(403, "Forbidden", message) }
+    }
+
+    /// A method that nothing at a path knows.
+    pub fn unknown_method() -> Refusal {
+        let message = "the server does not allow this method on the requested resource";
+        Refusal { details: Some(json!({})), ..Refusal::new(405, "MethodNotAllowed", message) }
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Refusal {
         Refusal::new(400, "BadRequest", message)
     }

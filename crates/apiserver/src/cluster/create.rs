@@ -62,6 +62,7 @@ impl Cluster {
         }
         rules.default(&mut object, None);
         admission::mutate(self, call, Operation::Create, &mut object, None)?;
+        self.check_escalation(call, &object, None)?;
         let context = self.context(call);
         rules.prepare_create(&mut object, &context);
         if rules.has_generation() {

@@ -112,10 +112,10 @@ impl Cluster {
             Begun::AtOnce => (false, 0),
             Begun::Gracefully(grace) => (true, grace),
         };
-        if let Some(policy) = &options.propagation
-            && policy == "Foreground"
-        {
-            object::add_finalizer(&mut new, "foregroundDeletion");
+        match options.propagation.as_deref() {
+            Some("Foreground") => object::add_finalizer(&mut new, "foregroundDeletion"),
+            Some("Orphan") => object::add_finalizer(&mut new, "orphan"),
+            Some(_) | None => {}
         }
         let is_held = !object::finalizers(&new).is_empty() || rules.is_held(&new);
         if !is_graceful && is_held {

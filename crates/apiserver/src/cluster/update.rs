@@ -58,6 +58,7 @@ impl Cluster {
         admission::mutate(self, call, Operation::Update, &mut new, Some(&old))?;
         let context = self.context(call);
         rules.prepare_update(&mut new, &old, call.target.subresource, &context);
+        self.check_escalation(call, &new, Some(&old))?;
         let context = self.context(call);
         let mut errors = rules::metadata::validate_update(resource, &new, &old);
         errors.extend(rules.validate_update(&new, &old, call.target.subresource, &context));

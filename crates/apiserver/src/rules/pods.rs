@@ -46,7 +46,7 @@ impl Rules for Pods {
         let Ok(mut pod) = typed(object) else { return };
         default_pod(&mut pod, &features());
         let Ok(defaulted) = serde_json::to_value(&pod) else { return };
-        let Ok(decoded) = schema::normalise("core.Pod", defaulted) else { return };
+        let Ok(decoded) = schema::normalise("core.Pod", &defaulted) else { return };
         let (api_version, kind) = (object["apiVersion"].take(), object["kind"].take());
         *object = decoded.object;
         object["apiVersion"] = api_version;

@@ -9,12 +9,14 @@ use crate::admission;
 use crate::answer::Document;
 use crate::object;
 use crate::resources::PODS;
+use crate::schema::Expected;
 use crate::status::Refusal;
 
 impl Cluster {
     /// Binds the pod that a binding names, whether it was sent to the pod or to all bindings.
     pub(crate) fn bind_pod(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
-        let mut binding = body::of_type(call, &PODS, "core.Binding", "v1", "Binding")?;
+        let mut binding =
+            body::of_type(call, &Expected { schema: "core.Binding", api_version: "v1", kind: "Binding" })?;
         let namespace = object::namespace(&binding);
         if !namespace.is_empty() && namespace != call.target.namespace {
             return Err(Refusal::bad_request(

@@ -9,11 +9,15 @@ use crate::admission;
 use crate::answer::Document;
 use crate::object;
 use crate::resources::PODS;
+use crate::schema::Expected;
 use crate::status::Refusal;
 
 impl Cluster {
     pub(super) fn evict_pod(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
-        let mut eviction = body::of_type(call, &PODS, "policy.Eviction", "policy/v1", "Eviction")?;
+        let mut eviction = body::of_type(
+            call,
+            &Expected { schema: "policy.Eviction", api_version: "policy/v1", kind: "Eviction" },
+        )?;
         let namespace = object::namespace(&eviction);
         if !namespace.is_empty() && namespace != call.target.namespace {
             return Err(Refusal::bad_request(

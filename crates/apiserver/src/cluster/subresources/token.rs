@@ -9,6 +9,7 @@ use crate::admission;
 use crate::answer::Document;
 use crate::object;
 use crate::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
+use crate::schema::Expected;
 use crate::status::Refusal;
 use crate::tokens::{Claims, Reference};
 
@@ -19,8 +20,10 @@ const LONGEST: i64 = 365 * 24 * 3600;
 impl Cluster {
     pub(super) fn request_token(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
         let (version, kind) = ("authentication.k8s.io/v1", "TokenRequest");
-        let mut request =
-            body::of_type(call, &SERVICE_ACCOUNTS, "authentication.TokenRequest", version, kind)?;
+        let mut request = body::of_type(
+            call,
+            &Expected { schema: "authentication.TokenRequest", api_version: version, kind },
+        )?;
         if !request["spec"].is_object() {
             request["spec"] = Value::Object(serde_json::Map::new());
         }
