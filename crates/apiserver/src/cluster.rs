@@ -12,15 +12,19 @@ mod read;
 mod subresources;
 mod update;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::access;
 use crate::answer::{Answer, Document};
+use crate::authentication::openid;
 use crate::chance::Chance;
 use crate::controllers::Controllers;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
+use crate::signing::{Signer, SimulatedSigner};
 use crate::state::{Key, State};
 use crate::status::Refusal;
 
@@ -43,11 +47,20 @@ pub struct Settings {
     pub ca: String,
     /// Where clients find the server, as `/api` says: an address with a port.
     pub address: String,
+    /// Who issues the tokens of service accounts, and whom they are for if nobody else is named.
+    pub issuer: String,
+    pub signer: Arc<dyn Signer>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { git_version: "v1.36.4", ca: String::new(), address: String::new() }
+        Settings {
+            git_version: "v1.36.4",
+            ca: String::new(),
+            issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+            address: String::new(),
+            signer: Arc::new(SimulatedSigner::default()),
+        }
     }
 }
 
@@ -106,6 +119,9 @@ impl Cluster {
         let query = Query::parse(&request.query);
         let Some(target) = Target::of(&request.path) else {
             access::check_path(self, request)?;
+            if let Some(document) = openid::answer(&self.settings, &request.path) {
+                return Ok(document.into());
+            }
             return match discovery::answer(self, request)? {
                 Some(document) => Ok(document.into()),
                 None => Err(Refusal::no_such_path()),

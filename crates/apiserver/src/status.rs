@@ -120,7 +120,7 @@ impl Refusal {
     }
 
     pub fn too_large(limit: usize) -> Refusal {
-        Refusal::new(413, "RequestEntityTooLarge", format!("limit is {limit}"))
+        Refusal::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
     }
 
     /// A version that is not remembered any more.
@@ -181,6 +181,9 @@ impl Refusal {
         });
         if let Some(details) = &self.details {
             status["details"] = details.clone();
+        }
+        if self.reason.is_empty() {
+            crate::object::remove(&mut status, "reason");
         }
         status
     }

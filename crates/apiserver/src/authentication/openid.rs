@@ -29,7 +29,7 @@ impl Settings {
 /// The document at one of these paths, if it is one.
 pub(crate) fn answer(settings: &Settings, path: &str) -> Option<Document> {
     match path {
-        CONFIGURATION_PATH => Some(Document::json(200, &settings.openid_configuration(&settings.server))),
+        CONFIGURATION_PATH => Some(Document::json(200, &settings.openid_configuration(&settings.address))),
         KEYS_PATH => {
             let mut document = Document::json(200, &settings.token_keys());
             document.content_type = "application/jwk-set+json";
