@@ -9,6 +9,7 @@ mod simulated_disk;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
@@ -84,7 +85,10 @@ impl Store {
     }
 
     fn open_file(path: &Path) -> Result<(Store, Restored), StoreError> {
-        let database = Database::builder().set_cache_size(CACHE).create(path);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(|source| StoreError::Make { path: path.to_owned(), source })?;
+        let database = Database::builder().set_cache_size(CACHE).create_file(file);
         let database = database
             .map_err(|error| StoreError::Open { path: path.to_owned(), source: Box::new(error.into()) })?;
         Store::on(database)
