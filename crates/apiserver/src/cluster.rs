@@ -7,6 +7,7 @@
 mod body;
 mod create;
 mod delete;
+mod node_requests;
 mod patch;
 mod read;
 mod subresources;
@@ -138,8 +139,7 @@ impl Cluster {
     fn answer(&mut self, call: &mut Call<'_>) -> Result<Answer, Refusal> {
         check_dry_run(call)?;
         match (call.verb, call.target.subresource) {
-            (Verb::Get, None | Some(_)) if self.is_for_the_node(call) => self.proxy(call),
-            (Verb::Create, Some(_)) if self.is_for_the_node(call) => self.proxy(call),
+            (_, Some(_)) if self.is_for_the_node(call) => self.proxy(call),
             (Verb::Get, _) => self.get(call).map(Answer::from),
             (Verb::List, _) => self.list(call).map(Answer::from),
             (Verb::Watch, _) => self.watch(call),

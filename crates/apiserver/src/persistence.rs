@@ -5,7 +5,7 @@
 
 mod committer;
 #[cfg(test)]
-mod simulated_disk;
+pub(crate) mod simulated_disk;
 
 use std::fs::File;
 use std::io;

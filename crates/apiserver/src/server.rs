@@ -160,6 +160,8 @@ impl Server {
         };
         let cluster = Cluster::new(restored.into_state(), settings, tls::random());
         let api = Arc::new(Api::new(cluster, committer, clock, certificates, nodes));
+        // What every cluster has is there before anybody asks.
+        api.with(|cluster, now| cluster.tick(now));
         Ok(Server { api, listener, address, acceptor, files, serving, _lock: lock })
     }
 

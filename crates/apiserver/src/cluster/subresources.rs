@@ -2,7 +2,7 @@
 //! pod can answer.
 
 use super::{Call, Cluster};
-use crate::answer::{Answer, Document};
+use crate::answer::Document;
 use crate::resources::Subresource;
 use crate::status::Refusal;
 
@@ -29,11 +29,6 @@ impl Cluster {
             )
             | None => false,
         }
-    }
-
-    /// Where a request goes on.
-    pub(super) fn proxy(&self, call: &Call<'_>) -> Result<Answer, Refusal> {
-        Err(Refusal::method_not_allowed(call.target.resource, call.verb.name()))
     }
 
     pub(super) fn create_subresource(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {

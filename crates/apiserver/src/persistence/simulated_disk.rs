@@ -11,7 +11,7 @@ use crate::chance::Chance;
 const SECTOR: usize = 512;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct SimulatedDisk {
+pub(crate) struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
     /// Held while syncs must wait.
     sync: Arc<Mutex<()>>,
@@ -38,33 +38,33 @@ enum Change {
 }
 
 impl SimulatedDisk {
-    pub(super) fn die_now(&self) {
+    pub(crate) fn die_now(&self) {
         let mut disk = self.lock();
         disk.dies_at = Some(disk.operations);
     }
 
     /// Syncs wait until what is returned is dropped.
-    pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
         self.sync.lock().unwrap()
     }
 
-    pub(super) fn operations(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         self.lock().operations
     }
 
-    pub(super) fn syncs(&self) -> u64 {
+    pub(crate) fn syncs(&self) -> u64 {
         self.lock().syncs
     }
 
     /// The same content on a disk that may die again.
-    pub(super) fn copy(&self, dies_at: Option<u64>) -> SimulatedDisk {
+    pub(crate) fn copy(&self, dies_at: Option<u64>) -> SimulatedDisk {
         let content = self.lock().content.clone();
         let disk = Disk { synced: content.clone(), content, dies_at, ..Disk::default() };
         SimulatedDisk { disk: Arc::new(Mutex::new(disk)), sync: Arc::default() }
     }
 
     /// What is found after a power cut: all that was synced, and of the rest any sectors, in any order.
-    pub(super) fn after_power_cut(&self, chance: &mut Chance) -> SimulatedDisk {
+    pub(crate) fn after_power_cut(&self, chance: &mut Chance) -> SimulatedDisk {
         let disk = self.lock();
         let mut content = disk.synced.clone();
         // Some cuts lose nearly everything, and some nearly nothing.

@@ -167,3 +167,103 @@ pub(super) async fn run_controllers(api: Arc<Api>, stop: CancellationToken) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::answer::Document;
+    use crate::cluster::Settings;
+    use crate::persistence::Store;
+    use crate::persistence::simulated_disk::SimulatedDisk;
+    use crate::pki::Pki;
+    use crate::resources::CONFIG_MAPS;
+    use crate::state::State;
+    use crate::who::User;
+
+    fn api(disk: &SimulatedDisk) -> Api {
+        let clock = Clock::system();
+        let directory = tempfile::tempdir().unwrap();
+        let pki = Pki::open(directory.path(), &Default::default(), clock.now()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let authority = pki.keys.authority().certificate();
+        let certificates = ClientCertificates::of(authority, Arc::clone(&provider)).unwrap();
+        let nodes = NodeClient::new(&pki.kubelet_client, None, provider).unwrap();
+        let (store, restored) = Store::open_on(disk.clone()).unwrap();
+        let committer = Committer::start(store, restored.revision).unwrap();
+        let cluster = Cluster::new(State::default(), Settings::default(), 1);
+        Api::new(cluster, committer, clock, Arc::new(certificates), nodes)
+    }
+
+    fn write(api: &Api, name: &str) -> u64 {
+        api.with(|cluster, _| {
+            cluster.state.put(&CONFIG_MAPS, json!({"metadata": {"name": name, "namespace": "default"}}));
+            cluster.state.revision()
+        })
+    }
+
+    fn request(path: &str) -> Request {
+        Request {
+            method: http::Method::GET,
+            path: path.to_owned(),
+            query: String::new(),
+            accept: String::new(),
+            content_type: String::new(),
+            user: User::new("admin", &["system:masters"]),
+            body: Vec::new(),
+        }
+    }
+
+    fn is_ready<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+        future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn neither_reads_nor_watches_show_what_is_not_on_disk() {
+        let disk = SimulatedDisk::default();
+        let api = api(&disk);
+        let release = disk.hold_syncs();
+        write(&api, "a");
+        let get = request("/api/v1/namespaces/default/configmaps/a");
+        let mut read = Box::pin(api.handle(&get));
+        let mut watch = Request { query: "watch=true".to_owned(), ..request("/api/v1/configmaps") };
+        watch.user = get.user.clone();
+        let mut watch = Box::pin(api.handle(&watch));
+        let gone = request("/api/v1/namespaces/default/configmaps/b");
+        let mut missing = Box::pin(api.handle(&gone));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert!(!is_ready(read.as_mut()) && !is_ready(watch.as_mut()) && !is_ready(missing.as_mut()));
+        }
+        drop(release);
+        let Answer::Document(Document { code, .. }) = read.await.unwrap() else { panic!() };
+        assert_eq!(code, 200);
+        let Answer::Watch(mut watch) = watch.await.unwrap() else { panic!() };
+        let mut progress = api.subscribe();
+        let first = api.next_lines(&mut watch, &mut progress).await.unwrap();
+        assert!(String::from_utf8(first).unwrap().starts_with("{\"type\":\"ADDED\""));
+        let release = disk.hold_syncs();
+        write(&api, "b");
+        let mut next = Box::pin(api.next_lines(&mut watch, &mut progress));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert!(!is_ready(next.as_mut()));
+        }
+        drop(release);
+        assert!(String::from_utf8(next.await.unwrap()).unwrap().contains("\"name\":\"b\""));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_answered_by_a_store_that_failed() {
+        let disk = SimulatedDisk::default();
+        let api = api(&disk);
+        disk.die_now();
+        write(&api, "a");
+        let get = request("/api/v1/namespaces/default/configmaps/a");
+        let failed = api.handle(&get).await.unwrap_err();
+        assert!(failed.to_string().starts_with("the store failed, and nothing is served until"), "{failed}");
+        assert!(api.handle(&request("/readyz")).await.is_err());
+        assert!(api.check_store().is_err());
+    }
+}

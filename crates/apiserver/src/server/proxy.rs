@@ -220,7 +220,7 @@ pub(super) async fn respond(
     let node = node.ok_or_else(|| Refusal::not_found(&NODES, &target.node))?;
     let address = address_of(&node)?;
     let is_upgrade = is_upgrade(&request);
-    let is_log = target.path.starts_with(LOGS);
+    let is_log = target.is_log;
     let failed = |why: String| match (is_upgrade, is_log) {
         (true, _) => unknown(format!("error dialing backend: {why}")),
         (false, true) => unknown(format!("Get \"https://{address}{}\": {why}", target.path)),

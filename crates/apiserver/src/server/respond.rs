@@ -1,9 +1,11 @@
 //! From a request to a response.
 
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -41,9 +43,12 @@ pub(super) async fn respond(
     let asked = request.headers().get(AUDIT_ID).filter(|id| id.len() <= 64).cloned();
     let audit_id = asked.or_else(|| HeaderValue::from_str(&api.audit_id()).ok());
     let wanted = Wanted::of(&request);
-    let mut response = match try_respond(api, connection, request, &wanted).await {
-        Ok(response) => response,
-        Err(refusal) => encode(refusal.into(), &wanted, None),
+    // One request that we are not up to must not harm the others of its connection.
+    let tried = AssertUnwindSafe(try_respond(api, connection, request, &wanted)).catch_unwind().await;
+    let mut response = match tried {
+        Ok(Ok(response)) => response,
+        Ok(Err(refusal)) => encode(refusal.into(), &wanted, None),
+        Err(_) => encode(panicked().into(), &wanted, None),
     };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return response;
@@ -173,6 +178,10 @@ fn token_user(api: &Api, headers: &HeaderMap) -> Result<Option<User>, Refusal> {
             Err(Refusal::unauthorized())
         }
     }
+}
+
+fn panicked() -> Refusal {
+    Refusal::internal("This request caused apiserver to panic. Look in the logs for details.")
 }
 
 /// Nothing that is in memory may be told, because it may be more than what is on disk.
