@@ -21,8 +21,6 @@ use crate::status::Refusal;
 use crate::who::{MASTERS, User};
 use attributes::{About, Attributes};
 
-pub use reviews::{Authenticated, Authenticator};
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,

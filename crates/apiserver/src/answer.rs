@@ -33,6 +33,8 @@ pub struct Proxy {
     pub node: String,
     /// With the query.
     pub path: String,
+    /// Whether it is a log, which the node's refusals are put into our words for.
+    pub is_log: bool,
 }
 
 pub const JSON: &str = "application/json";

@@ -17,18 +17,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::access::{self, Authenticator};
+use crate::access;
 use crate::answer::{Answer, Document};
+use crate::authentication::openid;
 use crate::chance::Chance;
 use crate::controllers::Controllers;
-use crate::controllers::certificates::Signer;
 use crate::discovery;
 use crate::request::{Query, Request, Target, Verb};
 use crate::resources::BINDINGS;
 use crate::rules::Context;
+use crate::signing::{Signer, SimulatedSigner};
 use crate::state::{Key, State};
 use crate::status::Refusal;
-use crate::tokens::{PlainTokens, TokenIssuer};
 
 /// The largest body that a request may have, as upstream.
 pub const LARGEST_BODY: usize = 3 << 20;
@@ -38,10 +38,6 @@ pub struct Cluster {
     pub(crate) chance: Chance,
     pub(crate) controllers: Controllers,
     pub(crate) settings: Settings,
-    /// Whose a token is; without one, all are nobody's.
-    pub authenticator: Option<Box<dyn Authenticator + Send>>,
-    /// Who signs certificates; without one, none are.
-    pub signer: Option<Box<dyn Signer + Send>>,
 }
 
 /// What a cluster is like.
@@ -53,10 +49,10 @@ pub struct Settings {
     pub ca: String,
     /// Where clients find the server, as `/api` says: an address with a port.
     pub address: String,
-    /// Who makes tokens of service accounts.
-    pub tokens: Arc<dyn TokenIssuer>,
-    /// Whom tokens are for that say nothing else.
-    pub audiences: Vec<String>,
+    /// Who issues the tokens of service accounts, and whom they are for if nobody else is named.
+    pub issuer: String,
+    /// Who signs certificates and tokens.
+    pub signer: Arc<dyn Signer>,
     /// The port that it is served on, which `default/kubernetes` leads to.
     pub secure_port: u16,
     /// Whether pods are bound, volumes attached, namespaces emptied and so on; or only what an API server does alone.
@@ -68,9 +64,9 @@ impl Default for Settings {
         Settings {
             git_version: "v1.36.4",
             ca: String::new(),
+            issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
             address: String::new(),
-            tokens: Arc::new(PlainTokens),
-            audiences: vec!["https://kubernetes.default.svc.cluster.local".to_owned()],
+            signer: Arc::new(SimulatedSigner::default()),
             secure_port: 6443,
             controllers: true,
         }
@@ -101,14 +97,7 @@ impl Call<'_> {
 
 impl Cluster {
     pub fn new(state: State, settings: Settings, seed: u64) -> Cluster {
-        Cluster {
-            state,
-            chance: Chance::new(seed),
-            controllers: Controllers::default(),
-            settings,
-            authenticator: None,
-            signer: None,
-        }
+        Cluster { state, chance: Chance::new(seed), controllers: Controllers::default(), settings }
     }
 
     /// Answers a request of somebody who is known. What is asked of the node is handed back.
@@ -148,6 +137,9 @@ impl Cluster {
         let query = Query::parse(&request.query);
         access::check(self, request, &query)?;
         let Some(target) = Target::of(&request.path) else {
+            if let Some(document) = openid::answer(&self.settings, &request.path) {
+                return Ok(document.into());
+            }
             return match discovery::answer(self, request)? {
                 Some(document) => Ok(document.into()),
                 None => Err(Refusal::no_such_path()),

@@ -76,6 +76,17 @@ impl Stored {
         json.strip_prefix(resource.type_fields().as_bytes()).unwrap_or(json)
     }
 
+    /// An object as a store kept it; none if it is no JSON.
+    pub(crate) fn restored(resource: &'static Resource, revision: u64, json: &[u8]) -> Option<Stored> {
+        let object: Value = serde_json::from_slice(json).ok()?;
+        Some(Stored {
+            revision,
+            json: json.into(),
+            labels: object::labels(&object),
+            fields: crate::selectors::indexed_fields(resource, &object),
+        })
+    }
+
     fn bytes(&self) -> usize {
         self.json.len() + 128
     }

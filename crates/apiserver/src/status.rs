@@ -137,8 +137,7 @@ impl Refusal {
     }
 
     pub fn too_large(limit: usize) -> Refusal {
-        let message = format!("Request entity too large: limit is {limit}");
-        Refusal::new(413, "RequestEntityTooLarge", message)
+        Refusal::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
     }
 
     /// A version that is not remembered any more.
@@ -208,6 +207,9 @@ impl Refusal {
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
+        }
+        if self.reason.is_empty() {
+            crate::object::remove(&mut status, "reason");
         }
         status
     }

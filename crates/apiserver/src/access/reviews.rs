@@ -9,32 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::attributes::{About, Attributes, ObjectAttributes};
 use super::rbac;
+use crate::authentication::{Authenticated, TokenError};
 use crate::cluster::{Call, Cluster, body};
 use crate::object::{self, text};
 use crate::request::Verb;
 use crate::state::State;
 use crate::status::Refusal;
 use crate::who::User;
-
-/// Finds out whose a token is.
-pub trait Authenticator {
-    /// None if it is nobody's; an error says why one that should be somebody's is not good.
-    fn authenticate(
-        &self,
-        state: &State,
-        token: &str,
-        audiences: &[String],
-        now: Timestamp,
-    ) -> Result<Option<Authenticated>, String>;
-}
-
-/// Whose a token is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authenticated {
-    pub user: User,
-    /// Those of the wanted audiences that it is for.
-    pub audiences: Vec<String>,
-}
 
 /// Answers a review. Nothing else can be done with one than to create it.
 pub(crate) fn answer(cluster: &Cluster, call: &mut Call<'_>) -> Result<Value, Refusal> {
@@ -285,53 +266,33 @@ fn token(cluster: &Cluster, spec: &Value, now: Timestamp) -> Result<Value, Refus
     if token.is_empty() {
         return Err(Refusal::bad_request("token is required for TokenReview in authentication"));
     }
-    let Some(authenticator) = &cluster.authenticator else { return Ok(json!({"user": {}})) };
     let audiences = object::list(spec, &["audiences"]).iter();
-    let mut audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-    if audiences.is_empty() {
-        audiences.clone_from(&cluster.settings.audiences);
-    }
-    Ok(match authenticator.authenticate(&cluster.state, token, &audiences, now) {
-        Ok(Some(Authenticated { user, audiences })) => {
-            json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
+    let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+    Ok(match cluster.authenticate_token(token, &audiences, now) {
+        Ok(Authenticated { user, audiences }) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&user)});
+            if !audiences.is_empty() {
+                status["audiences"] = audiences.into();
+            }
+            status
         }
-        Ok(None) => json!({"user": {}}),
-        Err(error) => json!({"user": {}, "error": error}),
+        Err(TokenError::Unknown) => json!({"user": {}}),
+        Err(error) => json!({"user": {}, "error": error.to_string()}),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authentication::tokens::{Claims, Reference, issue};
     use crate::cluster::Settings;
     use crate::request::Request;
+    use crate::resources::SERVICE_ACCOUNTS;
     use crate::who::MASTERS;
-
-    struct Robots;
-
-    impl Authenticator for Robots {
-        fn authenticate(
-            &self,
-            _state: &State,
-            token: &str,
-            audiences: &[String],
-            _now: Timestamp,
-        ) -> Result<Option<Authenticated>, String> {
-            match token {
-                "good" => {
-                    let user = User::new("system:serviceaccount:a:robot", &["system:serviceaccounts"]);
-                    Ok(Some(Authenticated { user, audiences: audiences.to_vec() }))
-                }
-                "expired" => Err("token has expired".to_owned()),
-                _ => Ok(None),
-            }
-        }
-    }
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
         cluster.tick(Timestamp::UNIX_EPOCH);
-        cluster.authenticator = Some(Box::new(Robots));
         cluster
     }
 
@@ -434,16 +395,32 @@ mod tests {
             let path = "/apis/authentication.k8s.io/v1/tokenreviews";
             ask(User::new("admin", &[MASTERS]), path, json!({"spec": {"token": token, "audiences": ["x"]}}))
         };
-        assert_eq!(
-            review("good")["status"],
-            json!({
-                "authenticated": true,
-                "user": {"username": "system:serviceaccount:a:robot", "groups": ["system:serviceaccounts"]},
-                "audiences": ["x"],
-            })
-        );
+        let cluster = cluster();
+        let account = cluster.state.read(&SERVICE_ACCOUNTS, "default", "default").unwrap();
+        let issue = |expiration_seconds| {
+            let claims = Claims {
+                namespace: "default".to_owned(),
+                service_account: Reference {
+                    name: "default".to_owned(),
+                    uid: object::uid(&account).to_owned(),
+                },
+                pod: None,
+                node: None,
+                secret: None,
+                audiences: vec!["x".to_owned(), "y".to_owned()],
+                expiration_seconds,
+                warn_after_seconds: None,
+                id: "id".to_owned(),
+            };
+            issue(&cluster.settings, &claims, Timestamp::UNIX_EPOCH).unwrap()
+        };
+        let status = review(&issue(600))["status"].clone();
+        assert_eq!(status["authenticated"], true);
+        assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
+        assert_eq!(status["audiences"], json!(["x"]));
         assert_eq!(review("bad")["status"], json!({"user": {}}));
-        assert_eq!(review("expired")["status"], json!({"user": {}, "error": "token has expired"}));
+        let expired = json!({"user": {}, "error": "service account token has expired"});
+        assert_eq!(review(&issue(-600))["status"], expired);
         assert_eq!(review("")["message"], "token is required for TokenReview in authentication");
     }
 }

@@ -40,7 +40,8 @@ fn proxy(node: &str, path: String, mut query: Vec<(&str, String)>) -> Answer {
         true => path,
         false => format!("{path}?{}", query.join("&")),
     };
-    Answer::Proxy(Proxy { node: node.to_owned(), path })
+    let is_log = path.starts_with("/containerLogs/");
+    Answer::Proxy(Proxy { node: node.to_owned(), path, is_log })
 }
 
 fn escaped(text: &str) -> String {
@@ -74,7 +75,7 @@ fn node(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
         "" => format!("/{rest}"),
         query => format!("/{rest}?{query}"),
     };
-    Ok(Answer::Proxy(Proxy { node: name.to_owned(), path }))
+    Ok(Answer::Proxy(Proxy { node: name.to_owned(), path, is_log: false }))
 }
 
 fn log(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::super::{Call, Cluster, body};
 use crate::admission;
 use crate::answer::Document;
+use crate::authentication::tokens::{self, Claims, Reference};
 use crate::object;
 use crate::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 use crate::schema::Expected;
 use crate::status::Refusal;
-use crate::tokens::{Claims, Reference};
 
 /// What a mounted token asks for: the server may let it live longer, and remarks on who uses it then.
 const EXTENDED: i64 = 3607;
@@ -52,7 +52,7 @@ impl Cluster {
             ));
         }
         if object::list(&request, &["spec", "audiences"]).is_empty() {
-            request["spec"]["audiences"] = self.settings.tokens.audiences().into();
+            request["spec"]["audiences"] = vec![self.settings.issuer.as_str()].into();
         }
         request["metadata"]["name"] = name.as_str().into();
         request["metadata"]["namespace"] = namespace.as_str().into();
@@ -66,9 +66,9 @@ impl Cluster {
             .iter()
             .filter_map(|audience| audience.as_str().map(str::to_owned))
             .collect();
-        let own = self.settings.tokens.audiences();
-        let is_extended =
-            pod.is_some() && seconds == EXTENDED && audiences.iter().all(|audience| own.contains(audience));
+        let is_extended = pod.is_some()
+            && seconds == EXTENDED
+            && audiences.iter().all(|audience| *audience == self.settings.issuer);
         let claims = Claims {
             namespace,
             service_account: reference(&account),
@@ -80,10 +80,7 @@ impl Cluster {
             warn_after_seconds: is_extended.then_some(seconds),
             id: self.chance.uid(),
         };
-        let token = self
-            .settings
-            .tokens
-            .issue(&claims, call.now)
+        let token = tokens::issue(&self.settings, &claims, call.now)
             .map_err(|error| Refusal::internal(format!("failed to generate token: {error}")))?;
         let ends = call.now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(call.now);
         request["status"] = serde_json::json!({"token": token, "expirationTimestamp": object::time(ends)});
