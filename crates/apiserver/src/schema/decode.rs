@@ -107,40 +107,44 @@ enum Source<'b> {
 }
 
 impl Source<'_> {
-    /// `apiVersion` and `kind`. Upstream looks for them before it decodes, and does not mind their letters' case.
     fn kind(&self) -> Result<(String, String), String> {
-        let fields = match self {
-            Source::Message(envelope) => {
-                return Ok((envelope.api_version.to_string(), envelope.kind.to_string()));
-            }
-            Source::Tree(Tree::Object(fields)) => fields,
-            Source::Tree(Tree::Null) => return Ok(Default::default()),
-            Source::Tree(other) => {
-                let type_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-                let why = format!("json: cannot unmarshal {} into Go value of type {type_}", other.kind());
-                return Err(no_kind(why));
-            }
+        match self {
+            Source::Tree(tree) => kind_of(tree),
+            Source::Message(envelope) => Ok((envelope.api_version.to_string(), envelope.kind.to_string())),
+        }
+    }
+}
+
+/// `apiVersion` and `kind`. Upstream looks for them before it decodes, and does not mind their letters' case.
+fn kind_of(tree: &Tree<'_>) -> Result<(String, String), String> {
+    let fields = match tree {
+        Tree::Object(fields) => fields,
+        Tree::Null => return Ok(Default::default()),
+        other => {
+            let type_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+            let why = format!("json: cannot unmarshal {} into Go value of type {type_}", other.kind());
+            return Err(no_kind(why));
+        }
+    };
+    let (mut api_version, mut kind) = (String::new(), String::new());
+    for (name, field) in fields {
+        let (target, name) = match name.as_ref() {
+            name if name.eq_ignore_ascii_case("apiVersion") => (&mut api_version, "apiVersion"),
+            name if name.eq_ignore_ascii_case("kind") => (&mut kind, "kind"),
+            _ => continue,
         };
-        let (mut api_version, mut kind) = (String::new(), String::new());
-        for (name, field) in fields {
-            let (target, name) = match name.as_ref() {
-                name if name.eq_ignore_ascii_case("apiVersion") => (&mut api_version, "apiVersion"),
-                name if name.eq_ignore_ascii_case("kind") => (&mut kind, "kind"),
-                _ => continue,
-            };
-            match field {
-                Tree::Text(text) => *target = text.to_string(),
-                Tree::Null => {}
-                other => {
-                    let what = other.kind();
-                    return Err(no_kind(format!(
-                        "json: cannot unmarshal {what} into Go struct field .{name} of type string"
-                    )));
-                }
+        match field {
+            Tree::Text(text) => *target = text.to_string(),
+            Tree::Null => {}
+            other => {
+                let what = other.kind();
+                return Err(no_kind(format!(
+                    "json: cannot unmarshal {what} into Go struct field .{name} of type string"
+                )));
             }
         }
-        Ok((api_version, kind))
     }
+    Ok((api_version, kind))
 }
 
 fn no_kind(why: String) -> String {
@@ -191,17 +195,19 @@ impl std::fmt::Display for GroupVersion<'_> {
     }
 }
 
-/// Whether an object is of the kind that is expected; else why it cannot be made one, or nothing if it could be, but
-/// is not wanted in that version.
-pub(super) fn check_kind_of(api_version: &str, kind: &str, expected: &Expected<'_>) -> Result<(), String> {
-    let said = GroupVersion::parse(api_version)?;
+/// Whether what a patch made is still of its kind.
+pub(super) fn check_patched(tree: &Tree<'_>, expected: &Expected<'_>) -> Result<(), String> {
+    let (api_version, kind) = kind_of(tree)?;
+    let said = GroupVersion::parse(&api_version)?;
     let wanted = GroupVersion::parse(expected.api_version)?;
-    match check_kind(said.or(wanted), if kind.is_empty() { expected.kind } else { kind }, expected) {
+    match check_kind(said.or(wanted), if kind.is_empty() { expected.kind } else { &kind }, expected) {
         Ok(()) | Err(None) => Ok(()),
         Err(Some(why)) => Err(why),
     }
 }
 
+/// Whether an object is of the kind that is expected; else why it cannot be made one, or nothing if it could be, but
+/// is not wanted in that version.
 fn check_kind(said: GroupVersion<'_>, kind: &str, expected: &Expected<'_>) -> Result<(), Option<String>> {
     if kind == expected.kind && said.to_string() == expected.api_version {
         return Ok(());

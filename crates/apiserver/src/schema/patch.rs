@@ -185,12 +185,12 @@ impl Work<'_> {
         let invalid = |why: String| PatchError::Invalid { value: said(), why };
         let type_ = types::find(self.expected.schema);
         let type_ = type_.ok_or_else(|| invalid(format!("no type {} is known", self.expected.schema)))?;
+        let tree = Tree::from(patched);
         if origin == Origin::Json {
-            let text = |field: &str| patched[field].as_str().unwrap_or_default();
-            decode::check_kind_of(text("apiVersion"), text("kind"), self.expected).map_err(invalid)?;
+            decode::check_patched(&tree, self.expected).map_err(invalid)?;
         }
         let mut problems = Problems::default();
-        let object = normalise::object(type_, origin, Tree::from(patched), &mut problems);
+        let object = normalise::object(type_, origin, tree, &mut problems);
         let mut object = object.map_err(|error| invalid(error.0))?;
         let (api_version, kind) = take_kind(&mut object);
         let mut found = problems.into_found();
