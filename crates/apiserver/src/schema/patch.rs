@@ -33,18 +33,23 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    pub fn refusal(&self, accepted: &[&str]) -> Refusal {
+    pub fn refusal(&self) -> Refusal {
+        let without_details = |code, reason, message: &str| {
+            let mut refusal = Refusal::new(code, reason, message);
+            refusal.details = Some(serde_json::json!({}));
+            refusal
+        };
         match self {
-            PatchError::UnknownType => Refusal::unsupported_media_type(accepted),
+            PatchError::UnknownType => {
+                without_details(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+            }
             PatchError::Malformed(why) => Refusal::bad_request(why.clone()),
             PatchError::TooLarge(why) => {
                 Refusal::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
             }
             PatchError::Unfit => {
                 let why = "the server rejected our request due to an error in our request";
-                let mut refusal = Refusal::new(422, "Invalid", why);
-                refusal.details = Some(serde_json::json!({}));
-                refusal
+                without_details(422, "Invalid", why)
             }
             PatchError::Invalid { value, why } => {
                 let error = FieldError {
@@ -275,7 +280,7 @@ mod tests {
                 patched(media, patch, FieldValidation::Ignore).unwrap().problems,
                 Vec::<String>::new()
             );
-            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal(&[]);
+            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal();
             let why = format!("strict decoding error: {}", expected.join(", "));
             assert!(refusal.code == 422 && refusal.message.ends_with(&why), "{}", refusal.message);
         }
@@ -341,7 +346,7 @@ mod tests {
                 (500, "map: map[] does not contain declared merge key: name".to_owned()),
             ),
         ] {
-            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal(&[]);
+            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal();
             assert_eq!((refusal.code, refusal.message), expected, "{patch:.80}");
         }
         assert_eq!(patched("text/plain", "", FieldValidation::Warn).unwrap_err(), PatchError::UnknownType);
