@@ -7,13 +7,16 @@ use crate::answer::Document;
 use crate::event_conversion;
 use crate::object;
 use crate::rules;
-use crate::schema::{self, Expected};
+use crate::schema::{self, Expected, PatchError};
 use crate::status::Refusal;
 
 impl Cluster {
     pub(super) fn patch(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
         let resource = call.target.resource;
         let media = call.request.content_type.split(';').next().unwrap_or_default().trim();
+        if !schema::PATCH_TYPES.contains(&media) {
+            return Err(PatchError::UnknownType.refusal());
+        }
         let Some(stored) = self.state.get(&call.key()) else {
             return Err(Refusal::not_found(resource, &call.target.name));
         };

@@ -248,7 +248,7 @@ fn check_kind(said: GroupVersion<'_>, kind: &str, expected: &Expected<'_>) -> Re
     if kind == expected.kind && internal(&file) == wanted {
         return Err(None);
     }
-    Err(Some(format!("converting ({}) to ({wanted}.{}): unknown conversion", other.go_name(), expected.kind)))
+    Err(Some(format!("converting ({other}) to ({wanted}.{}): unknown conversion", expected.kind)))
 }
 
 /// The beginning of a body, for messages.

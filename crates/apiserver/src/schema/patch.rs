@@ -10,6 +10,10 @@ use super::tree::Tree;
 use super::{Decoded, Expected, FieldValidation, decode, go, json, json_patch, strategic, take_kind, types};
 use crate::status::Refusal;
 
+/// The kinds of patches.
+pub const PATCH_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+
 /// The most operations of one JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
