@@ -27,7 +27,7 @@ use serde_json::Value;
 
 pub use decode::{DecodeError, decode};
 pub use normalise::TypeError;
-pub use patch::{PatchError, apply_patch};
+pub use patch::{PATCH_TYPES, PatchError, apply_patch};
 
 use problems::Problems;
 use tree::Tree;

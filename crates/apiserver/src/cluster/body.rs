@@ -9,8 +9,7 @@ use crate::request::Verb;
 use crate::schema::{self, Decoded, Encoding, Expected, FieldValidation};
 use crate::status::Refusal;
 
-const ACCEPTED: [&str; 4] =
-    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 /// What is done with fields that are not known or are there twice.
 pub(crate) fn field_validation(call: &Call<'_>) -> Result<FieldValidation, Refusal> {

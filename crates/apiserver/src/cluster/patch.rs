@@ -7,22 +7,15 @@ use crate::answer::Document;
 use crate::event_conversion;
 use crate::object;
 use crate::rules;
-use crate::schema::{self, Expected};
+use crate::schema::{self, Expected, PatchError};
 use crate::status::Refusal;
-
-const ACCEPTED: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
 
 impl Cluster {
     pub(super) fn patch(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
         let resource = call.target.resource;
         let media = call.request.content_type.split(';').next().unwrap_or_default().trim();
-        if media == "application/apply-patch+yaml" || media == "application/apply-patch+cbor" {
-            return Err(Refusal::unsupported_media_type(&ACCEPTED[..3]));
+        if !schema::PATCH_TYPES.contains(&media) {
+            return Err(PatchError::UnknownType.refusal());
         }
         let Some(stored) = self.state.get(&call.key()) else {
             return Err(Refusal::not_found(resource, &call.target.name));
@@ -34,7 +27,7 @@ impl Cluster {
         let expected = Expected { schema: resource.schema, api_version: &api_version, kind: resource.kind };
         let validation = body::field_validation(call)?;
         let decoded = schema::apply_patch(&expected, media, &seen, &call.request.body, validation)
-            .map_err(|error| error.refusal(&ACCEPTED))?;
+            .map_err(|error| error.refusal())?;
         call.warnings.extend(decoded.problems);
         let mut new: Value = decoded.object;
         new["apiVersion"] = api_version.as_str().into();

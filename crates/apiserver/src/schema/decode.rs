@@ -107,40 +107,44 @@ enum Source<'b> {
 }
 
 impl Source<'_> {
-    /// `apiVersion` and `kind`. Upstream looks for them before it decodes, and does not mind their letters' case.
     fn kind(&self) -> Result<(String, String), String> {
-        let fields = match self {
-            Source::Message(envelope) => {
-                return Ok((envelope.api_version.to_string(), envelope.kind.to_string()));
-            }
-            Source::Tree(Tree::Object(fields)) => fields,
-            Source::Tree(Tree::Null) => return Ok(Default::default()),
-            Source::Tree(other) => {
-                let type_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-                let why = format!("json: cannot unmarshal {} into Go value of type {type_}", other.kind());
-                return Err(no_kind(why));
-            }
+        match self {
+            Source::Tree(tree) => kind_of(tree),
+            Source::Message(envelope) => Ok((envelope.api_version.to_string(), envelope.kind.to_string())),
+        }
+    }
+}
+
+/// `apiVersion` and `kind`. Upstream looks for them before it decodes, and does not mind their letters' case.
+fn kind_of(tree: &Tree<'_>) -> Result<(String, String), String> {
+    let fields = match tree {
+        Tree::Object(fields) => fields,
+        Tree::Null => return Ok(Default::default()),
+        other => {
+            let type_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+            let why = format!("json: cannot unmarshal {} into Go value of type {type_}", other.kind());
+            return Err(no_kind(why));
+        }
+    };
+    let (mut api_version, mut kind) = (String::new(), String::new());
+    for (name, field) in fields {
+        let (target, name) = match name.as_ref() {
+            name if name.eq_ignore_ascii_case("apiVersion") => (&mut api_version, "apiVersion"),
+            name if name.eq_ignore_ascii_case("kind") => (&mut kind, "kind"),
+            _ => continue,
         };
-        let (mut api_version, mut kind) = (String::new(), String::new());
-        for (name, field) in fields {
-            let (target, name) = match name.as_ref() {
-                name if name.eq_ignore_ascii_case("apiVersion") => (&mut api_version, "apiVersion"),
-                name if name.eq_ignore_ascii_case("kind") => (&mut kind, "kind"),
-                _ => continue,
-            };
-            match field {
-                Tree::Text(text) => *target = text.to_string(),
-                Tree::Null => {}
-                other => {
-                    let what = other.kind();
-                    return Err(no_kind(format!(
-                        "json: cannot unmarshal {what} into Go struct field .{name} of type string"
-                    )));
-                }
+        match field {
+            Tree::Text(text) => *target = text.to_string(),
+            Tree::Null => {}
+            other => {
+                let what = other.kind();
+                return Err(no_kind(format!(
+                    "json: cannot unmarshal {what} into Go struct field .{name} of type string"
+                )));
             }
         }
-        Ok((api_version, kind))
     }
+    Ok((api_version, kind))
 }
 
 fn no_kind(why: String) -> String {
@@ -191,23 +195,43 @@ impl std::fmt::Display for GroupVersion<'_> {
     }
 }
 
-/// Whether an object is of the kind that is expected; else why it cannot be made one, or nothing if it could be, but
-/// is not wanted in that version.
-pub(super) fn check_kind_of(api_version: &str, kind: &str, expected: &Expected<'_>) -> Result<(), String> {
-    let said = GroupVersion::parse(api_version)?;
+/// Whether what a patch made is still of its kind.
+pub(super) fn check_patched(tree: &Tree<'_>, expected: &Expected<'_>) -> Result<(), String> {
+    let (api_version, kind) = kind_of(tree)?;
+    let said = GroupVersion::parse(&api_version)?;
     let wanted = GroupVersion::parse(expected.api_version)?;
-    match check_kind(said.or(wanted), if kind.is_empty() { expected.kind } else { kind }, expected) {
+    match check_kind(said.or(wanted), if kind.is_empty() { expected.kind } else { &kind }, expected) {
         Ok(()) | Err(None) => Ok(()),
         Err(Some(why)) => Err(why),
     }
 }
 
+/// What upstream knows and is not here, as far as anybody would send it to the wrong place.
+const NOT_SERVED: [(&str, &[&str]); 7] = [
+    ("v1", &["Endpoints", "LimitRange", "PodTemplate", "ReplicationController", "ResourceQuota"]),
+    ("apps/v1", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    ("autoscaling/v2", &["HorizontalPodAutoscaler"]),
+    ("batch/v1", &["CronJob", "Job"]),
+    ("discovery.k8s.io/v1", &["EndpointSlice"]),
+    ("networking.k8s.io/v1", &["Ingress", "IngressClass", "NetworkPolicy"]),
+    ("policy/v1", &["PodDisruptionBudget"]),
+];
+
+/// Whether an object is of the kind that is expected; else why it cannot be made one, or nothing if it could be, but
+/// is not wanted in that version.
 fn check_kind(said: GroupVersion<'_>, kind: &str, expected: &Expected<'_>) -> Result<(), Option<String>> {
     if kind == expected.kind && said.to_string() == expected.api_version {
         return Ok(());
     }
     let file = said.file();
-    let Some(other) = types::find(&format!("{file}.{kind}")).filter(|found| found.is_object) else {
+    let ours =
+        types::find(&format!("{file}.{kind}")).filter(|found| found.is_object).map(types::Type::go_name);
+    let theirs = || {
+        let known =
+            NOT_SERVED.iter().any(|(version, kinds)| *version == said.to_string() && kinds.contains(&kind));
+        known.then(|| format!("{}.{kind}", said.version))
+    };
+    let Some(other) = ours.or_else(theirs) else {
         let scheme = "pkg/api/legacyscheme/scheme.go:30";
         return Err(Some(format!(
             "no kind {} is registered for version {} in scheme {scheme:?}",
@@ -224,7 +248,7 @@ fn check_kind(said: GroupVersion<'_>, kind: &str, expected: &Expected<'_>) -> Re
     if kind == expected.kind && internal(&file) == wanted {
         return Err(None);
     }
-    Err(Some(format!("converting ({}) to ({wanted}.{}): unknown conversion", other.go_name(), expected.kind)))
+    Err(Some(format!("converting ({other}) to ({wanted}.{}): unknown conversion", expected.kind)))
 }
 
 /// The beginning of a body, for messages.
@@ -340,6 +364,10 @@ mod tests {
             (
                 r#"{"kind": "Service"}"#,
                 r#"Service in version "v1" cannot be handled as a Pod: converting (v1.Service) to (core.Pod): unknown conversion"#,
+            ),
+            (
+                r#"{"apiVersion": "apps/v1", "kind": "Deployment"}"#,
+                r#"Deployment in version "v1" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): unknown conversion"#,
             ),
             (
                 r#"{"kind": "Pud"}"#,

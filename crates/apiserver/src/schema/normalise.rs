@@ -1,6 +1,8 @@
 //! The way of a tree through the schema: what Go's decoder would make of it, written as Go's encoder and the store
 //! would write it. An empty list that is always written comes back from the store as null.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -89,7 +91,7 @@ impl Walk<'_> {
     fn structure(
         &mut self,
         type_: &'static Type,
-        fields: Vec<(std::borrow::Cow<'_, str>, Tree<'_>)>,
+        fields: Vec<(Cow<'_, str>, Tree<'_>)>,
     ) -> Result<Value, TypeError> {
         let mut object = Map::new();
         let (mut seen, mut written) = (0u128, 0u128);
@@ -291,21 +293,16 @@ impl Walk<'_> {
     }
 
     fn bytes(&mut self, text: &str) -> Result<Value, TypeError> {
-        let plain: std::borrow::Cow<'_, str> = match text.contains(['\r', '\n']) {
+        let plain: Cow<'_, str> = match text.contains(['\r', '\n']) {
             true => text.replace(['\r', '\n'], "").into(),
             false => text.into(),
         };
-        match BASE64.decode(plain.as_bytes()) {
-            Ok(bytes) => Ok(BASE64.encode(bytes).into()),
-            Err(error) => {
-                let at = match error {
-                    base64::DecodeError::InvalidByte(at, _)
-                    | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                    base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
-                        plain.trim_end_matches('=').len() / 4 * 4 + 4
-                    }
-                };
-                let error = TypeError(format!("illegal base64 data at input byte {}", at.min(plain.len())));
+        let decoded = BASE64.decode(plain.as_bytes());
+        match (decoded, bad_base64(text.as_bytes())) {
+            (Ok(bytes), None) => Ok(BASE64.encode(bytes).into()),
+            (_, at) => {
+                let at = at.unwrap_or(text.len());
+                let error = TypeError(format!("illegal base64 data at input byte {at}"));
                 match self.origin {
                     Origin::Json => self.saved.get_or_insert(error),
                     Origin::Unstructured => {
@@ -370,6 +367,33 @@ fn unstructured_kind(what: &str) -> &str {
         "number" => "int64",
         other => other,
     }
+}
+
+/// Where Go's decoder of base64 stops, if it does: at a letter that is none, at what follows the end, or at the
+/// beginning of four letters that are not four.
+fn bad_base64(text: &[u8]) -> Option<usize> {
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let (mut at, mut quantum) = (0, 0);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => quantum = (quantum + 1) % 4,
+            byte if is_break(byte) => {}
+            b'=' if quantum >= 2 => {
+                let mut rest = (at + 1..text.len()).filter(|index| !is_break(&text[*index]));
+                if quantum == 2 {
+                    match rest.next() {
+                        None => return Some(text.len()),
+                        Some(next) if text[next] != b'=' => return Some(next - 1),
+                        Some(_) => {}
+                    }
+                }
+                return rest.next();
+            }
+            _ => return Some(at),
+        }
+        at += 1;
+    }
+    (quantum != 0).then(|| at.saturating_sub(quantum))
 }
 
 fn quantity(tree: &Tree<'_>) -> Result<Value, TypeError> {
@@ -626,7 +650,14 @@ mod tests {
                 "json: cannot unmarshal bool into Go struct field ServicePort.spec.ports.targetPort of type int32",
             ),
             ("core.Secret", r#"{"data": {"a": "x!"}}"#, "illegal base64 data at input byte 1"),
-            ("core.Secret", r#"{"data": {"a": "YQ"}}"#, "illegal base64 data at input byte 2"),
+            ("core.Secret", r#"{"data": {"a": "YQ"}}"#, "illegal base64 data at input byte 0"),
+            ("core.Secret", r#"{"data": {"a": "YWJjZ"}}"#, "illegal base64 data at input byte 4"),
+            ("core.Secret", r#"{"data": {"a": "YQ=a"}}"#, "illegal base64 data at input byte 2"),
+            (
+                "core.Secret",
+                r#"{"data": {"a": "YQ=="}, "data": {"a": "YQ==="}}"#,
+                "illegal base64 data at input byte 4",
+            ),
             (
                 "core.Secret",
                 r#"{"data": {"a": 1}}"#,

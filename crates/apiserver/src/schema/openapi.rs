@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::PATCH_TYPES;
 use crate::request::Verb;
 use crate::resources::{RESOURCES, Resource, Subresource};
 use definitions::{Definitions, Reference};
@@ -21,8 +22,6 @@ enum Version {
 }
 
 const MEDIA: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const PATCHES: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
 
 /// What is at a path under `/openapi`; none if nothing is.
 pub fn document(path: &str) -> Option<Value> {
@@ -254,7 +253,7 @@ impl Operations {
                         "schema": schema(sent),
                     }));
                 }
-                operation["consumes"] = if action == "patch" { json!(PATCHES) } else { json!(["*/*"]) };
+                operation["consumes"] = if action == "patch" { json!(PATCH_TYPES) } else { json!(["*/*"]) };
                 operation["produces"] = json!(MEDIA);
                 for (code, description) in codes {
                     responses[code] = json!({"description": description, "schema": schema(received)});
@@ -267,7 +266,7 @@ impl Operations {
                     Value::Object(entries.collect())
                 };
                 if let Some(sent) = sent {
-                    let media: &[&str] = if action == "patch" { &PATCHES } else { &["*/*"] };
+                    let media: &[&str] = if action == "patch" { &PATCH_TYPES } else { &["*/*"] };
                     operation["requestBody"] = json!({"content": content(media, sent)});
                     if !action.starts_with("delete") {
                         operation["requestBody"]["required"] = true.into();

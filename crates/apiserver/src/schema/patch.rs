@@ -10,6 +10,10 @@ use super::tree::Tree;
 use super::{Decoded, Expected, FieldValidation, decode, go, json, json_patch, strategic, take_kind, types};
 use crate::status::Refusal;
 
+/// The kinds of patches.
+pub const PATCH_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+
 /// The most operations of one JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
@@ -33,18 +37,23 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    pub fn refusal(&self, accepted: &[&str]) -> Refusal {
+    pub fn refusal(&self) -> Refusal {
+        let without_details = |code, reason, message: &str| {
+            let mut refusal = Refusal::new(code, reason, message);
+            refusal.details = Some(serde_json::json!({}));
+            refusal
+        };
         match self {
-            PatchError::UnknownType => Refusal::unsupported_media_type(accepted),
+            PatchError::UnknownType => {
+                without_details(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+            }
             PatchError::Malformed(why) => Refusal::bad_request(why.clone()),
             PatchError::TooLarge(why) => {
                 Refusal::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
             }
             PatchError::Unfit => {
                 let why = "the server rejected our request due to an error in our request";
-                let mut refusal = Refusal::new(422, "Invalid", why);
-                refusal.details = Some(serde_json::json!({}));
-                refusal
+                without_details(422, "Invalid", why)
             }
             PatchError::Invalid { value, why } => {
                 let error = FieldError {
@@ -185,12 +194,12 @@ impl Work<'_> {
         let invalid = |why: String| PatchError::Invalid { value: said(), why };
         let type_ = types::find(self.expected.schema);
         let type_ = type_.ok_or_else(|| invalid(format!("no type {} is known", self.expected.schema)))?;
+        let tree = Tree::from(patched);
         if origin == Origin::Json {
-            let text = |field: &str| patched[field].as_str().unwrap_or_default();
-            decode::check_kind_of(text("apiVersion"), text("kind"), self.expected).map_err(invalid)?;
+            decode::check_patched(&tree, self.expected).map_err(invalid)?;
         }
         let mut problems = Problems::default();
-        let object = normalise::object(type_, origin, Tree::from(patched), &mut problems);
+        let object = normalise::object(type_, origin, tree, &mut problems);
         let mut object = object.map_err(|error| invalid(error.0))?;
         let (api_version, kind) = take_kind(&mut object);
         let mut found = problems.into_found();
@@ -275,7 +284,7 @@ mod tests {
                 patched(media, patch, FieldValidation::Ignore).unwrap().problems,
                 Vec::<String>::new()
             );
-            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal(&[]);
+            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal();
             let why = format!("strict decoding error: {}", expected.join(", "));
             assert!(refusal.code == 422 && refusal.message.ends_with(&why), "{}", refusal.message);
         }
@@ -341,7 +350,7 @@ mod tests {
                 (500, "map: map[] does not contain declared merge key: name".to_owned()),
             ),
         ] {
-            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal(&[]);
+            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal();
             assert_eq!((refusal.code, refusal.message), expected, "{patch:.80}");
         }
         assert_eq!(patched("text/plain", "", FieldValidation::Warn).unwrap_err(), PatchError::UnknownType);

@@ -146,7 +146,6 @@ impl Definitions {
             definition["properties"] = Value::Object(properties);
         }
         if !required.is_empty() {
-            required.sort_unstable();
             definition["required"] = json!(required);
         }
         if type_.is_object {
@@ -160,6 +159,10 @@ impl Definitions {
         let mut schema = self.item(field);
         if let Some(values) = field.enumeration() {
             schema["enum"] = values.collect::<Vec<_>>().into();
+        }
+        // Upstream wraps what has a default, which a quantity among others has not.
+        if field.shape.item == Item::Quantity && (field.shape.is_list || field.shape.is_map) {
+            schema = json!({"$ref": Reference::QUANTITY.path(self.version)});
         }
         if field.shape.is_list {
             schema = json!({"type": "array", "items": schema});
