@@ -3,6 +3,7 @@
 
 mod node_restriction;
 mod pods;
+mod resize;
 mod service_account;
 mod storage;
 
@@ -94,8 +95,14 @@ pub(crate) fn validate(
     }
     let kind = (call.target.resource.group, call.target.resource.plural, call.target.subresource);
     match (kind, operation) {
-        (("", "pods", None | Some(Subresource::EphemeralContainers)), _) => {
-            service_account::validate(cluster, call, operation, object)
+        (("", "pods", None | Some(Subresource::EphemeralContainers | Subresource::Resize)), _) => {
+            service_account::validate(cluster, call, operation, object)?;
+            match (operation, kind.2) {
+                (Operation::Update, None | Some(Subresource::Resize)) => {
+                    resize::check(cluster, call, object, old)
+                }
+                _ => Ok(()),
+            }
         }
         (("", "persistentvolumeclaims", None), Operation::Update) => {
             storage::check_resize(cluster, call, object, old)

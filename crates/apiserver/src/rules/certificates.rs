@@ -188,7 +188,10 @@ fn check_request(errors: &mut Errors, request: &Value, old: Option<&Value>) {
     if old.is_none() {
         let pem = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
         if let Some(problem) = request_problem(&pem) {
-            errors.invalid("spec.request", Word(encoded), problem);
+            match encoded {
+                "" => errors.invalid("spec.request", &Value::Null, problem),
+                encoded => errors.invalid("spec.request", Word(encoded), problem),
+            }
         }
     }
     let usages = object::list(spec, &["usages"]);
