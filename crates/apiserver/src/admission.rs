@@ -121,7 +121,8 @@ pub(crate) fn validate(
 pub(crate) fn check_part(cluster: &Cluster, call: &Call<'_>, object: &mut Value) -> Result<(), Refusal> {
     check_namespace(cluster, call, Operation::Create, object)?;
     node_restriction::check(cluster, call, Operation::Create, object, None)?;
-    if object["kind"] == "Binding" && object["target"]["kind"] == "Node" {
+    let is_binding = call.target.subresource == Some(Subresource::Binding);
+    if is_binding && object["target"]["kind"] == "Node" {
         let node = object::text(object, &["target", "name"]).to_owned();
         add_topology(cluster, &node, object);
     }

@@ -6,7 +6,7 @@ use crablet_api::validate::{Errors, FieldError, Word};
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors};
 use serde_json::{Value, json};
 
-use super::metadata::{self, IMMUTABLE, check_immutable, same};
+use super::metadata::{self, check_immutable, check_immutable_object, same};
 use super::{Context, NameForm, Rules, keep_other_parts};
 use crate::object;
 use crate::resources::{Resource, Subresource};
@@ -434,8 +434,9 @@ impl Rules for PodRequests {
         metadata::check_update(&mut errors, context.resource, new, old);
         if part == Some(Subresource::Status) {
             check_pod_request_status(&mut errors, &new["status"], &old["status"]);
-        } else if !same(&new["spec"], &old["spec"]) {
-            errors.invalid("spec", &new["spec"], IMMUTABLE);
+        } else {
+            let kind = "certificates.PodCertificateRequestSpec";
+            check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
         }
         errors.into_list()
     }
