@@ -3,6 +3,7 @@
 
 mod node_restriction;
 mod pods;
+mod resize;
 mod service_account;
 mod storage;
 
@@ -94,8 +95,14 @@ pub(crate) fn validate(
     }
     let kind = (call.target.resource.group, call.target.resource.plural, call.target.subresource);
     match (kind, operation) {
-        (("", "pods", None | Some(Subresource::EphemeralContainers)), _) => {
-            service_account::validate(cluster, call, operation, object)
+        (("", "pods", None | Some(Subresource::EphemeralContainers | Subresource::Resize)), _) => {
+            service_account::validate(cluster, call, operation, object)?;
+            match (operation, kind.2) {
+                (Operation::Update, None | Some(Subresource::Resize)) => {
+                    resize::check(cluster, call, object, old)
+                }
+                _ => Ok(()),
+            }
         }
         (("", "persistentvolumeclaims", None), Operation::Update) => {
             storage::check_resize(cluster, call, object, old)
@@ -114,7 +121,8 @@ pub(crate) fn validate(
 pub(crate) fn check_part(cluster: &Cluster, call: &Call<'_>, object: &mut Value) -> Result<(), Refusal> {
     check_namespace(cluster, call, Operation::Create, object)?;
     node_restriction::check(cluster, call, Operation::Create, object, None)?;
-    if object["kind"] == "Binding" && object["target"]["kind"] == "Node" {
+    let is_binding = call.target.subresource == Some(Subresource::Binding);
+    if is_binding && object["target"]["kind"] == "Node" {
         let node = object::text(object, &["target", "name"]).to_owned();
         add_topology(cluster, &node, object);
     }

@@ -14,6 +14,7 @@ mod update;
 
 use std::sync::Arc;
 
+use crablet_api::validate::Errors;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -197,10 +198,18 @@ impl Cluster {
 }
 
 fn check_dry_run(call: &Call<'_>) -> Result<(), Refusal> {
-    match call.query.get("dryRun") {
-        None | Some("" | "All") => Ok(()),
-        Some(other) => Err(Refusal::bad_request(format!(
-            "[dryRun: Unsupported value: {other:?}: supported values: \"All\"]"
-        ))),
+    let kind = match call.verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+        Verb::Get | Verb::List | Verb::Watch => return Ok(()),
+    };
+    let said: Vec<&str> = call.query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    if said.iter().all(|value| *value == "All") {
+        return Ok(());
     }
+    let mut errors = Errors::default();
+    errors.not_supported("dryRun", &serde_json::json!(said), &["All"]);
+    Err(Refusal::invalid_kind("meta.k8s.io", kind, "", &errors.into_list()))
 }

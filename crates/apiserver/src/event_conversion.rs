@@ -195,8 +195,9 @@ mod tests {
         const OLD: &str = "/api/v1/namespaces/default/events";
         const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
         let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
-        let created = ask(&mut cluster, "POST", NEW, &to_events(core()));
-        assert_eq!((&created["note"], &created["apiVersion"]), (&json!("hello"), &json!("events.k8s.io/v1")));
+        cluster.state.put(&crate::resources::NAMESPACES, json!({"metadata": {"name": "default"}}));
+        let created = ask(&mut cluster, "POST", OLD, &core());
+        assert_eq!((&created["message"], &created["apiVersion"]), (&json!("hello"), &json!("v1")));
         let mut read = ask(&mut cluster, "GET", &format!("{OLD}/a"), &Value::Null);
         assert_eq!((&read["message"], &read["apiVersion"]), (&json!("hello"), &json!("v1")));
         read["message"] = "changed".into();
@@ -205,13 +206,13 @@ mod tests {
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("events.k8s.io/v1")));
         assert_eq!(list["items"][0]["note"], "changed");
         let mut changed = list["items"][0].clone();
-        changed["note"] = "changed back".into();
+        changed["metadata"]["labels"] = json!({"seen": "yes"});
         let changed = ask(&mut cluster, "PUT", &format!("{NEW}/a"), &changed);
-        assert_eq!(changed["note"], "changed back");
+        assert_eq!(changed["note"], "changed");
         let read = ask(&mut cluster, "GET", &format!("{OLD}/a"), &Value::Null);
         assert_eq!(
-            (&read["message"], &read["involvedObject"]["name"]),
-            (&json!("changed back"), &json!("p"))
+            (&read["metadata"]["labels"]["seen"], &read["involvedObject"]["name"]),
+            (&json!("yes"), &json!("p"))
         );
         let missing = ask(&mut cluster, "GET", &format!("{NEW}/b"), &Value::Null);
         assert_eq!(missing["message"], "events \"b\" not found");

@@ -190,7 +190,7 @@ pub(crate) fn keep_other_parts(new: &mut Value, old: &Value, part: Option<Subres
             let metadata = new["metadata"].clone();
             *new = old.clone();
             // Owners and labels can be changed with a status as well, as upstream lets a node do it.
-            for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            for field in ["uid", "labels", "annotations", "finalizers", "ownerReferences"] {
                 match metadata.get(field) {
                     Some(value) => new["metadata"][field] = value.clone(),
                     None => drop(object::remove(&mut new["metadata"], field)),

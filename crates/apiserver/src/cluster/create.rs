@@ -50,13 +50,11 @@ impl Cluster {
             "selfLink",
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
-            "generation",
             "managedFields",
         ] {
             if field == "resourceVersion" && !object::meta(&object, field).is_empty() {
-                return Err(Refusal::bad_request(
-                    "resourceVersion should not be set on objects to be created",
-                ));
+                let why = "resourceVersion should not be set on objects to be created";
+                return Err(Refusal::new(500, "", why));
             }
             object::remove(&mut object["metadata"], field);
         }
@@ -71,7 +69,7 @@ impl Cluster {
         let mut errors = rules.validate_metadata(resource, &object);
         errors.extend(rules.validate_create(&object, &context));
         if !errors.is_empty() {
-            return Err(Refusal::invalid(resource, object::name(&object), &errors));
+            return Err(Refusal::invalid(resource.storage(), object::name(&object), &errors));
         }
         call.warnings.extend(rules.warnings(&object, None));
         admission::validate(self, call, Operation::Create, &object, None)?;

@@ -1,5 +1,6 @@
 //! Deleting objects: at once, after a grace period, or when the last finalizer has gone.
 
+use crablet_api::validate::{Errors, Word};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -37,11 +38,24 @@ impl DeleteOptions {
         let grace = call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok());
         let propagation = call.query.get("propagationPolicy").map(str::to_owned);
         let said = DeleteOptions::in_object(&body);
-        Ok(DeleteOptions {
+        let options = DeleteOptions {
             grace: grace.or(said.grace),
             propagation: propagation.or(said.propagation),
             ..said
-        })
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let policies = ["Foreground", "Background", "Orphan"];
+        let Some(policy) = self.propagation.as_deref().filter(|policy| !policies.contains(policy)) else {
+            return Ok(());
+        };
+        let mut errors = Errors::default();
+        let supported = ["Foreground", "Background", "Orphan", "nil"];
+        errors.not_supported("propagationPolicy", Word(policy), &supported);
+        Err(Refusal::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors.into_list()))
     }
 
     /// The options as an object says them.

@@ -6,6 +6,7 @@ use super::{Call, Cluster, body};
 use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
+use crate::request::Verb;
 use crate::resources::Subresource;
 use crate::rules;
 use crate::status::Refusal;
@@ -63,7 +64,7 @@ impl Cluster {
         let mut errors = rules::metadata::validate_update(resource, &new, &old);
         errors.extend(rules.validate_update(&new, &old, call.target.subresource, &context));
         if !errors.is_empty() {
-            return Err(Refusal::invalid(resource, &name, &errors));
+            return Err(Refusal::invalid(resource.storage(), &name, &errors));
         }
         call.warnings.extend(rules.warnings(&new, Some(&old)));
         admission::validate(self, call, Operation::Update, &new, Some(&old))?;
@@ -90,12 +91,9 @@ impl Cluster {
     fn check_preconditions(&self, call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Refusal> {
         let (resource, name) = (call.target.resource, call.target.name.as_str());
         let uid = object::uid(new);
-        if !uid.is_empty() && uid != object::uid(old) {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object::uid(old)
-            );
-            return Err(Refusal::conflict(resource, name, &why));
+        // A patch is of whatever is there; that it changes the UID is for validation to say.
+        if call.verb == Verb::Update && !uid.is_empty() && uid != object::uid(old) {
+            return Err(wrong_uid(call, uid, object::uid(old)));
         }
         let version = object::meta(new, "resourceVersion");
         if version.is_empty() {
@@ -111,6 +109,22 @@ impl Cluster {
     }
 }
 
+/// Upstream's store is who finds it, and says where it keeps the object.
+fn wrong_uid(call: &Call<'_>, wanted: &str, found: &str) -> Refusal {
+    let target = &call.target;
+    let directory = match target.resource.plural {
+        "nodes" => "minions",
+        "services" => "services/specs",
+        plural => plural,
+    };
+    let key = [directory, &target.namespace, &target.name].join("/").replace("//", "/");
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+         failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    );
+    Refusal::conflict(target.resource, &target.name, &why)
+}
+
 fn must_be_specified(resource: &crate::resources::Resource, name: &str) -> Refusal {
     let error = crablet_api::validate::FieldError {
         path: "metadata.resourceVersion".to_owned(),
@@ -118,13 +132,16 @@ fn must_be_specified(resource: &crate::resources::Resource, name: &str) -> Refus
         value: Some("0".to_owned()),
         detail: "must be specified for an update".to_owned(),
     };
-    Refusal::invalid(resource, name, &[error])
+    // Upstream names the resource here, not the kind.
+    Refusal::invalid_kind(resource.group, resource.plural, name, &[error])
 }
 
 /// What an update cannot change, whatever it says.
 fn keep_what_is_the_servers(new: &mut Value, old: &Value) {
+    if object::uid(new).is_empty() {
+        new["metadata"]["uid"] = old["metadata"]["uid"].clone();
+    }
     for field in [
-        "uid",
         "creationTimestamp",
         "deletionTimestamp",
         "deletionGracePeriodSeconds",

@@ -6,7 +6,7 @@ use crablet_api::validate::{Errors, FieldError, Word};
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors};
 use serde_json::{Value, json};
 
-use super::metadata::{self, IMMUTABLE, check_immutable, same};
+use super::metadata::{self, check_immutable, check_immutable_object, same};
 use super::{Context, NameForm, Rules, keep_other_parts};
 use crate::object;
 use crate::resources::{Resource, Subresource};
@@ -188,7 +188,10 @@ fn check_request(errors: &mut Errors, request: &Value, old: Option<&Value>) {
     if old.is_none() {
         let pem = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
         if let Some(problem) = request_problem(&pem) {
-            errors.invalid("spec.request", Word(encoded), problem);
+            match encoded {
+                "" => errors.invalid("spec.request", &Value::Null, problem),
+                encoded => errors.invalid("spec.request", Word(encoded), problem),
+            }
         }
     }
     let usages = object::list(spec, &["usages"]);
@@ -431,8 +434,9 @@ impl Rules for PodRequests {
         metadata::check_update(&mut errors, context.resource, new, old);
         if part == Some(Subresource::Status) {
             check_pod_request_status(&mut errors, &new["status"], &old["status"]);
-        } else if !same(&new["spec"], &old["spec"]) {
-            errors.invalid("spec", &new["spec"], IMMUTABLE);
+        } else {
+            let kind = "certificates.PodCertificateRequestSpec";
+            check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
         }
         errors.into_list()
     }

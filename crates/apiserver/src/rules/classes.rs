@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::metadata::{self, check_immutable, check_labels, entries};
 use super::pods::{deprecated_label, features};
-use super::{Context, Rules};
+use super::{Context, Rules, diff};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -74,7 +74,7 @@ fn check_tolerations(errors: &mut Errors, scheduling: &Value) {
     };
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations.iter().take(index).any(|other| is_same(other, toleration)) {
-            errors.duplicate(format_args!("{path}[{index}]"), toleration);
+            errors.duplicate(format_args!("{path}[{index}]"), diff::shown("Toleration", toleration));
         }
     }
 }

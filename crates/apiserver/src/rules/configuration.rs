@@ -181,10 +181,29 @@ fn json_problem(json: &[u8]) -> Option<String> {
             Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
         }
         Err(error) if error.is_eof() => Some("unexpected end of JSON input".to_owned()),
-        Err(error) => {
-            let place = json.get(error.column().saturating_sub(1)).copied().unwrap_or(b' ');
-            Some(format!("invalid character '{}' looking for beginning of value", char::from(place)))
+        Err(_) => Some(json_syntax_problem(json)),
+    }
+}
+
+/// What Go says where JSON goes wrong at its beginning, which is where what is none does.
+fn json_syntax_problem(json: &[u8]) -> String {
+    let text = String::from_utf8_lossy(json);
+    let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
+    let first = text.chars().next().unwrap_or(' ');
+    let literal = ["null", "true", "false"].into_iter().find(|literal| literal.starts_with(first));
+    if let Some(literal) = literal {
+        for (found, expected) in text.chars().zip(literal.chars()) {
+            if found != expected {
+                return format!("invalid character '{found}' in literal {literal} (expecting '{expected}')");
+            }
         }
+    }
+    match first {
+        '{' => {
+            let second = text[1..].trim_start().chars().next().unwrap_or(' ');
+            format!("invalid character '{second}' looking for beginning of object key string")
+        }
+        first => format!("invalid character '{first}' looking for beginning of value"),
     }
 }
 

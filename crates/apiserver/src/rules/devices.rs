@@ -4,7 +4,7 @@ use crablet_api::validate::{Errors, FieldError, Word};
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors};
 use serde_json::{Value, json};
 
-use super::metadata::{self, check_immutable};
+use super::metadata::{self, check_immutable, check_immutable_object};
 use super::{Context, NameForm, Rules, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
@@ -64,7 +64,8 @@ impl Rules for Claims {
         } else {
             metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
             metadata::check_update(&mut errors, context.resource, new, old);
-            check_immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
+            let kind = "resource.ResourceClaimSpec";
+            check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
         }
         errors.into_list()
     }
@@ -96,7 +97,8 @@ impl Rules for Templates {
     ) -> Vec<FieldError> {
         let mut errors = Errors::default();
         metadata::check_update(&mut errors, context.resource, new, old);
-        check_immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
+        let kind = "resource.ResourceClaimTemplateSpec";
+        check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
         errors.into_list()
     }
 
@@ -222,10 +224,7 @@ fn check_claim(errors: &mut Errors, path: &str, spec: &Value) {
 }
 
 fn check_name(errors: &mut Errors, path: &str, name: &str) {
-    match name {
-        "" => errors.required(path, ""),
-        name => errors.invalid_each(path, name, dns1123_label_errors(name)),
-    }
+    errors.invalid_each(path, name, dns1123_label_errors(name));
 }
 
 fn check_exact(errors: &mut Errors, path: &str, request: &Value) {
@@ -296,7 +295,9 @@ fn check_claim_status(errors: &mut Errors, new: &Value, old: &Value) {
         }
     }
     if !known["allocation"].is_null() && !status["allocation"].is_null() {
-        check_immutable(errors, "status.allocation", &status["allocation"], &known["allocation"]);
+        let kind = "resource.AllocationResult";
+        let (now, known) = (&status["allocation"], &known["allocation"]);
+        check_immutable_object(errors, "status.allocation", kind, now, known);
     }
 }
 

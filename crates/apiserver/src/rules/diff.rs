@@ -1,10 +1,11 @@
-//! How upstream shows what an update would change of a pod: a unified diff of the pod as its own memory holds it, where
-//! every field is there, under its name in Go. `schema/internal.txt` has those names.
+//! How upstream shows objects in messages: as its own memory holds them, where every field is there, under its name in
+//! Go. What an update would change of a pod is a unified diff of that. `schema/internal.txt` has those names: a type, and
+//! then its fields with their names in Go and in JSON, and their types.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use crablet_api::validate::json_text;
+use crablet_api::validate::{Json, json_text};
 use serde_json::Value;
 
 const INTERNAL: &str = include_str!("../../schema/internal.txt");
@@ -23,14 +24,33 @@ pub(crate) fn of(kind: &str, old: &Value, new: &Value) -> String {
     unified(&old, &new)
 }
 
+/// An object of a type as a message has it.
+pub(crate) fn shown(kind: &str, value: &Value) -> Json {
+    if !value.is_object() {
+        return Json("null".to_owned());
+    }
+    let mut out = String::new();
+    Printer::new(false).object(&mut out, kind, value, &Value::Null, 0);
+    Json(out)
+}
+
+/// The same for a list of them.
+pub(crate) fn shown_list(kind: &str, values: &[Value]) -> Json {
+    let mut out = String::new();
+    Printer::new(false).list(&mut out, kind, &values.into(), 0);
+    Json(out)
+}
+
 /// An object as Go prints it with all its fields.
 fn printed(kind: &str, value: &Value) -> String {
     let mut out = String::new();
-    Printer::new().object(&mut out, kind, value, &Value::Null, 0);
+    Printer::new(true).object(&mut out, kind, value, &Value::Null, 0);
     out
 }
 
 struct Printer {
+    /// Whether each field has a line of its own.
+    is_long: bool,
     types: HashMap<&'static str, Vec<Field>>,
 }
 
@@ -41,7 +61,7 @@ struct Field {
 }
 
 impl Printer {
-    fn new() -> Printer {
+    fn new(is_long: bool) -> Printer {
         let mut types: HashMap<&str, Vec<Field>> = HashMap::new();
         let mut current = "";
         for line in INTERNAL.lines() {
@@ -54,7 +74,7 @@ impl Printer {
                 _ => current = name,
             }
         }
-        Printer { types }
+        Printer { is_long, types }
     }
 
     fn object(&self, out: &mut String, kind: &str, value: &Value, parent: &Value, depth: usize) {
@@ -65,8 +85,7 @@ impl Printer {
             if !std::mem::take(&mut is_first) {
                 out.push(',');
             }
-            new_line(out, depth + 1);
-            let _ = write!(out, "{}: ", json_text(name));
+            self.name(out, name, depth + 1);
         };
         for field in fields {
             // A pod's security context holds some of what the API has beside it.
@@ -77,14 +96,14 @@ impl Printer {
             if field.kind == "meta" {
                 for (name, value) in inner.as_object().into_iter().flatten() {
                     begin(out, name);
-                    plain(out, value, depth + 1);
+                    self.plain(out, value, depth + 1);
                 }
                 continue;
             }
             begin(out, field.name);
             self.field(out, field.kind, inner, depth + 1, value);
         }
-        new_line(out, depth);
+        self.new_line(out, depth);
         out.push('}');
     }
 
@@ -94,7 +113,7 @@ impl Printer {
             "bool" if value.is_null() => out.push_str("false"),
             "int" if value.is_null() => out.push('0'),
             "quantity" if value.is_null() => out.push_str("\"0\""),
-            "string" | "bool" | "int" | "quantity" | "?" => plain(out, value, depth),
+            "string" | "bool" | "int" | "quantity" | "?" => self.plain(out, value, depth),
             kind => {
                 if let Some(kind) = kind.strip_prefix('*') {
                     match value.is_object() {
@@ -120,53 +139,62 @@ impl Printer {
                     if index > 0 {
                         out.push(',');
                     }
-                    new_line(out, depth + 1);
+                    self.new_line(out, depth + 1);
                     self.object(out, kind, item, &Value::Null, depth + 1);
                 }
-                new_line(out, depth);
+                self.new_line(out, depth);
                 out.push(']');
             }
         }
     }
-}
 
-fn plain(out: &mut String, value: &Value, depth: usize) {
-    match value {
-        Value::String(text) => out.push_str(&json_text(text)),
-        Value::Array(items) if !items.is_empty() => {
-            out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
+    fn plain(&self, out: &mut String, value: &Value, depth: usize) {
+        match value {
+            Value::String(text) => out.push_str(&json_text(text)),
+            Value::Array(items) if !items.is_empty() => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    self.new_line(out, depth + 1);
+                    self.plain(out, item, depth + 1);
                 }
-                new_line(out, depth + 1);
-                plain(out, item, depth + 1);
+                self.new_line(out, depth);
+                out.push(']');
             }
-            new_line(out, depth);
-            out.push(']');
-        }
-        Value::Object(fields) if !fields.is_empty() => {
-            out.push('{');
-            for (index, (name, value)) in fields.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
+            Value::Object(fields) if !fields.is_empty() => {
+                out.push('{');
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    self.name(out, name, depth + 1);
+                    self.plain(out, value, depth + 1);
                 }
-                new_line(out, depth + 1);
-                let _ = write!(out, "{}: ", json_text(name));
-                plain(out, value, depth + 1);
+                self.new_line(out, depth);
+                out.push('}');
             }
-            new_line(out, depth);
-            out.push('}');
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            let _ = write!(out, "{value}");
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                let _ = write!(out, "{value}");
+            }
         }
     }
-}
 
-fn new_line(out: &mut String, depth: usize) {
-    out.push('\n');
-    out.extend(std::iter::repeat_n(' ', depth));
+    fn name(&self, out: &mut String, name: &str, depth: usize) {
+        self.new_line(out, depth);
+        let _ = write!(out, "{}:", json_text(name));
+        if self.is_long {
+            out.push(' ');
+        }
+    }
+
+    fn new_line(&self, out: &mut String, depth: usize) {
+        if self.is_long {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+        }
+    }
 }
 
 /// A stretch of both sides: the same, or one in place of the other.
@@ -337,6 +365,14 @@ mod tests {
             unified(&old, &new),
             "@@ -3,10 +3,11 @@\n 3\n 4\n 5\n-6\n+six\n 7\n 8\n 9\n 10\n 11\n 12\n+13\n"
         );
+    }
+
+    #[test]
+    fn a_value_in_a_message_has_all_its_fields() {
+        let Json(taint) = shown("Taint", &json!({"key": "a", "effect": "NoSchedule"}));
+        assert_eq!(taint, r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#);
+        let Json(addresses) = shown_list("PodIP", &[json!({"ip": "1.2.3.4"})]);
+        assert_eq!(addresses, r#"[{"IP":"1.2.3.4"}]"#);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crablet_api::qualified_name_errors;
 use crablet_api::validate::{Errors, FieldError};
 use serde_json::Value;
 
-use super::metadata::{self, check_immutable};
+use super::metadata::{self, check_immutable, check_immutable_object};
 use super::{Context, NameForm, Rules};
 use crate::object;
 use crate::resources::{Resource, Subresource};
@@ -97,7 +97,14 @@ impl Rules for NewEvents {
             ("reportingComponent", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ] {
-            check_immutable(&mut errors, shown, &new[field], &old[field]);
+            let (now, before) = (&new[field], &old[field]);
+            match field {
+                "involvedObject" | "related" => {
+                    check_immutable_object(&mut errors, shown, "ObjectReference", now, before);
+                }
+                "source" => check_immutable_object(&mut errors, shown, "EventSource", now, before),
+                _ => check_immutable(&mut errors, shown, now, before),
+            }
         }
         errors.into_list()
     }

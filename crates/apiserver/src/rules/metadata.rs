@@ -6,7 +6,7 @@ use crablet_api::{
 };
 use serde_json::Value;
 
-use super::NameForm;
+use super::{NameForm, diff};
 use crate::object;
 use crate::resources::Resource;
 
@@ -64,6 +64,13 @@ pub(crate) fn name_errors(form: NameForm, name: &str, is_prefix: bool) -> Vec<St
 pub(crate) fn check_immutable(errors: &mut Errors, path: &str, new: &Value, old: &Value) {
     if !same(new, old) {
         errors.invalid(path, new, IMMUTABLE);
+    }
+}
+
+/// The same for an object that messages show as upstream's memory holds it.
+pub(crate) fn check_immutable_object(errors: &mut Errors, path: &str, kind: &str, new: &Value, old: &Value) {
+    if !same(new, old) {
+        errors.invalid(path, diff::shown(kind, new), IMMUTABLE);
     }
 }
 

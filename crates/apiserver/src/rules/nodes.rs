@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use crablet_api::validate::{Errors, FieldError, Json, Word, json_text};
+use crablet_api::validate::{Errors, FieldError, Word};
 use crablet_api::{Cidr, label_value_errors, qualified_name_errors};
 use serde_json::Value;
 
 use super::metadata;
 use super::pods::quantity;
-use super::{Context, NameForm, Rules, keep_other_parts};
+use super::{Context, NameForm, Rules, diff, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -62,9 +62,8 @@ impl Rules for Nodes {
         let addresses = object::list(new, &["status", "addresses"]);
         for (index, address) in addresses.iter().enumerate() {
             if addresses.iter().take(index).any(|other| other == address) {
-                let text = |field: &str| json_text(address[field].as_str().unwrap_or_default());
-                let shown = format!("{{\"Type\":{},\"Address\":{}}}", text("type"), text("address"));
-                errors.duplicate(format_args!("status.addresses[{index}]"), Json(shown));
+                let shown = diff::shown("NodeAddress", address);
+                errors.duplicate(format_args!("status.addresses[{index}]"), shown);
             }
         }
         let cidrs = object::list(old, &["spec", "podCIDRs"]);
@@ -139,17 +138,8 @@ fn check_taints(errors: &mut Errors, node: &Value) {
         check_taint_effect(errors, &format!("{path}.effect"), text("effect"));
         let is_same = |other: &&Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
         if taints.iter().take(index).any(|other| is_same(&other)) {
-            let added = match taint["timeAdded"].as_str() {
-                Some(time) => json_text(time),
-                None => "null".to_owned(),
-            };
-            let shown = format!(
-                "{{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{added}}}",
-                json_text(text("key")),
-                json_text(text("value")),
-                json_text(text("effect"))
-            );
-            errors.duplicate_because(&path, Json(shown), "taints must be unique by key and effect pair");
+            let shown = diff::shown("Taint", taint);
+            errors.duplicate_because(&path, shown, "taints must be unique by key and effect pair");
         }
     }
 }

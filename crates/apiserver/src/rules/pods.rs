@@ -165,7 +165,8 @@ fn drop_disabled(pod: &mut Value) {
     }
     if !features.enabled(Gate::ContainerStopSignals) {
         for list in CONTAINER_LISTS {
-            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
                 let dropped = container.get_mut("lifecycle").and_then(|it| object::remove(it, "stopSignal"));
                 let is_empty = container["lifecycle"].as_object().is_some_and(serde_json::Map::is_empty);
                 if dropped.is_some() && is_empty {
@@ -182,14 +183,14 @@ fn apply_label_keys(spec: &mut Value, labels: &Value) {
         let Some(affinity) = spec.get_mut("affinity").and_then(|affinity| affinity.get_mut(kind)) else {
             continue;
         };
-        let preferred = affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array_mut();
-        for term in preferred.into_iter().flatten() {
+        let preferred = affinity.get_mut("preferredDuringSchedulingIgnoredDuringExecution");
+        for term in preferred.and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(term) = term.get_mut("podAffinityTerm") {
                 apply_label_keys_to(term, labels);
             }
         }
-        let required = affinity["requiredDuringSchedulingIgnoredDuringExecution"].as_array_mut();
-        for term in required.into_iter().flatten() {
+        let required = affinity.get_mut("requiredDuringSchedulingIgnoredDuringExecution");
+        for term in required.and_then(Value::as_array_mut).into_iter().flatten() {
             apply_label_keys_to(term, labels);
         }
     }

@@ -2,12 +2,12 @@
 
 use crablet_api::dns1123_subdomain_errors;
 use crablet_api::meta::LabelSelector;
-use crablet_api::validate::{self, Errors, FieldError, Json, json_text};
+use crablet_api::validate::{self, Errors, FieldError};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::metadata;
-use super::{Context, NameForm, Rules};
+use super::{Context, NameForm, Rules, diff};
 use crate::object;
 use crate::resources::{Resource, Subresource};
 
@@ -81,14 +81,8 @@ impl Rules for Bindings {
         check_binding(&mut errors, context.resource, new);
         metadata::check_update(&mut errors, context.resource, new, old);
         if new["roleRef"] != old["roleRef"] {
-            let text = |field: &str| json_text(object::text(new, &["roleRef", field]));
-            let shown = format!(
-                "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
-                text("apiGroup"),
-                text("kind"),
-                text("name")
-            );
-            errors.invalid("roleRef", Json(shown), "cannot change roleRef");
+            let shown = diff::shown("rbac.RoleRef", &new["roleRef"]);
+            errors.invalid("roleRef", shown, "cannot change roleRef");
         }
         errors.into_list()
     }

@@ -4,9 +4,9 @@ use crablet_api::validate::{Errors, FieldError, Word};
 use crablet_api::{dns1123_subdomain_errors, qualified_name_errors};
 use serde_json::{Value, json};
 
-use super::metadata::{self, IMMUTABLE, check_immutable, entries, same};
+use super::metadata::{self, IMMUTABLE, check_immutable, check_immutable_object, entries, same};
 use super::volumes::{check_driver, check_volume_spec};
-use super::{Context, NameForm, Rules, keep_other_parts};
+use super::{Context, NameForm, Rules, diff, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -221,7 +221,8 @@ impl Rules for NodeDrivers {
             for driver in drivers.iter().filter(|driver| driver["name"] == known["name"]) {
                 let (driver, known) = (without_count(driver), without_count(known));
                 if !same(&driver, &known) {
-                    errors.invalid("spec.drivers", &driver, IMMUTABLE);
+                    let shown = diff::shown("storage.CSINodeDriver", &driver);
+                    errors.invalid("spec.drivers", shown, IMMUTABLE);
                 }
             }
         }
@@ -306,7 +307,8 @@ impl Rules for Attachments {
         let mut errors = Errors::default();
         metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
         check_attachment(&mut errors, new);
-        check_immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
+        let kind = "storage.VolumeAttachmentSpec";
+        check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
         errors.into_list()
     }
 

@@ -58,14 +58,6 @@ impl Rules for Volumes {
         if spec["hostPath"].is_object() && spec["hostPath"]["type"].is_null() {
             spec["hostPath"]["type"] = "".into();
         }
-        // A claim that is named in full is one of the API's.
-        if let Some(claim) = spec.get_mut("claimRef").filter(|claim| claim.is_object()) {
-            for (field, value) in [("apiVersion", "v1"), ("kind", "PersistentVolumeClaim")] {
-                if object::text(claim, &[field]).is_empty() {
-                    claim[field] = value.into();
-                }
-            }
-        }
     }
 
     fn prepare_create(&self, volume: &mut Value, context: &Context<'_>) {
@@ -121,7 +113,8 @@ impl Rules for Volumes {
         check_immutable(&mut errors, "volumeMode", &new["spec"]["volumeMode"], &old["spec"]["volumeMode"]);
         let affinity = |volume: &Value| volume["spec"]["nodeAffinity"].clone();
         if !affinity(old).is_null() && !same(&affinity(new), &affinity(old)) {
-            errors.invalid("nodeAffinity", &affinity(new), metadata::IMMUTABLE);
+            let shown = diff::shown("VolumeNodeAffinity", &affinity(new));
+            errors.invalid("nodeAffinity", shown, metadata::IMMUTABLE);
         }
         let class = |volume: &Value| volume["spec"]["volumeAttributesClassName"].clone();
         if !class(old).is_null() && class(new).is_null() {
@@ -247,16 +240,20 @@ fn check_positive(errors: &mut Errors, path: &str, amount: &Value) {
 }
 
 fn check_source(errors: &mut Errors, path: &str, spec: &Value) {
-    let mut found = SOURCES.iter().filter(|source| spec[**source].is_object());
-    let Some(first) = found.next() else {
+    let found: Vec<&&str> = SOURCES.iter().filter(|source| spec[**source].is_object()).collect();
+    let [first, others @ ..] = found.as_slice() else {
         return errors.required(path, "must specify a volume type");
     };
-    for other in found {
+    check_one_source(errors, path, spec, first);
+    for other in others {
         errors.forbidden(format_args!("{path}.{other}"), "may not specify more than 1 volume type");
     }
+}
+
+fn check_one_source(errors: &mut Errors, path: &str, spec: &Value, first: &str) {
     let text = |field: &str| object::text(spec, &[first, field]);
     let path = format!("{path}.{first}");
-    match *first {
+    match first {
         "hostPath" | "local" => {
             let target = text("path");
             if target.is_empty() {
@@ -264,13 +261,13 @@ fn check_source(errors: &mut Errors, path: &str, spec: &Value) {
             } else if target.split('/').any(|part| part == "..") {
                 errors.invalid(format_args!("{path}.path"), target, "must not contain '..'");
             }
-            if *first == "local" && spec["nodeAffinity"].is_null() {
+            if first == "local" && spec["nodeAffinity"].is_null() {
                 let detail = "Local volume requires node affinity";
                 errors.required(format_args!("{}.nodeAffinity", path.trim_end_matches(".local")), detail);
             }
             let is_root =
                 !target.is_empty() && target.chars().all(|character| character == '/' || character == '.');
-            if *first == "hostPath" && is_root && spec["persistentVolumeReclaimPolicy"] == "Recycle" {
+            if first == "hostPath" && is_root && spec["persistentVolumeReclaimPolicy"] == "Recycle" {
                 let detail = "may not be 'recycle' for a hostPath mount of '/'";
                 errors.forbidden("spec.persistentVolumeReclaimPolicy", detail);
             }
@@ -379,6 +376,14 @@ impl Rules for Claims {
 
 /// What a claim's data comes from is said in two places.
 fn settle_data_source(spec: &mut Value) {
+    // Before there were two, what nobody could use was dropped, and still is where only the first is said.
+    let source =
+        (object::text(spec, &["dataSource", "apiGroup"]), object::text(spec, &["dataSource", "kind"]));
+    let is_usable =
+        matches!(source, ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"));
+    if spec["dataSource"].is_object() && spec["dataSourceRef"].is_null() && !is_usable {
+        object::remove(spec, "dataSource");
+    }
     let has_namespace = !object::text(spec, &["dataSourceRef", "namespace"]).is_empty();
     match (spec["dataSource"].is_object(), spec["dataSourceRef"].is_object()) {
         (true, false) => spec["dataSourceRef"] = spec["dataSource"].clone(),

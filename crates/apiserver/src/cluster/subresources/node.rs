@@ -88,7 +88,7 @@ fn log(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
     let container = container(&pod, call.query.text("container"))?;
     let Some(node) = node_of(cluster, &pod)? else {
         // Nothing has run yet, so there is nothing to show.
-        return Ok(Document { content_type: "text/plain", ..Document::text(200, "") }.into());
+        return Ok(Document { content_type: "text/plain", ..Document::text(204, "") }.into());
     };
     let path = format!("/containerLogs/{}/{}/{container}", object::namespace(&pod), object::name(&pod));
     Ok(proxy(&node, path, options.query()))

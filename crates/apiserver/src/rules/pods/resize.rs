@@ -112,6 +112,10 @@ fn check_pod_level(errors: &mut Errors, munged: &mut Value, old: &Value) {
         }
     }
     restore_resized(munged, old);
+    let is_empty = |field: &str| same(&munged["resources"][field], &Value::Null);
+    if old["resources"].is_null() && ["requests", "limits", "claims"].into_iter().all(is_empty) {
+        object::remove(munged, "resources");
+    }
     if !same(&munged["resources"], &old["resources"]) {
         errors.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
     }

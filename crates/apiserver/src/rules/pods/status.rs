@@ -6,6 +6,7 @@ use crablet_api::validate::{Errors, FieldError, Word, check_address};
 use crablet_api::{dns1123_subdomain_errors, qualified_name_errors};
 use serde_json::Value;
 
+use super::super::diff;
 use super::super::metadata::{self, IMMUTABLE};
 use super::update;
 use crate::object;
@@ -197,7 +198,8 @@ fn check_addresses(errors: &mut Errors, field: &str, status: &Value, known: &Val
         let (fours, sixes): (Vec<_>, Vec<_>) = parsed.partition(IpAddr::is_ipv4);
         if (fours.len(), sixes.len()) != (1, 1) || addresses.len() > 2 {
             let detail = "may specify no more than one IP for each IP family";
-            errors.invalid(format_args!("status.{field}"), &status[field], detail);
+            let shown = diff::shown_list("PodIP", addresses);
+            errors.invalid(format_args!("status.{field}"), shown, detail);
         }
     }
 }

@@ -219,7 +219,7 @@ fn check_affinity(errors: &mut Errors, new: &Value, old: &Value) {
     }
     if known.len() != terms.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.invalid(&path, object::at(new, &AFFINITY_TERMS), detail);
+        errors.invalid(&path, diff::shown_list("NodeSelectorTerm", terms), detail);
         return;
     }
     for (index, (term, known)) in terms.iter().zip(known).enumerate() {
@@ -229,7 +229,7 @@ fn check_affinity(errors: &mut Errors, new: &Value, old: &Value) {
         let is_empty = lists.iter().all(|(now, _)| now.is_empty());
         if (was_empty && !is_empty) || lists.iter().any(|(now, known)| !now.starts_with(known)) {
             let detail = "only additions are allowed (no mutations or deletions)";
-            errors.invalid(format_args!("{path}[{index}]"), term, detail);
+            errors.invalid(format_args!("{path}[{index}]"), diff::shown("NodeSelectorTerm", term), detail);
         }
     }
 }

@@ -71,9 +71,10 @@ pub(super) fn check(errors: &mut Errors, service: &Value, old: Option<&Value>, s
                     true => "provided IP is already allocated".to_owned(),
                     false => continue,
                 },
-                Ok(_) | Err(_) => format!(
+                Ok(offset) if offset < ADDRESSES => format!(
                     "the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/16"
                 ),
+                Ok(_) | Err(_) => "the provided network does not match the current range".to_owned(),
             };
             let detail = format!("failed to allocate IP {address}: {why}");
             errors.invalid("spec.clusterIPs", &spec["clusterIPs"], detail);
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(
             lines(json!({"type": "ClusterIP", "clusterIPs": ["10.0.0.1"]})),
             [
-                r#"spec.clusterIPs: Invalid value: ["10.0.0.1"]: failed to allocate IP 10.0.0.1: the provided IP (10.0.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16"#
+                r#"spec.clusterIPs: Invalid value: ["10.0.0.1"]: failed to allocate IP 10.0.0.1: the provided network does not match the current range"#
             ]
         );
         assert_eq!(

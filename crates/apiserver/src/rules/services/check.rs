@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use crablet_api::validate::{Errors, Json, check_address, json_text, port_name_errors, port_number_errors};
+use crablet_api::validate::{Errors, check_address, port_name_errors, port_number_errors};
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors};
 use serde_json::Value;
 
+use super::super::diff;
 use super::super::metadata::{check_labels, same};
 use super::{NONE, is_external, is_headless, needs_health_check, uses_addresses, word};
 use crate::object;
@@ -245,12 +246,9 @@ fn check_duplicates(errors: &mut Errors, kind: &str, ports: &[Value]) {
     for (index, port) in ports.iter().enumerate() {
         let is_same = |other: &Value| other["protocol"] == port["protocol"] && other["port"] == port["port"];
         if earlier(index).any(is_same) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                json_text(port["protocol"].as_str().unwrap_or_default()),
-                port["port"]
-            );
-            errors.duplicate(format_args!("spec.ports[{index}]"), Json(shown));
+            let key = serde_json::json!({"protocol": port["protocol"], "port": port["port"]});
+            let shown = diff::shown("ServicePort", &key);
+            errors.duplicate(format_args!("spec.ports[{index}]"), shown);
         }
     }
 }
