@@ -213,7 +213,7 @@ fn validate(review: &Value, whose: Option<Whose>) -> Result<(), Refusal> {
         ),
         (true, true) => invalid(
             "spec.resourceAttributes",
-            "\"null\"".to_owned(),
+            "null".to_owned(),
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         ),
         (true, false) | (false, true) => {}
@@ -285,7 +285,8 @@ fn token(cluster: &Cluster, spec: &Value, now: Timestamp) -> Result<Value, Refus
     if token.is_empty() {
         return Err(Refusal::bad_request("token is required for TokenReview in authentication"));
     }
-    let Some(authenticator) = &cluster.authenticator else { return Ok(json!({"user": {}})) };
+    let nobody = json!({"user": {}, "error": "invalid bearer token"});
+    let Some(authenticator) = &cluster.authenticator else { return Ok(nobody) };
     let audiences = object::list(spec, &["audiences"]).iter();
     let mut audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
     if audiences.is_empty() {
@@ -295,7 +296,7 @@ fn token(cluster: &Cluster, spec: &Value, now: Timestamp) -> Result<Value, Refus
         Ok(Some(Authenticated { user, audiences })) => {
             json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
         }
-        Ok(None) => json!({"user": {}}),
+        Ok(None) => nobody,
         Err(error) => json!({"user": {}, "error": error}),
     })
 }
@@ -380,7 +381,7 @@ mod tests {
         );
         assert_eq!(
             ask(jane(), path, json!({"spec": {}}))["message"],
-            r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: "null": exactly one of nonResourceAttributes or resourceAttributes must be specified"#
+            r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"#
         );
     }
 
@@ -442,7 +443,7 @@ mod tests {
                 "audiences": ["x"],
             })
         );
-        assert_eq!(review("bad")["status"], json!({"user": {}}));
+        assert_eq!(review("bad")["status"], json!({"user": {}, "error": "invalid bearer token"}));
         assert_eq!(review("expired")["status"], json!({"user": {}, "error": "token has expired"}));
         assert_eq!(review("")["message"], "token is required for TokenReview in authentication");
     }
