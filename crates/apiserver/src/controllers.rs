@@ -3,12 +3,15 @@
 //! A controller notes of each change what concerns it, which for most changes is nothing; and then does what it noted
 //! until nobody has anything to do. Nothing of it is kept: at a start, all objects are noted as if they were new.
 
+mod attachments;
 mod binder;
 mod bootstrap;
 pub mod certificates;
 mod expiry;
 mod garbage;
 mod namespaces;
+mod nodes;
+mod pods;
 mod volumes;
 mod write;
 
@@ -49,6 +52,9 @@ pub struct Controllers {
     binder: binder::Binder,
     certificates: certificates::Certificates,
     expiry: expiry::Expiry,
+    nodes: nodes::Nodes,
+    pods: pods::PodCollector,
+    attachments: attachments::Attachments,
 }
 
 impl Controllers {
@@ -56,7 +62,7 @@ impl Controllers {
         self.next
     }
 
-    fn all(&mut self) -> [&mut dyn Controller; 7] {
+    fn all(&mut self) -> [&mut dyn Controller; 10] {
         [
             &mut self.bootstrap,
             &mut self.namespaces,
@@ -65,6 +71,9 @@ impl Controllers {
             &mut self.binder,
             &mut self.certificates,
             &mut self.expiry,
+            &mut self.nodes,
+            &mut self.pods,
+            &mut self.attachments,
         ]
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::attributes::{About, Attributes, ObjectAttributes};
 use super::rbac;
-use crate::authentication::{Authenticated, TokenError};
+use crate::authentication::Authenticated;
 use crate::cluster::{Call, Cluster, body};
 use crate::object::{self, text};
 use crate::request::Verb;
@@ -194,7 +194,7 @@ fn validate(review: &Value, whose: Option<Whose>) -> Result<(), Refusal> {
         ),
         (true, true) => invalid(
             "spec.resourceAttributes",
-            "\"null\"".to_owned(),
+            "null".to_owned(),
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         ),
         (true, false) | (false, true) => {}
@@ -276,7 +276,6 @@ fn token(cluster: &Cluster, spec: &Value, now: Timestamp) -> Result<Value, Refus
             }
             status
         }
-        Err(TokenError::Unknown) => json!({"user": {}}),
         Err(error) => json!({"user": {}, "error": error.to_string()}),
     })
 }
@@ -341,7 +340,7 @@ mod tests {
         );
         assert_eq!(
             ask(jane(), path, json!({"spec": {}}))["message"],
-            r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: "null": exactly one of nonResourceAttributes or resourceAttributes must be specified"#
+            r#".authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"#
         );
     }
 
@@ -418,7 +417,7 @@ mod tests {
         assert_eq!(status["authenticated"], true);
         assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
         assert_eq!(status["audiences"], json!(["x"]));
-        assert_eq!(review("bad")["status"], json!({"user": {}}));
+        assert_eq!(review("bad")["status"], json!({"user": {}, "error": "invalid bearer token"}));
         let expired = json!({"user": {}, "error": "service account token has expired"});
         assert_eq!(review(&issue(-600))["status"], expired);
         assert_eq!(review("")["message"], "token is required for TokenReview in authentication");

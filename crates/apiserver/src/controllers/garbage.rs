@@ -34,7 +34,8 @@ impl Controller for Garbage {
         if is_of(change, &EVENTS) {
             return;
         }
-        let had_owners = change.previous.as_ref().is_some_and(|previous| says(previous, "ownerReferences"));
+        let previous = change.previous.as_ref().filter(|_| !self.owned.is_empty());
+        let had_owners = previous.is_some_and(|previous| says(previous, "ownerReferences"));
         let has_owners = says(&change.object, "ownerReferences");
         if had_owners && let Some(previous) = &change.previous {
             self.forget(&change.key, &previous.decode());
@@ -55,7 +56,8 @@ impl Controller for Garbage {
             }
             self.doubtful.insert(change.key.clone());
         }
-        if says(&change.object, FOREGROUND) || says(&change.object, ORPHAN) {
+        let waits = || says(&change.object, FOREGROUND) || says(&change.object, ORPHAN);
+        if says(&change.object, "deletionTimestamp") && waits() {
             self.waiting.insert(change.key.clone());
             self.is_one_due = true;
         }

@@ -5,6 +5,7 @@ pub(super) mod matching;
 
 use std::collections::BTreeSet;
 
+use crablet_api::Text;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -30,24 +31,38 @@ const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 #[derive(Debug, Default)]
 pub(super) struct PersistentVolumes {
-    /// Whether a volume, a claim or a class has changed.
-    is_changed: bool,
+    /// Volumes and claims that have changed, or whose other half has.
+    volumes: BTreeSet<Key>,
+    claims: BTreeSet<Key>,
+    /// Whether something has come that claims may have waited for.
+    rematches: bool,
     /// Namespaces in which pods have left claims that may be waited for.
-    left: BTreeSet<String>,
+    left: BTreeSet<Text>,
     /// Pods that may have claims of their own to be made.
     pods: BTreeSet<Key>,
 }
 
 impl Controller for PersistentVolumes {
     fn note(&mut self, change: &Change, _now: Timestamp) {
-        let kinds = [&PERSISTENT_VOLUMES, &PERSISTENT_VOLUME_CLAIMS, &STORAGE_CLASSES];
-        self.is_changed |= kinds.into_iter().any(|kind| is_of(change, kind));
-        if is_of(change, &PODS) {
+        if is_of(change, &STORAGE_CLASSES) {
+            self.rematches = true;
+        } else if is_of(change, &PERSISTENT_VOLUMES) {
+            let volume = change.object.decode();
+            let claim = &volume["spec"]["claimRef"];
+            self.rematches |= claim.is_null();
+            self.volumes.insert(change.key.clone());
+            let (namespace, name) = (text(claim, &["namespace"]), text(claim, &["name"]));
+            self.claims.insert(Key::new(&PERSISTENT_VOLUME_CLAIMS, namespace, name));
+        } else if is_of(change, &PERSISTENT_VOLUME_CLAIMS) {
+            let claim = change.object.decode();
+            self.claims.insert(change.key.clone());
+            self.volumes.insert(Key::new(&PERSISTENT_VOLUMES, "", text(&claim, &["spec", "volumeName"])));
+        } else if is_of(change, &PODS) {
             if change.kind == ChangeKind::Added && says(&change.object, "ephemeral") {
                 self.pods.insert(change.key.clone());
             }
             if change.kind == ChangeKind::Deleted || is_finished(&change.object) {
-                self.left.insert(change.key.namespace.to_string());
+                self.left.insert(change.key.namespace.clone());
             }
         }
     }
@@ -56,28 +71,23 @@ impl Controller for PersistentVolumes {
         for key in std::mem::take(&mut self.pods) {
             make_own_claims(cluster, &key, now);
         }
-        let left = std::mem::take(&mut self.left);
-        if std::mem::take(&mut self.is_changed) {
-            for name in names(&cluster.state, &PERSISTENT_VOLUMES) {
-                sync_volume(cluster, &name, now);
-            }
-            for key in names(&cluster.state, &PERSISTENT_VOLUME_CLAIMS) {
-                sync_claim(cluster, &key, now);
-            }
-        } else {
-            for namespace in left {
-                let claims = cluster.state.list(&PERSISTENT_VOLUME_CLAIMS, Some(&namespace));
-                let claims: Vec<Key> = claims.map(|(key, _)| key.clone()).collect();
-                for key in claims {
-                    protect_claim(cluster, &key);
-                }
-            }
+        for namespace in std::mem::take(&mut self.left) {
+            let claims = cluster.state.list(&PERSISTENT_VOLUME_CLAIMS, Some(&namespace));
+            let ending = claims.filter(|(_, stored)| says(stored, "deletionTimestamp"));
+            self.claims.extend(ending.map(|(key, _)| key.clone()));
+        }
+        if std::mem::take(&mut self.rematches) {
+            let claims = cluster.state.list(&PERSISTENT_VOLUME_CLAIMS, None);
+            let unbound = claims.filter(|(_, stored)| !says(stored, BIND_COMPLETED));
+            self.claims.extend(unbound.map(|(key, _)| key.clone()));
+        }
+        for key in std::mem::take(&mut self.volumes) {
+            sync_volume(cluster, &key, now);
+        }
+        for key in std::mem::take(&mut self.claims) {
+            sync_claim(cluster, &key, now);
         }
     }
-}
-
-fn names(state: &State, resource: &'static Resource) -> Vec<Key> {
-    state.list(resource, None).map(|(key, _)| key.clone()).collect()
 }
 
 fn read(state: &State, key: &Key) -> Option<Value> {

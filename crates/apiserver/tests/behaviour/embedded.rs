@@ -17,7 +17,9 @@ pub struct Embedded {
 
 impl Embedded {
     pub fn start() -> Embedded {
-        let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
+        // The real one was alone as well, without a controller manager.
+        let settings = Settings { controllers: false, ..Settings::default() };
+        let mut cluster = Cluster::new(State::default(), settings, 1);
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         cluster.tick(now);
         Embedded { cluster, now }

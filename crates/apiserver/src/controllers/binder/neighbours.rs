@@ -21,7 +21,7 @@ pub(super) fn check(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit>
     let unwanted = unwanted.map(|unwanted| &*unwanted.required_during_scheduling_ignored_during_execution);
     let namespace = pod.metadata.namespace.as_str();
     for term in wanted.unwrap_or_default() {
-        let Some(place) = node.metadata.labels.get(&*term.topology_key) else {
+        let Some(place) = node.metadata.labels.get(&term.topology_key) else {
             return Err(Misfit::always("node(s) didn't match pod affinity rules"));
         };
         let is_there = others(state, &term.topology_key, place)
@@ -38,7 +38,7 @@ pub(super) fn check(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit>
         }
     }
     for term in unwanted.unwrap_or_default() {
-        let Some(place) = node.metadata.labels.get(&*term.topology_key) else { continue };
+        let Some(place) = node.metadata.labels.get(&term.topology_key) else { continue };
         let mut others = others(state, &term.topology_key, place);
         if others.any(|(key, other)| means(state, term, namespace, &key.namespace, &other.labels)) {
             return Err(Misfit::now("node(s) didn't match pod anti-affinity rules"));
@@ -60,7 +60,7 @@ fn check_those_there(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit
         for term in &unwanted.required_during_scheduling_ignored_during_execution {
             let theirs = label_of(state, &other.spec.node_name, &term.topology_key);
             let is_same_place =
-                theirs.is_some() && theirs.as_ref() == node.metadata.labels.get(&*term.topology_key);
+                theirs.is_some() && theirs.as_ref() == node.metadata.labels.get(&term.topology_key);
             if is_same_place
                 && means(state, term, &key.namespace, &pod.metadata.namespace, &pod.metadata.labels)
             {
