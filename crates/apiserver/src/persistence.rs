@@ -390,6 +390,6 @@ mod tests {
     #[test]
     #[ignore = "minutes: the long form of the test above"]
     fn no_acknowledged_write_is_lost_wherever_the_disk_dies_at_length() {
-        die_everywhere(40, 1);
+        die_everywhere(10, 2);
     }
 }

@@ -1,7 +1,7 @@
 //! A disk that forgets what was not synced, tears what was being written, and dies when told to.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
@@ -13,8 +13,19 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
-    /// Held while syncs must wait.
-    sync: Arc<Mutex<()>>,
+    /// Whether syncs must wait.
+    held: Arc<(Mutex<bool>, Condvar)>,
+}
+
+/// Syncs wait until this is dropped.
+pub(crate) struct HeldSyncs(SimulatedDisk);
+
+impl Drop for HeldSyncs {
+    fn drop(&mut self) {
+        let (held, changed) = &*self.0.held;
+        *held.lock().unwrap() = false;
+        changed.notify_all();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,9 +54,9 @@ impl SimulatedDisk {
         disk.dies_at = Some(disk.operations);
     }
 
-    /// Syncs wait until what is returned is dropped.
-    pub(crate) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
-        self.sync.lock().unwrap()
+    pub(crate) fn hold_syncs(&self) -> HeldSyncs {
+        *self.held.0.lock().unwrap() = true;
+        HeldSyncs(self.clone())
     }
 
     pub(crate) fn operations(&self) -> u64 {
@@ -60,7 +71,7 @@ impl SimulatedDisk {
     pub(crate) fn copy(&self, dies_at: Option<u64>) -> SimulatedDisk {
         let content = self.lock().content.clone();
         let disk = Disk { synced: content.clone(), content, dies_at, ..Disk::default() };
-        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), sync: Arc::default() }
+        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), held: Arc::default() }
     }
 
     /// What is found after a power cut: all that was synced, and of the rest any sectors, in any order.
@@ -90,7 +101,7 @@ impl SimulatedDisk {
         }
         drop(disk);
         let disk = Disk { synced: content.clone(), content, ..Disk::default() };
-        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), sync: Arc::default() }
+        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), held: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
@@ -150,7 +161,8 @@ impl StorageBackend for SimulatedDisk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        drop(self.sync.lock().unwrap());
+        let (held, changed) = &*self.held;
+        drop(changed.wait_while(held.lock().unwrap(), |held| *held).unwrap());
         let mut disk = self.lock();
         disk.operate()?;
         disk.syncs += 1;

@@ -102,11 +102,14 @@ async fn try_respond(
     let user = match authenticate(api, connection, request.headers()) {
         Ok(user) => user,
         Err(refusal) => {
-            // Who is not known gets one answer for a connection, as upstream has it.
+            // Who is not known gets one answer for a connection, as upstream has it: HTTP/2 costs more than it seems.
             connection.close.cancel();
             return Err(refusal);
         }
     };
+    if request.version() == http::Version::HTTP_2 && user == User::anonymous() {
+        connection.close.cancel();
+    }
     if let Err(failed) = api.check_store() {
         return Err(store_failed(&failed.to_string()));
     }
@@ -265,7 +268,7 @@ fn encode(document: Document, wanted: &Wanted, permit: Option<OwnedSemaphorePerm
         if written > LONGEST_WARNINGS {
             break;
         }
-        if let Some(value) = warning_header(warning) {
+        if let Some(value) = warning_header(warning).filter(|_| !warning.is_empty()) {
             headers.append(header::WARNING, value);
         }
     }
@@ -308,4 +311,27 @@ fn text(headers: &HeaderMap, name: HeaderName) -> String {
     // The same header twice means a list.
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_headers_as_kubectl_reads_them() {
+        let wanted = Wanted { path: String::new(), gzip: false, yaml: false, head: false };
+        let texts = ["unknown field \"spec.x\"", "unknown field \"spec.x\"", "a\\b ü", "two\nlines", ""];
+        let mut warnings: Vec<String> = texts.map(str::to_owned).to_vec();
+        warnings.push("x".repeat(5_000));
+        let document = Document { warnings, retry_after: Some(3), ..Document::text(201, "") };
+        let response = encode(document, &wanted, None);
+        let told: Vec<_> =
+            response.headers().get_all(header::WARNING).iter().map(HeaderValue::as_bytes).collect();
+        let expected = ["299 - \"unknown field \\\"spec.x\\\"\"", "299 - \"a\\\\b ü\""];
+        assert_eq!(told, expected.map(str::as_bytes));
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
+            (201, &"3".parse().unwrap())
+        );
+    }
 }
