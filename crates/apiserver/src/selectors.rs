@@ -20,9 +20,7 @@ impl Selection {
     /// What a query asks for.
     pub fn of(resource: &'static Resource, query: &Query) -> Result<Selection, Refusal> {
         let labels = query.text("labelSelector");
-        let labels: Selector = labels
-            .parse()
-            .map_err(|error| Refusal::bad_request(format!("unable to parse requirement: {error}")))?;
+        let labels: Selector = labels.parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
         let mut fields: FieldSelector =
             query.text("fieldSelector").parse().map_err(|error| Refusal::bad_request(format!("{error}")))?;
         let known = indexed_paths(resource);
@@ -33,7 +31,12 @@ impl Selection {
                 || (field == "metadata.namespace" && resource.is_namespaced())
                 || own.is_some();
             if !is_known {
-                return Err(Refusal::bad_request(format!("field label not supported: {field}")));
+                return Err(Refusal::bad_request(match known.is_empty() {
+                    true => format!(
+                        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    ),
+                    false => format!("field label not supported: {field}"),
+                }));
             }
             // What is kept beside an object has the names that it is kept by.
             if let Some((_, path)) = own

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crablet_api::validate::Errors;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -32,6 +33,7 @@ impl Cluster {
     }
 
     pub(super) fn list(&self, call: &Call<'_>) -> Result<Document, Refusal> {
+        check_options(call)?;
         let selection = Selection::of(call.target.resource, &call.query)?;
         let namespace = Some(call.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let limit = number(call, "limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
@@ -120,12 +122,10 @@ impl Cluster {
     }
 
     pub(super) fn watch(&self, call: &Call<'_>) -> Result<Answer, Refusal> {
+        check_options(call)?;
         let resource = call.target.resource;
         let asked = version(call)?;
         let initial = call.query.get("sendInitialEvents").map(|_| call.query.flag("sendInitialEvents"));
-        if initial == Some(true) && call.query.text("resourceVersionMatch") != "NotOlderThan" {
-            return Err(watch_list_needs_match());
-        }
         let from = match (initial, asked) {
             (Some(true), _) => From::EverythingWithEnd,
             (Some(false), None | Some(0)) => From::Version(self.state.revision()),
@@ -178,10 +178,20 @@ impl Continue {
 
     fn decode(resource: &'static crate::resources::Resource, token: &str) -> Result<Continue, Refusal> {
         use base64::Engine as _;
-        let invalid = || Refusal::bad_request("continue key is not valid");
+        let because = |why: String| {
+            Refusal::bad_request(format!("invalid continue token: continue key is not valid{why}"))
+        };
+        let invalid = || because(String::new());
         let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-        let token = engine.decode(token).map_err(|_| invalid())?;
-        let token: Value = serde_json::from_slice(&token).map_err(|_| invalid())?;
+        let token = engine.decode(token).map_err(|error| because(format!(": {error}")))?;
+        let token: Value = serde_json::from_slice(&token).map_err(|_| {
+            let first = token.first().copied().map(char::from).unwrap_or_default();
+            let first = match first.is_control() {
+                true => format!("\\u{:04x}", u32::from(first)),
+                false => first.to_string(),
+            };
+            because(format!(": invalid character '{first}' looking for beginning of value"))
+        })?;
         let start = token["start"].as_str().ok_or_else(invalid)?;
         let (namespace, name) = start.split_once('/').ok_or_else(invalid)?;
         let revision = token["rv"].as_u64().ok_or_else(invalid)?;
@@ -243,7 +253,14 @@ fn version(call: &Call<'_>) -> Result<Option<u64>, Refusal> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        Refusal::bad_request(format!("resourceVersion: Invalid value: {text:?}: invalid resource version: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        let why = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
+        match call.verb {
+            // Upstream did not foresee it here.
+            Verb::Watch => Refusal::new(500, "", why),
+            _ => Refusal::bad_request(format!("invalid resource version: {why}")),
+        }
     })
 }
 
@@ -268,15 +285,46 @@ fn too_large(asked: u64, now: u64) -> Refusal {
     refusal
 }
 
-fn watch_list_needs_match() -> Refusal {
-    use crablet_api::validate::{ErrorKind, FieldError};
-    let error = FieldError {
-        path: "resourceVersionMatch".to_owned(),
-        kind: ErrorKind::Forbidden,
-        value: None,
-        detail: "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
-    };
-    Refusal::invalid_kind("meta.k8s.io", "ListOptions", "", &[error])
+/// Which options go together.
+fn check_options(call: &Call<'_>) -> Result<(), Refusal> {
+    const MATCH: &str = "resourceVersionMatch";
+    let (query, is_watch) = (&call.query, call.verb == Verb::Watch);
+    let (wanted, has_initial) = (query.text(MATCH), query.get("sendInitialEvents").is_some());
+    let mut errors = Errors::default();
+    if is_watch && has_initial && wanted != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.forbidden(MATCH, why);
+    }
+    if !wanted.is_empty() {
+        if is_watch && !has_initial {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.forbidden(MATCH, why);
+        }
+        if !is_watch && query.text("resourceVersion").is_empty() {
+            errors.forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        let supported: &[&str] = if is_watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+        if is_watch && !supported.contains(&wanted) {
+            errors.not_supported(MATCH, wanted, supported);
+        }
+        if !query.text("continue").is_empty() {
+            errors.forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if !is_watch && !supported.contains(&wanted) {
+            errors.not_supported(MATCH, wanted, supported);
+        }
+        if !is_watch && wanted == "Exact" && query.text("resourceVersion") == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.forbidden(MATCH, why);
+        }
+    }
+    if !is_watch && has_initial {
+        errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::invalid_kind("meta.k8s.io", "ListOptions", "", &errors.into_list())),
+    }
 }
 
 #[cfg(test)]

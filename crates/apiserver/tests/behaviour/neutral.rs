@@ -39,6 +39,8 @@ fn object(mut fields: Map<String, Value>, namespace: &str) -> Value {
             "clusterIP" if value.as_str().is_some_and(|text| text.starts_with("10.")) => {
                 Some("<ip>".to_owned())
             }
+            // What a server was built with, and from what.
+            "compiler" | "goVersion" | "gitCommit" | "buildDate" => Some("<build>".to_owned()),
             "serverAddress" => Some("<address>".to_owned()),
             // The descriptions of columns are upstream's prose.
             "description" => Some("<description>".to_owned()),
