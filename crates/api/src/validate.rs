@@ -33,13 +33,17 @@ mod text;
 mod volumes;
 mod windows;
 
-pub use error::{ErrorKind, FieldError};
+pub use error::{ErrorKind, Errors, FieldError, Json, Shown, Word, json_text, quoted};
 pub use manifest::static_pod_from_manifest;
+pub use text::{
+    check_address, config_key_errors, decimal_integer_errors, inclusive_range, port_name_errors,
+    port_number_errors,
+};
 
-use crate::core::{Pod, VolumeProjection, VolumeSource};
+use crate::core::{NodeSelectorTerm, Pod, ResourceList, Toleration, VolumeProjection, VolumeSource};
 use crate::features::{FeatureGates, Gate};
+use crate::meta::LabelSelector;
 
-use error::Errors;
 use path::Path;
 
 /// What is wrong with a pod that is sent to the API server.
@@ -47,6 +51,39 @@ pub fn validate_pod(pod: &Pod, features: &FeatureGates) -> Vec<FieldError> {
     let mut errors = Errors::default();
     check_pod(&mut errors, pod, &Rules { features, resource_is_pod: true });
     errors.into_list()
+}
+
+/// What is wrong with a pod after a change of its spec, whatever it was before.
+pub fn validate_changed_pod(pod: &Pod, features: &FeatureGates) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    check_metadata_and_spec(&mut errors, pod, &Rules { features, resource_is_pod: true });
+    errors.into_list()
+}
+
+/// What is wrong with a selector of objects by their labels, at a path.
+pub fn validate_label_selector(errors: &mut Errors, path: &str, selector: &LabelSelector) {
+    labels::check_label_selector(errors, &Path::root(path), Some(selector));
+}
+
+/// What is wrong with the tolerations at a path.
+pub fn validate_tolerations(
+    errors: &mut Errors,
+    path: &str,
+    tolerations: &[Toleration],
+    features: &FeatureGates,
+) {
+    let rules = Rules { features, resource_is_pod: false };
+    scheduling::check_tolerations(errors, &Path::root(path), tolerations, &rules);
+}
+
+/// What is wrong with a list of terms that select nodes, at a path.
+pub fn validate_node_terms(errors: &mut Errors, path: &str, terms: &[NodeSelectorTerm]) {
+    scheduling::check_node_terms(errors, &Path::root(path), terms);
+}
+
+/// What is wrong with the overhead of a pod at a path.
+pub fn validate_overhead(errors: &mut Errors, path: &str, overhead: &ResourceList) {
+    resources::check_overhead(errors, &Path::root(path), overhead);
 }
 
 /// What is wrong with a pod that was read from a manifest on the node, once it has the name, the namespace and the
@@ -71,7 +108,7 @@ struct Rules<'a> {
     resource_is_pod: bool,
 }
 
-fn check_pod(errors: &mut Errors, pod: &Pod, rules: &Rules<'_>) {
+fn check_metadata_and_spec(errors: &mut Errors, pod: &Pod, rules: &Rules<'_>) {
     let (metadata, path) = (Path::root("metadata"), Path::root("spec"));
     metadata::check_metadata(errors, &metadata, &pod.metadata);
     annotations::check_pod_annotations(errors, &metadata.child("annotations"), pod, rules);
@@ -79,6 +116,11 @@ fn check_pod(errors: &mut Errors, pod: &Pod, rules: &Rules<'_>) {
     check_tokens_have_account(errors, &path, pod);
     containers::check_images_spaces(errors, &path.child("containers"), &pod.spec.containers);
     containers::check_images_spaces(errors, &path.child("initContainers"), &pod.spec.init_containers);
+}
+
+fn check_pod(errors: &mut Errors, pod: &Pod, rules: &Rules<'_>) {
+    check_metadata_and_spec(errors, pod, rules);
+    let path = Path::root("spec");
     if !pod.spec.ephemeral_containers.is_empty() {
         errors.forbidden(&path.child("ephemeralContainers"), "cannot be set on create");
     }

@@ -3,8 +3,8 @@
 //! [`failures`] tells all that speaks against it; [`admit`] gives the verdict, with the pods that have to make room for
 //! a critical one. Others may refuse a pod too: eviction under pressure, topology, sysctls, AppArmor. They are not here.
 
-mod node_affinity;
-mod ports;
+pub mod node_affinity;
+pub mod ports;
 mod resources;
 
 use std::fmt::{self, Display, Formatter};

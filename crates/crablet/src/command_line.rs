@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_config::{FLAGS, Flag, GivenFlag};
 
+use crate::apiserver_command::{self, ApiServer};
 use crate::apply_command::{self, Apply};
 use crate::delete_command::{self, Delete};
 use crate::exit;
@@ -37,6 +38,8 @@ pub(crate) enum Wanted {
     Delete(Delete),
     /// What a container has written.
     Logs(Logs),
+    /// The API server.
+    ApiServer(ApiServer),
     /// A change of a running agent's log.
     Log(LogChange),
     /// A text to print.
@@ -143,7 +146,7 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "version" => {
+        "apiserver" | "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -167,6 +170,7 @@ fn wanted(matches: &ArgMatches) -> Wanted {
         Some(("explain", matches)) => or_refused(explain_command::read(matches), Wanted::Explain),
         Some(("delete", matches)) => or_refused(delete_command::read(matches), Wanted::Delete),
         Some(("logs", matches)) => or_refused(logs_command::read(matches), Wanted::Logs),
+        Some(("apiserver", matches)) => or_refused(apiserver_command::read(matches), Wanted::ApiServer),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -213,6 +217,7 @@ fn command(name: &'static str) -> Command {
         .subcommand(logs_command::subcommand())
         .subcommand(apply_command::subcommand())
         .subcommand(delete_command::subcommand())
+        .subcommand(apiserver_command::subcommand())
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
         .subcommand(Command::new("version").about("Print the version"))
@@ -309,6 +314,7 @@ mod tests {
             Wanted::Apply(wanted) => format!("{wanted:?}"),
             Wanted::Delete(wanted) => format!("{wanted:?}"),
             Wanted::Logs(wanted) => format!("{wanted:?}"),
+            Wanted::ApiServer(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

@@ -5,12 +5,14 @@
 //!   [`await_runtime`] has found its runtime.
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
+//! - [`apiserver_command`]: the embedded API server.
 //! - [`config_command`], [`log_command`]: the other subcommands.
 //! - [`pod_row`]: a pod in a line; [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
 
 mod agent_client;
+mod apiserver_command;
 mod apply_command;
 mod await_runtime;
 mod command_line;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Wanted::Apply(wanted) => apply_command::run(&wanted),
         Wanted::Delete(wanted) => delete_command::run(&wanted),
         Wanted::Logs(wanted) => logs_command::run(&wanted),
+        Wanted::ApiServer(wanted) => apiserver_command::run(wanted),
         Wanted::Log(change) => log_command::run(&change),
         Wanted::Text(text) => exit::print(&text),
         Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),

@@ -49,7 +49,8 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
     runtime()?.block_on(agent(effective, checked, logging))
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+/// What tasks run on.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.min(MOST_WORKERS))
@@ -197,8 +198,8 @@ async fn agent(mut effective: Effective, checked: Checked, logging: Handle) -> R
     result
 }
 
-/// Stops the agent on SIGTERM or SIGINT.
-fn watch_for_signals(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
+/// Stops the process on SIGTERM or SIGINT.
+pub(crate) fn watch_for_signals(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
     Ok(async move {

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::document::{Problem, Tree};
 use crate::text::Text;
 
-use super::path::{Path, locate};
+use super::path::locate;
 
 /// One problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,72 +86,82 @@ impl ErrorKind {
     }
 }
 
-/// The problems found so far.
-#[derive(Default)]
-pub(super) struct Errors(Vec<FieldError>);
+/// The problems found so far. A path is anything that prints as one, and is printed only where something is wrong.
+#[derive(Debug, Default)]
+pub struct Errors(Vec<FieldError>);
 
 impl Errors {
-    pub(super) fn into_list(self) -> Vec<FieldError> {
+    pub fn into_list(self) -> Vec<FieldError> {
         self.0
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn append(&mut self, other: Errors) {
+    pub fn append(&mut self, other: Errors) {
         self.0.extend(other.0);
     }
 
-    pub(super) fn required(&mut self, path: &Path<'_>, detail: &str) {
+    pub fn required(&mut self, path: impl fmt::Display, detail: &str) {
         self.push(path, ErrorKind::Required, None, detail.to_owned());
     }
 
-    pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Shown, detail: impl Into<String>) {
+    pub fn invalid(&mut self, path: impl fmt::Display, value: impl Shown, detail: impl Into<String>) {
         self.push(path, ErrorKind::Invalid, Some(value.shown()), detail.into());
     }
 
+    /// A value that is not to be shown.
+    pub fn invalid_unshown(&mut self, path: impl fmt::Display, detail: &str) {
+        self.push(path, ErrorKind::Invalid, None, detail.to_owned());
+    }
+
     /// One problem for each of the messages about the same value.
-    pub(super) fn invalid_each(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
+    pub fn invalid_each(&mut self, path: impl fmt::Display, value: &str, details: Vec<String>) {
         for detail in details {
-            self.invalid(path, value, detail);
+            self.invalid(&path, value, detail);
         }
     }
 
-    pub(super) fn not_supported(&mut self, path: &Path<'_>, value: impl Shown, supported: &[&str]) {
+    pub fn not_supported(&mut self, path: impl fmt::Display, value: impl Shown, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|word| quoted(word)).collect();
         let detail = format!("supported values: {}", supported.join(", "));
         self.push(path, ErrorKind::NotSupported, Some(value.shown()), detail);
     }
 
-    pub(super) fn duplicate(&mut self, path: &Path<'_>, value: impl Shown) {
+    pub fn duplicate(&mut self, path: impl fmt::Display, value: impl Shown) {
         self.push(path, ErrorKind::Duplicate, Some(value.shown()), String::new());
     }
 
-    pub(super) fn not_found(&mut self, path: &Path<'_>, value: &str, detail: String) {
+    /// Another has the same value already, and what that means is not plain.
+    pub fn duplicate_because(&mut self, path: impl fmt::Display, value: impl Shown, detail: &str) {
+        self.push(path, ErrorKind::Duplicate, Some(value.shown()), detail.to_owned());
+    }
+
+    pub fn not_found(&mut self, path: impl fmt::Display, value: &str, detail: String) {
         self.push(path, ErrorKind::NotFound, Some(value.shown()), detail);
     }
 
-    pub(super) fn forbidden(&mut self, path: &Path<'_>, detail: impl Into<String>) {
+    pub fn forbidden(&mut self, path: impl fmt::Display, detail: impl Into<String>) {
         self.push(path, ErrorKind::Forbidden, None, detail.into());
     }
 
-    pub(super) fn too_long(&mut self, path: &Path<'_>, limit: usize) {
+    pub fn too_long(&mut self, path: impl fmt::Display, limit: usize) {
         self.push(path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"));
     }
 
-    pub(super) fn too_many(&mut self, path: &Path<'_>, count: usize, limit: usize) {
+    pub fn too_many(&mut self, path: impl fmt::Display, count: usize, limit: usize) {
         let detail = format!("must have at most {limit} items");
         self.push(path, ErrorKind::TooMany, Some(count.to_string()), detail);
     }
 
-    fn push(&mut self, path: &Path<'_>, kind: ErrorKind, value: Option<String>, detail: String) {
+    fn push(&mut self, path: impl fmt::Display, kind: ErrorKind, value: Option<String>, detail: String) {
         self.0.push(FieldError { path: path.to_string(), kind, value, detail });
     }
 }
 
 /// A value that can be printed in a message.
-pub(super) trait Shown {
+pub trait Shown {
     fn shown(&self) -> String;
 }
 
@@ -163,7 +173,7 @@ impl Shown for &str {
 }
 
 /// Text of a closed set or behind a pointer, which upstream prints as JSON.
-pub(super) struct Word<'a>(pub(super) &'a str);
+pub struct Word<'a>(pub &'a str);
 
 impl Shown for Word<'_> {
     fn shown(&self) -> String {
@@ -172,16 +182,16 @@ impl Shown for Word<'_> {
 }
 
 /// A value that is already JSON.
-pub(super) struct Json(pub(super) String);
+pub struct Json(pub String);
 
 impl Json {
-    pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Json {
+    pub fn list<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Json {
         let texts: Vec<String> = texts.into_iter().map(|text| json_text(text)).collect();
         Json(format!("[{}]", texts.join(",")))
     }
 
     /// A value with upstream's own field names.
-    pub(super) fn of(value: &impl serde::Serialize) -> Json {
+    pub fn of(value: &impl serde::Serialize) -> Json {
         Json(escaped_for_html(&serde_json::to_string(value).unwrap_or_default()))
     }
 }
@@ -189,6 +199,12 @@ impl Json {
 impl Shown for Json {
     fn shown(&self) -> String {
         self.0.clone()
+    }
+}
+
+impl Shown for &serde_json::Value {
+    fn shown(&self) -> String {
+        escaped_for_html(&self.to_string())
     }
 }
 
@@ -211,7 +227,7 @@ impl Shown for bool {
 }
 
 /// Text as Go's JSON has it.
-pub(super) fn json_text(text: &str) -> String {
+pub fn json_text(text: &str) -> String {
     escaped_for_html(&serde_json::Value::from(text).to_string())
 }
 
@@ -230,7 +246,7 @@ fn escaped_for_html(json: &str) -> String {
 }
 
 /// Text as a Go literal.
-pub(super) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');
     for character in text.chars() {
@@ -263,6 +279,7 @@ fn is_printable(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validate::path::Path;
 
     #[test]
     fn each_kind_reads_as_upstream_prints_it() {

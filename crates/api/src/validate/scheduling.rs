@@ -62,7 +62,7 @@ fn check_weight(errors: &mut Errors, path: &Path<'_>, weight: i32) {
     }
 }
 
-fn check_node_terms(errors: &mut Errors, path: &Path<'_>, terms: &[NodeSelectorTerm]) {
+pub(super) fn check_node_terms(errors: &mut Errors, path: &Path<'_>, terms: &[NodeSelectorTerm]) {
     if terms.is_empty() {
         errors.required(path, "must have at least one node selector term");
     }

@@ -12,7 +12,7 @@ pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub(super) const POSITIVE: &str = "must be greater than zero";
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-pub(super) fn inclusive_range(low: i64, high: i64) -> String {
+pub fn inclusive_range(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
@@ -20,12 +20,12 @@ fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
-pub(super) fn port_number_errors(port: i32) -> Vec<String> {
+pub fn port_number_errors(port: i32) -> Vec<String> {
     if (1..=65535).contains(&port) { vec![] } else { vec![inclusive_range(1, 65535)] }
 }
 
 /// The name of a port: a service name of IANA's, in lower case.
-pub(super) fn port_name_errors(name: &str) -> Vec<String> {
+pub fn port_name_errors(name: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.len() > 15 {
@@ -62,7 +62,7 @@ pub(super) fn variable_name_errors(name: &str) -> Vec<String> {
 }
 
 /// A key of a config map or a secret.
-pub(super) fn config_key_errors(key: &str) -> Vec<String> {
+pub fn config_key_errors(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if key.len() > 253 {
         errors.push(too_long(253));
@@ -143,7 +143,7 @@ pub(super) fn name_prefix_errors(prefix: &str) -> Vec<String> {
 }
 
 /// The digits of a decimal number, as a person would write it.
-pub(super) fn decimal_integer_errors(text: &str) -> Vec<String> {
+pub fn decimal_integer_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["must be non-empty".to_owned()];
     }
@@ -200,7 +200,7 @@ pub(super) fn has_backsteps(target: &str) -> bool {
 }
 
 /// An IP address, of which older fields accept more spellings unless the gate says otherwise.
-pub(super) fn check_address(errors: &mut Errors, path: &Path<'_>, text: &str, strict: bool) {
+pub fn check_address(errors: &mut Errors, path: impl std::fmt::Display, text: &str, strict: bool) {
     let address = match text.parse::<IpAddr>() {
         Ok(address) => address,
         Err(_) if without_leading_zeros(text).is_some_and(|text| text.parse::<IpAddr>().is_ok()) => {

@@ -4,7 +4,7 @@ use crablet_api::core::{Node, NodeSelectorOperator, NodeSelectorRequirement, Nod
 use crablet_api::selector::{Requirement, SelectorOperator};
 
 /// Whether a node is one that a pod's selector and required affinity want.
-pub(super) fn matches(pod: &Pod, node: &Node) -> bool {
+pub fn matches(pod: &Pod, node: &Node) -> bool {
     let labels = &node.metadata.labels;
     let selected = pod.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let affinity = pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -16,7 +16,7 @@ pub(super) fn matches(pod: &Pod, node: &Node) -> bool {
 }
 
 /// A term that says nothing matches nothing, and so does one that makes no sense.
-fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     (!term.match_expressions.is_empty() || !term.match_fields.is_empty())
         && term.match_expressions.iter().all(|expression| label_matches(expression, node))
         && term.match_fields.iter().all(|field| field_matches(field, node))

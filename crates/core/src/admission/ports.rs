@@ -12,13 +12,14 @@ pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
 }
 
 /// Ports of init containers that end before the others run are free again by then.
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+pub fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     let sidecars = pod.spec.init_containers.iter().filter(|container| is_sidecar(container));
     let ports = sidecars.chain(&pod.spec.containers).flat_map(|container| &container.ports);
     ports.filter(|port| port.host_port > 0)
 }
 
-fn clash(wanted: &ContainerPort, used: &ContainerPort) -> bool {
+/// Whether two ports cannot both be had.
+pub fn clash(wanted: &ContainerPort, used: &ContainerPort) -> bool {
     let (one, other) = (address(wanted), address(used));
     wanted.host_port == used.host_port
         && protocol(wanted) == protocol(used)

@@ -1,0 +1,255 @@
+//! What only a node can answer, and the kubelet's path for it.
+
+use crablet_api::validate::{Errors, FieldError};
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::super::{Call, Cluster};
+use crate::answer::{Answer, Document, Proxy};
+use crate::object;
+use crate::request::Query;
+use crate::resources::{NODES, PODS, Subresource};
+use crate::rules::pods::CONTAINER_LISTS;
+use crate::status::Refusal;
+
+/// What Go leaves as it is in a query.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
+
+pub(super) fn answer(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
+    match (call.target.resource.plural, call.target.subresource) {
+        ("nodes", _) => node(cluster, call),
+        ("pods", Some(Subresource::Log)) => log(cluster, call),
+        ("pods", Some(Subresource::Exec)) => stream(cluster, call, "exec"),
+        ("pods", Some(Subresource::Attach)) => stream(cluster, call, "attach"),
+        ("pods", Some(Subresource::PortForward)) => port_forward(cluster, call),
+        // Pods are reached through their node's kubelet alone.
+        _ => Err(Refusal::new(
+            503,
+            "ServiceUnavailable",
+            "the server is currently unable to handle the request",
+        )),
+    }
+}
+
+/// The parameters in the order of their names, as Go writes them; those of one name stay in theirs.
+fn proxy(node: &str, path: String, mut query: Vec<(&str, String)>) -> Answer {
+    query.sort_by_key(|(key, _)| *key);
+    let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
+    let path = match query.is_empty() {
+        true => path,
+        false => format!("{path}?{}", query.join("&")),
+    };
+    let is_log = path.starts_with("/containerLogs/");
+    Answer::Proxy(Proxy { node: node.to_owned(), path, is_log })
+}
+
+fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, QUERY).to_string().replace(' ', "+")
+}
+
+/// A node's own paths: the request goes on with its path and query as they are.
+fn node(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
+    let id = call.target.name.as_str();
+    let parts: Vec<&str> = id.split(':').collect();
+    let (scheme, name, port) = match parts.as_slice() {
+        [name] => ("", *name, ""),
+        [name, port] => ("", *name, *port),
+        [scheme, name, port] => (*scheme, *name, *port),
+        _ => ("invalid", "", ""),
+    };
+    if name.is_empty() || !matches!(scheme, "" | "http" | "https") {
+        return Err(Refusal::bad_request(format!("invalid node request {id:?}")));
+    }
+    let Some(node) = cluster.state.read(&NODES, "", name) else {
+        return Err(Refusal::not_found(&NODES, name));
+    };
+    let own = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_i64().unwrap_or(10250);
+    if !port.is_empty() && port != own.to_string() {
+        return Err(Refusal::bad_request("address not allowed"));
+    }
+    // Behind `/api/v1/nodes/NAME/proxy`.
+    let rest: Vec<&str> = call.request.path.trim_start_matches('/').splitn(6, '/').collect();
+    let rest = rest.get(5).copied().unwrap_or_default();
+    let path = match call.request.query.as_str() {
+        "" => format!("/{rest}"),
+        query => format!("/{rest}?{query}"),
+    };
+    Ok(Answer::Proxy(Proxy { node: name.to_owned(), path, is_log: false }))
+}
+
+fn log(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
+    let options = LogOptions::of(&call.query)?;
+    let errors = options.check();
+    if !errors.is_empty() {
+        return Err(Refusal::invalid_kind("", "PodLogOptions", &call.target.name, &errors));
+    }
+    let pod = pod(cluster, call)?;
+    let container = container(&pod, call.query.text("container"))?;
+    let Some(node) = node_of(cluster, &pod)? else {
+        // Nothing has run yet, so there is nothing to show.
+        return Ok(Document { content_type: "text/plain", ..Document::text(204, "") }.into());
+    };
+    let path = format!("/containerLogs/{}/{}/{container}", object::namespace(&pod), object::name(&pod));
+    Ok(proxy(&node, path, options.query()))
+}
+
+/// What is asked of a log.
+struct LogOptions {
+    flags: Vec<&'static str>,
+    since_seconds: Option<i64>,
+    since_time: Option<String>,
+    tail_lines: Option<i64>,
+    limit_bytes: Option<i64>,
+    stream: Option<String>,
+}
+
+impl LogOptions {
+    fn of(query: &Query) -> Result<LogOptions, Refusal> {
+        let number = |name: &str| match query.get(name).filter(|text| !text.is_empty()) {
+            None => Ok(None),
+            Some(text) => text.parse::<i64>().map(Some).map_err(|_| {
+                Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        };
+        let time = match query.get("sinceTime").filter(|text| !text.is_empty()) {
+            None => None,
+            Some(text) => Some(text.parse::<Timestamp>().map_err(|_| {
+                Refusal::bad_request(format!(
+                    "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+                ))
+            })?),
+        };
+        Ok(LogOptions {
+            flags: ["follow", "previous", "timestamps"].into_iter().filter(|name| query.flag(name)).collect(),
+            since_seconds: number("sinceSeconds")?,
+            since_time: time.map(|time| object::time(time).as_str().unwrap_or_default().to_owned()),
+            tail_lines: number("tailLines")?,
+            limit_bytes: number("limitBytes")?,
+            stream: query.get("stream").map(str::to_owned),
+        })
+    }
+
+    fn check(&self) -> Vec<FieldError> {
+        let mut errors = Errors::default();
+        if let Some(lines) = self.tail_lines.filter(|lines| *lines < 0) {
+            errors.invalid("tailLines", lines, "must be greater than or equal to 0");
+        }
+        if let Some(bytes) = self.limit_bytes.filter(|bytes| *bytes < 1) {
+            errors.invalid("limitBytes", bytes, "must be greater than 0");
+        }
+        match (self.since_seconds, &self.since_time) {
+            (Some(_), Some(_)) => {
+                errors.forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified");
+            }
+            (Some(seconds), None) if seconds < 1 => {
+                errors.invalid("sinceSeconds", seconds, "must be greater than 0");
+            }
+            (Some(_) | None, _) => {}
+        }
+        if self.stream.is_some() {
+            errors.forbidden("stream", "may not be specified");
+        }
+        errors.into_list()
+    }
+
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let mut query: Vec<(&str, String)> =
+            self.flags.iter().map(|flag| (*flag, "true".to_owned())).collect();
+        for (name, value) in [
+            ("sinceSeconds", self.since_seconds),
+            ("tailLines", self.tail_lines),
+            ("limitBytes", self.limit_bytes),
+        ] {
+            query.extend(value.map(|value| (name, value.to_string())));
+        }
+        query.extend(self.since_time.clone().map(|time| ("sinceTime", time)));
+        query
+    }
+}
+
+fn stream(cluster: &Cluster, call: &Call<'_>, verb: &str) -> Result<Answer, Refusal> {
+    let pod = pod(cluster, call)?;
+    let container = container(&pod, call.query.text("container"))?;
+    let Some(node) = node_of(cluster, &pod)? else {
+        return Err(without_host(&pod));
+    };
+    let mut query = Vec::new();
+    if verb == "exec" {
+        query.extend(call.query.all("command").map(|word| ("command", word.to_owned())));
+    }
+    let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    query.extend(
+        streams
+            .into_iter()
+            .filter(|(asked, _)| call.query.flag(asked))
+            .map(|(_, sent)| (sent, "1".to_owned())),
+    );
+    let path = format!("/{verb}/{}/{}/{container}", object::namespace(&pod), object::name(&pod));
+    Ok(proxy(&node, path, query))
+}
+
+fn port_forward(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Refusal> {
+    let pod = pod(cluster, call)?;
+    let Some(node) = node_of(cluster, &pod)? else {
+        return Err(without_host(&pod));
+    };
+    let ports: Vec<&str> = call.query.all("ports").collect();
+    for port in &ports {
+        if port.parse::<i32>().is_err() {
+            let why = format!("strconv.ParseInt: parsing {port:?}: invalid syntax");
+            return Err(Refusal::bad_request(why));
+        }
+    }
+    let query = if ports.is_empty() { vec![] } else { vec![("port", ports.join(","))] };
+    let path = format!("/portForward/{}/{}", object::namespace(&pod), object::name(&pod));
+    Ok(proxy(&node, path, query))
+}
+
+fn pod(cluster: &Cluster, call: &Call<'_>) -> Result<Value, Refusal> {
+    let target = &call.target;
+    cluster
+        .state
+        .read(&PODS, &target.namespace, &target.name)
+        .ok_or_else(|| Refusal::not_found(&PODS, &target.name))
+}
+
+/// The node of a pod, which must be there; none if the pod has none yet.
+fn node_of(cluster: &Cluster, pod: &Value) -> Result<Option<String>, Refusal> {
+    let name = object::text(pod, &["spec", "nodeName"]);
+    if name.is_empty() {
+        return Ok(None);
+    }
+    match cluster.state.read(&NODES, "", name) {
+        Some(_) => Ok(Some(name.to_owned())),
+        None => Err(Refusal::not_found(&NODES, name)),
+    }
+}
+
+fn without_host(pod: &Value) -> Refusal {
+    Refusal::bad_request(format!("pod {} does not have a host assigned", object::name(pod)))
+}
+
+/// The container that is meant.
+fn container(pod: &Value, asked: &str) -> Result<String, Refusal> {
+    let all: Vec<&str> = CONTAINER_LISTS
+        .iter()
+        .flat_map(|list| object::list(pod, &["spec", list]))
+        .map(|container| object::text(container, &["name"]))
+        .collect();
+    let name = object::name(pod);
+    if !asked.is_empty() {
+        return match all.contains(&asked) {
+            true => Ok(asked.to_owned()),
+            false => Err(Refusal::bad_request(format!("container {asked} is not valid for pod {name}"))),
+        };
+    }
+    match object::list(pod, &["spec", "containers"]) {
+        [only] => Ok(object::text(only, &["name"]).to_owned()),
+        [] => Err(Refusal::bad_request(format!("a container name must be specified for pod {name}"))),
+        [_, _, ..] => Err(Refusal::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+    }
+}

@@ -1,0 +1,180 @@
+//! Certificates, read and written.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use sha2::{Digest, Sha256};
+use x509_cert::der::asn1::{Ia5String, ObjectIdentifier, OctetString};
+use x509_cert::der::{Decode, Encode};
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, SubjectAltName};
+use x509_cert::name::Name;
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("it is no PEM of the expected kind")]
+    NotPem,
+    #[error("it is malformed")]
+    Malformed(#[source] x509_cert::der::Error),
+    #[error("it is no key for ECDSA with P-256")]
+    Key,
+    #[error("cannot encode it")]
+    Encode(#[source] x509_cert::der::Error),
+    #[error("cannot make a key, or sign")]
+    Cryptography,
+}
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Authority,
+    Server,
+    Client,
+}
+
+/// Another name of a subject.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AlternativeName {
+    Dns(String),
+    Ip(IpAddr),
+}
+
+impl AlternativeName {
+    pub(crate) fn of(text: &str) -> AlternativeName {
+        match text.parse() {
+            Ok(address) => AlternativeName::Ip(address),
+            Err(_) => AlternativeName::Dns(text.to_owned()),
+        }
+    }
+
+    pub(crate) fn general(&self) -> x509_cert::der::Result<GeneralName> {
+        Ok(match self {
+            AlternativeName::Dns(name) => GeneralName::DnsName(Ia5String::new(name)?),
+            AlternativeName::Ip(IpAddr::V4(address)) => {
+                GeneralName::IpAddress(OctetString::new(address.octets())?)
+            }
+            AlternativeName::Ip(IpAddr::V6(address)) => {
+                GeneralName::IpAddress(OctetString::new(address.octets())?)
+            }
+        })
+    }
+}
+
+/// A certificate that can be asked.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    parsed: x509_cert::Certificate,
+    fingerprint: [u8; 32],
+}
+
+impl Certificate {
+    /// The first in a PEM.
+    pub fn parse(pem: &str) -> Result<Certificate, CertificateError> {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| CertificateError::NotPem)?;
+        Certificate::from_der(&der)
+    }
+
+    pub fn from_der(der: &[u8]) -> Result<Certificate, CertificateError> {
+        let parsed = x509_cert::Certificate::from_der(der).map_err(CertificateError::Malformed)?;
+        Ok(Certificate { parsed, fingerprint: Sha256::digest(der).into() })
+    }
+
+    /// Empty if there is none.
+    pub fn common_name(&self) -> String {
+        common_name(self.parsed.tbs_certificate().subject())
+    }
+
+    pub fn organizations(&self) -> Vec<String> {
+        organizations(self.parsed.tbs_certificate().subject())
+    }
+
+    pub fn not_after(&self) -> Timestamp {
+        let seconds = self.parsed.tbs_certificate().validity().not_after.to_unix_duration().as_secs();
+        i64::try_from(seconds)
+            .ok()
+            .and_then(|seconds| Timestamp::from_second(seconds).ok())
+            .unwrap_or(Timestamp::MAX)
+    }
+
+    /// The SHA-256 of the whole.
+    pub fn fingerprint(&self) -> String {
+        self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn subject(&self) -> &Name {
+        self.parsed.tbs_certificate().subject()
+    }
+
+    pub(super) fn is_of_key(&self, public: &[u8]) -> bool {
+        let own = self.parsed.tbs_certificate().subject_public_key_info().to_der();
+        own.is_ok_and(|own| own == public)
+    }
+
+    /// What it says of the key that signed it.
+    pub(super) fn authority_key(&self) -> Option<Vec<u8>> {
+        let found = self.parsed.tbs_certificate().get_extension::<AuthorityKeyIdentifier>();
+        Some(found.ok()??.1.key_identifier?.as_bytes().to_vec())
+    }
+
+    pub(super) fn has_exactly(&self, names: &[AlternativeName]) -> bool {
+        let found = self.parsed.tbs_certificate().get_extension::<SubjectAltName>();
+        let found: Vec<Vec<u8>> = match found {
+            Ok(Some((_, SubjectAltName(names)))) => {
+                names.iter().filter_map(|name| name.to_der().ok()).collect()
+            }
+            Ok(None) => Vec::new(),
+            Err(_) => return false,
+        };
+        let wanted = names.iter().map(|name| name.general().and_then(|name| name.to_der()));
+        let Ok(wanted) = wanted.collect::<Result<BTreeSet<_>, _>>() else { return false };
+        found.into_iter().collect::<BTreeSet<_>>() == wanted
+    }
+}
+
+pub(super) fn common_name(name: &Name) -> String {
+    // As Go does: the last counts.
+    texts(name, COMMON_NAME).pop().unwrap_or_default()
+}
+
+pub(super) fn organizations(name: &Name) -> Vec<String> {
+    texts(name, ORGANIZATION)
+}
+
+fn texts(name: &Name, wanted: ObjectIdentifier) -> Vec<String> {
+    let parts = name.iter_rdn().flat_map(|relative| relative.iter());
+    let wanted = parts.filter(|part| part.oid == wanted);
+    wanted.map(|part| String::from_utf8_lossy(part.value.value()).into_owned()).collect()
+}
+
+/// A new key, in PEM.
+pub(super) fn new_key() -> Result<String, CertificateError> {
+    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
+    let key = key.map_err(|_| CertificateError::Cryptography)?;
+    Ok(super::pem("PRIVATE KEY", key.as_ref()))
+}
+
+pub(super) fn private_key(pem: &str) -> Result<PrivatePkcs8KeyDer<'static>, CertificateError> {
+    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| CertificateError::NotPem)
+}
+
+pub(super) fn key_pair(pem: &str) -> Result<EcdsaKeyPair, CertificateError> {
+    let key = private_key(pem)?;
+    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.secret_pkcs8_der())
+        .map_err(|_| CertificateError::Key)
+}
+
+/// The `SubjectPublicKeyInfo` of a private key in PEM.
+pub(super) fn public_key(pem: &str) -> Result<Vec<u8>, CertificateError> {
+    let public: PublicKeyX509Der<'_> =
+        key_pair(pem)?.public_key().as_der().map_err(|_| CertificateError::Cryptography)?;
+    Ok(public.as_ref().to_vec())
+}

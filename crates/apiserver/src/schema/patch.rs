@@ -1,0 +1,358 @@
+//! Patches: read, applied, and what comes out decoded again. What is refused differs by the kind of patch, as it does
+//! upstream, where each takes its own way.
+
+use crablet_api::validate::{ErrorKind, FieldError};
+use serde_json::Value;
+
+use super::normalise::{self, Origin};
+use super::problems::Problems;
+use super::tree::Tree;
+use super::{Decoded, Expected, FieldValidation, decode, go, json, json_patch, strategic, take_kind, types};
+use crate::status::Refusal;
+
+/// The kinds of patches.
+pub const PATCH_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+
+/// The most operations of one JSON patch.
+const MOST_OPERATIONS: usize = 10_000;
+
+/// Why a patch could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatchError {
+    /// It is none of the kinds of patches.
+    UnknownType,
+    /// It is not written as such a patch is.
+    Malformed(String),
+    TooLarge(String),
+    /// It does not fit the object.
+    Unfit,
+    /// What it makes of the object is no such object, or has fields that are not known.
+    Invalid {
+        value: String,
+        why: String,
+    },
+    /// It has what upstream did not foresee.
+    Unexpected(String),
+}
+
+impl PatchError {
+    pub fn refusal(&self) -> Refusal {
+        let without_details = |code, reason, message: &str| {
+            let mut refusal = Refusal::new(code, reason, message);
+            refusal.details = Some(serde_json::json!({}));
+            refusal
+        };
+        match self {
+            PatchError::UnknownType => {
+                without_details(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+            }
+            PatchError::Malformed(why) => Refusal::bad_request(why.clone()),
+            PatchError::TooLarge(why) => {
+                Refusal::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
+            }
+            PatchError::Unfit => {
+                let why = "the server rejected our request due to an error in our request";
+                without_details(422, "Invalid", why)
+            }
+            PatchError::Invalid { value, why } => {
+                let error = FieldError {
+                    path: "patch".to_owned(),
+                    kind: ErrorKind::Invalid,
+                    value: Some(go::quote(value)),
+                    detail: why.clone(),
+                };
+                Refusal::invalid_kind("", "", "", &[error])
+            }
+            PatchError::Unexpected(why) => Refusal::new(500, "", why.clone()),
+        }
+    }
+}
+
+impl From<strategic::Error> for PatchError {
+    fn from(error: strategic::Error) -> PatchError {
+        match error {
+            strategic::Error::Malformed(why) => PatchError::Malformed(why.to_owned()),
+            strategic::Error::Unfit => PatchError::Unfit,
+            strategic::Error::Unexpected(why) => PatchError::Unexpected(why),
+        }
+    }
+}
+
+/// Applies a patch, whose kind is told by its media type, to an object. Of what comes out, problems are only what is to
+/// be warned of.
+pub fn apply_patch(
+    expected: &Expected<'_>,
+    media: &str,
+    object: &Value,
+    patch: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, PatchError> {
+    let is_checked = validation != FieldValidation::Ignore;
+    let mut work = Work { expected, validation, problems: Vec::new() };
+    match media {
+        "application/json-patch+json" => {
+            let operations = work.operations(patch, is_checked)?;
+            let mut patched = object.clone();
+            json_patch::apply(&mut patched, &operations).map_err(|_| PatchError::Unfit)?;
+            work.decode(Origin::Json, &patched, || patched.to_string())
+        }
+        "application/merge-patch+json" => {
+            let changes = work.merge_patch(patch, is_checked)?;
+            let mut patched = object.clone();
+            json_patch::merge(&mut patched, changes);
+            work.decode(Origin::Json, &patched, || patched.to_string())
+        }
+        "application/strategic-merge-patch+json" => {
+            let changes = work.object(patch).map_err(PatchError::Malformed)?;
+            let said = go::print(&changes);
+            let (Value::Object(original), Value::Object(changes)) = (object.clone(), changes) else {
+                return work.decode(Origin::Unstructured, object, || said.clone());
+            };
+            let type_ = types::find(expected.schema)
+                .ok_or_else(|| PatchError::Unexpected(format!("no type {} is known", expected.schema)))?;
+            let patched = strategic::merge(original, changes, type_)?;
+            work.decode(Origin::Unstructured, &Value::Object(patched), || said.clone())
+        }
+        _ => Err(PatchError::UnknownType),
+    }
+}
+
+struct Work<'w> {
+    expected: &'w Expected<'w>,
+    validation: FieldValidation,
+    problems: Vec<String>,
+}
+
+impl Work<'_> {
+    fn operations(&mut self, patch: &[u8], is_checked: bool) -> Result<Vec<Value>, PatchError> {
+        let decoding = |why: String| match is_checked {
+            true => PatchError::Malformed(format!("error decoding patch: {why}")),
+            false => PatchError::Malformed(why),
+        };
+        let tree = json::parse(patch).map_err(decoding)?;
+        if is_checked {
+            let type_ = types::find("handlers.jsonPatchOp").ok_or(PatchError::UnknownType)?;
+            let mut problems = Problems::default();
+            let checked = normalise::check_list(type_, tree.clone(), &mut problems);
+            checked.map_err(|error| decoding(error.0))?;
+            let found = problems.into_found();
+            self.problems.extend(found.into_iter().map(|problem| format!("json patch {problem}")));
+        }
+        let wrong = |tree: &Tree<'_>, type_: &str| {
+            let what = tree.kind();
+            decoding(format!("json: cannot unmarshal {what} into Go value of type jsonpatch.{type_}"))
+        };
+        let items = match tree {
+            Tree::List(items) => items,
+            Tree::Null => Vec::new(),
+            other => return Err(wrong(&other, "Patch")),
+        };
+        if items.len() > MOST_OPERATIONS {
+            return Err(PatchError::TooLarge(format!(
+                "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+                items.len()
+            )));
+        }
+        if let Some(other) = items.iter().find(|item| !matches!(item, Tree::Object(_) | Tree::Null)) {
+            return Err(wrong(other, "Operation"));
+        }
+        Ok(items.into_iter().map(|item| item.into_value(&mut Problems::default())).collect())
+    }
+
+    fn merge_patch(&mut self, patch: &[u8], is_checked: bool) -> Result<Value, PatchError> {
+        let bad = || PatchError::Malformed("Invalid JSON Patch".to_owned());
+        let changes = self.object(patch).map_err(|why| match is_checked {
+            true => PatchError::Malformed(format!("error decoding patch: {why}")),
+            false => bad(),
+        })?;
+        if changes.is_null() { Err(bad()) } else { Ok(changes) }
+    }
+
+    /// A patch that is an object, or null.
+    fn object(&mut self, patch: &[u8]) -> Result<Value, String> {
+        let tree = json::parse(patch)?;
+        if !matches!(tree, Tree::Object(_) | Tree::Null) {
+            let what = tree.kind();
+            return Err(format!(
+                "json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+            ));
+        }
+        let mut problems = Problems::default();
+        let value = tree.into_value(&mut problems);
+        self.problems.extend(problems.into_found());
+        Ok(value)
+    }
+
+    /// What came out, through the schema again.
+    fn decode(
+        mut self,
+        origin: Origin,
+        patched: &Value,
+        said: impl Fn() -> String,
+    ) -> Result<Decoded, PatchError> {
+        let invalid = |why: String| PatchError::Invalid { value: said(), why };
+        let type_ = types::find(self.expected.schema);
+        let type_ = type_.ok_or_else(|| invalid(format!("no type {} is known", self.expected.schema)))?;
+        let tree = Tree::from(patched);
+        if origin == Origin::Json {
+            decode::check_patched(&tree, self.expected).map_err(invalid)?;
+        }
+        let mut problems = Problems::default();
+        let object = normalise::object(type_, origin, tree, &mut problems);
+        let mut object = object.map_err(|error| invalid(error.0))?;
+        let (api_version, kind) = take_kind(&mut object);
+        let mut found = problems.into_found();
+        if origin == Origin::Unstructured {
+            found.sort();
+        }
+        self.problems.extend(found);
+        match self.validation {
+            FieldValidation::Ignore => self.problems.clear(),
+            FieldValidation::Warn => {}
+            FieldValidation::Strict if self.problems.is_empty() => {}
+            FieldValidation::Strict => {
+                return Err(invalid(format!("strict decoding error: {}", self.problems.join(", "))));
+            }
+        }
+        Ok(Decoded { object, api_version, kind, problems: self.problems })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const JSON: &str = "application/json-patch+json";
+    const MERGE: &str = "application/merge-patch+json";
+    const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+    fn patched(media: &str, patch: &str, validation: FieldValidation) -> Result<Decoded, PatchError> {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+            "spec": {"containers": [{"name": "a", "resources": {}}]}, "status": {}});
+        let expected = Expected { schema: "core.Pod", api_version: "v1", kind: "Pod" };
+        apply_patch(&expected, media, &pod, patch.as_bytes(), validation)
+    }
+
+    #[test]
+    fn a_patched_object_is_decoded_again() {
+        for (media, patch) in [
+            (
+                JSON,
+                r#"[{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {"cpu": 0.5}}]"#,
+            ),
+            (MERGE, r#"{"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "500m"}}}]}}"#),
+            (
+                STRATEGIC,
+                r#"{"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "0.5"}}}]}}"#,
+            ),
+        ] {
+            let decoded = patched(media, patch, FieldValidation::Strict).unwrap();
+            let containers = json!([{"name": "a", "resources": {"limits": {"cpu": "500m"}}}]);
+            assert_eq!(decoded.object["spec"]["containers"], containers, "{patch}");
+            assert_eq!((decoded.api_version.as_str(), decoded.kind.as_str()), ("v1", "Pod"));
+        }
+    }
+
+    #[test]
+    fn problems_are_warned_of_or_refused() {
+        for (media, patch, expected) in [
+            (
+                JSON,
+                r#"[{"op": "add", "path": "/spec/x", "value": 1, "y": 1, "op": "add"}]"#,
+                &[
+                    r#"json patch unknown field "[0].y""#,
+                    r#"json patch duplicate field "[0].op""#,
+                    r#"unknown field "spec.x""#,
+                ][..],
+            ),
+            (
+                MERGE,
+                r#"{"spec": {"x": 1}, "spec": {"x": 1}}"#,
+                &[r#"duplicate field "spec""#, r#"unknown field "spec.x""#],
+            ),
+            (
+                STRATEGIC,
+                r#"{"z": 1, "spec": {"x": 1, "x": 2}}"#,
+                &[r#"duplicate field "spec.x""#, r#"unknown field "spec.x""#, r#"unknown field "z""#],
+            ),
+        ] {
+            assert_eq!(patched(media, patch, FieldValidation::Warn).unwrap().problems, expected);
+            assert_eq!(
+                patched(media, patch, FieldValidation::Ignore).unwrap().problems,
+                Vec::<String>::new()
+            );
+            let refusal = patched(media, patch, FieldValidation::Strict).unwrap_err().refusal();
+            let why = format!("strict decoding error: {}", expected.join(", "));
+            assert!(refusal.code == 422 && refusal.message.ends_with(&why), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn what_is_no_patch_or_does_not_fit_is_refused_as_upstream_refuses_it() {
+        let invalid = |value: &str, why: &str| {
+            (422, format!(" \"\" is invalid: patch: Invalid value: {}: {why}", go::quote(value)))
+        };
+        let many = format!("[{}]", vec![r#"{"op":"test","path":"/x"}"#; MOST_OPERATIONS + 1].join(","));
+        for (media, patch, expected) in [
+            (JSON, "{", (400, "error decoding patch: unexpected end of JSON input".to_owned())),
+            (
+                JSON,
+                "{}",
+                (400, "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned()),
+            ),
+            (
+                JSON,
+                r#"[{"op": 1}]"#,
+                (400, "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string".to_owned()),
+            ),
+            (
+                JSON,
+                r#"[{"op": "test", "path": "/spec", "value": 1}]"#,
+                (422, "the server rejected our request due to an error in our request".to_owned()),
+            ),
+            (
+                JSON,
+                &many,
+                (413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001".to_owned()),
+            ),
+            (
+                MERGE,
+                "[]",
+                (400, "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
+            ),
+            (MERGE, "null", (400, "Invalid JSON Patch".to_owned())),
+            (
+                MERGE,
+                r#"{"spec": {"nodeName": 1}}"#,
+                invalid(
+                    r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","resources":{}}],"nodeName":1},"status":{}}"#,
+                    "json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string",
+                ),
+            ),
+            (STRATEGIC, "{]", (400, "invalid character ']' looking for beginning of object key string".to_owned())),
+            (
+                STRATEGIC,
+                r#"{"spec": {"nodeName": 1}}"#,
+                invalid("map[spec:map[nodeName:1]]", "cannot convert int64 to string"),
+            ),
+            (
+                STRATEGIC,
+                r#"{"spec": {"hostNetwork": "yes"}}"#,
+                invalid("map[spec:map[hostNetwork:yes]]", "unrecognized type: bool"),
+            ),
+            (STRATEGIC, r#"{"spec": 1}"#, invalid("map[spec:1]", "cannot restore struct from: int64")),
+            (
+                STRATEGIC,
+                r#"{"spec": {"containers": [{}]}}"#,
+                (500, "map: map[] does not contain declared merge key: name".to_owned()),
+            ),
+        ] {
+            let refusal = patched(media, patch, FieldValidation::Warn).unwrap_err().refusal();
+            assert_eq!((refusal.code, refusal.message), expected, "{patch:.80}");
+        }
+        assert_eq!(patched("text/plain", "", FieldValidation::Warn).unwrap_err(), PatchError::UnknownType);
+    }
+}

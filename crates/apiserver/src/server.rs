@@ -1,0 +1,236 @@
+//! The API over HTTPS.
+//!
+//! - [`Server::start`] opens the store and the keys, and binds the port; [`Server::run`] serves until told to stop.
+//! - `connection`: TLS, HTTP/1.1 and HTTP/2, and what bounds them; `respond`: from a request to a response; `body`: what
+//!   goes over the wire; `watching`: a task for each watch; `proxy`: what the node answers.
+//! - `api`: the one cluster behind its lock, and the store beneath it. A task lets the controllers look whenever
+//!   something changed.
+
+mod api;
+mod body;
+mod connection;
+mod proxy;
+mod respond;
+mod tls;
+mod watching;
+mod write_timeout;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_host::clock::Clock;
+use crablet_host::files::{WriteError, read_bounded, write_atomically};
+use crablet_host::lock::{Lock, LockError};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::authentication::{CertificateRefused, ClientCertificates};
+use crate::cluster::{Cluster, Settings};
+use crate::persistence::{Committer, Store, StoreError};
+use crate::pki::{self, Pki, PkiError};
+
+use api::Api;
+use proxy::NodeClient;
+use tls::ServingCertificate;
+
+/// How often certificates are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(12 * 3600);
+/// How long requests may take to come to their end when the server stops.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a server is to be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub data_dir: PathBuf,
+    pub bind_address: IpAddr,
+    /// 0 for any.
+    pub secure_port: u16,
+    /// Where pods and nodes reach the server; the address that it binds to if none is given.
+    pub advertise_address: Option<IpAddr>,
+    /// Further names and addresses in the certificate.
+    pub names: Vec<String>,
+    /// The certificates, in PEM, that the nodes' serving certificates must be signed by; without, any are taken.
+    pub kubelet_certificate_authority: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error("another API server is running with the data directory {}; stop it, or choose another", data_dir.display())]
+    Held { data_dir: PathBuf, source: LockError },
+    #[error(transparent)]
+    Lock(LockError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot start the store's thread")]
+    Thread(#[source] std::io::Error),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot use the certificates")]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Certificates(#[from] CertificateRefused),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    KubeletAuthority(#[from] crablet_host::files::ReadError),
+}
+
+pub struct Server {
+    api: Arc<Api>,
+    listener: TcpListener,
+    address: SocketAddr,
+    acceptor: tokio_rustls::TlsAcceptor,
+    files: Files,
+    serving: Arc<ServingCertificate>,
+    _lock: Lock,
+}
+
+/// What is kept beside the store.
+#[derive(Clone, Debug)]
+struct Files {
+    data_dir: PathBuf,
+    names: BTreeSet<String>,
+    /// Where the admin reaches the server.
+    url: String,
+    kubelet_authority: Option<Vec<u8>>,
+}
+
+impl Files {
+    fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("admin.conf")
+    }
+
+    /// Reads or makes the certificates and keys, and the admin's kubeconfig.
+    fn open(&self, clock: &Clock) -> Result<Pki, StartError> {
+        let pki = Pki::open(&self.data_dir.join("pki"), &self.names, clock.now())?;
+        let authority = pki.keys.authority().certificate();
+        let kubeconfig = pki::kubeconfig(&self.url, authority, "kubernetes-admin", &pki.admin);
+        let path = self.kubeconfig();
+        let is_the_same = read_bounded(&path, 1 << 20).is_ok_and(|found| found == kubeconfig.as_bytes());
+        if !is_the_same {
+            write_atomically(&path, kubeconfig.as_bytes(), 0o600)?;
+        }
+        Ok(pki)
+    }
+}
+
+impl Server {
+    /// Opens what is there, or begins a new cluster, and binds the port.
+    pub async fn start(options: Options, clock: Clock) -> Result<Server, StartError> {
+        let Options { data_dir, bind_address, secure_port, advertise_address, names, .. } = options;
+        pki::make_directory(&data_dir)?;
+        let lock = hold(&data_dir)?;
+        let address = SocketAddr::new(bind_address, secure_port);
+        let listen = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let advertised = advertise_address.unwrap_or(bind_address);
+        let host = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        let mut serves = pki::serving_names(&host, &[bind_address, advertised]);
+        serves.extend(names);
+        let kubelet_authority = match &options.kubelet_certificate_authority {
+            Some(path) => Some(read_bounded(path, 1 << 20)?),
+            None => None,
+        };
+        let reached = if bind_address.is_unspecified() { loopback_of(bind_address) } else { bind_address };
+        let url = format!("https://{}", SocketAddr::new(reached, address.port()));
+        let files = Files { data_dir, names: serves, url, kubelet_authority };
+        let pki = files.open(&clock)?;
+        let (store, restored) = Store::open(&files.data_dir.join("store.redb"))?;
+        let committer = Committer::start(store, restored.revision).map_err(StartError::Thread)?;
+
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let authority = pki.keys.authority().certificate().to_owned();
+        let certificates = Arc::new(ClientCertificates::of(&authority, Arc::clone(&provider))?);
+        let serving = Arc::new(ServingCertificate::new(&pki.serving, &provider)?);
+        let acceptor = tls::acceptor(Arc::clone(&serving), Arc::clone(&certificates), &provider)?;
+        let nodes = NodeClient::new(&pki.kubelet_client, files.kubelet_authority.as_deref(), provider)?;
+        let settings = Settings {
+            ca: authority,
+            address: SocketAddr::new(advertised, address.port()).to_string(),
+            signer: Arc::new(pki.keys),
+            ..Settings::default()
+        };
+        let cluster = Cluster::new(restored.into_state(), settings, tls::random());
+        let api = Arc::new(Api::new(cluster, committer, clock, certificates, nodes));
+        // What every cluster has is there before anybody asks.
+        api.with(|cluster, now| cluster.tick(now));
+        Ok(Server { api, listener, address, acceptor, files, serving, _lock: lock })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the admin's kubeconfig is.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.files.kubeconfig()
+    }
+
+    /// Where the admin reaches the server.
+    pub fn url(&self) -> &str {
+        &self.files.url
+    }
+
+    /// Serves until told to stop. All that was acknowledged is on disk in any case.
+    pub async fn run(self, stop: CancellationToken) {
+        let tasks = TaskTracker::new();
+        tasks.spawn(api::run_controllers(Arc::clone(&self.api), stop.clone()));
+        tasks.spawn(renew_certificates(
+            Arc::clone(&self.api),
+            self.files.clone(),
+            Arc::clone(&self.serving),
+            stop.clone(),
+        ));
+        connection::accept(&self.listener, &self.acceptor, &self.api, &tasks, &stop).await;
+        drop(self.listener);
+        tasks.close();
+        if tokio::time::timeout(STOPS_WITHIN, tasks.wait()).await.is_err() {
+            warn!(connections = tasks.len(), "Some connections had to be cut off");
+        }
+    }
+}
+
+fn hold(data_dir: &Path) -> Result<Lock, StartError> {
+    Lock::try_acquire(&data_dir.join("apiserver.lock")).map_err(|error| match error {
+        LockError::Held { .. } => StartError::Held { data_dir: data_dir.to_owned(), source: error },
+        LockError::Failed { .. } => StartError::Lock(error),
+    })
+}
+
+fn loopback_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// Makes certificates anew whose end is near.
+async fn renew_certificates(
+    api: Arc<Api>,
+    files: Files,
+    serving: Arc<ServingCertificate>,
+    stop: CancellationToken,
+) {
+    while stop.run_until_cancelled(tokio::time::sleep(CERTIFICATES_EVERY)).await.is_some() {
+        let renewed = tokio::task::block_in_place(|| {
+            let pki = files.open(api.clock())?;
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            serving.set(&pki.serving, &provider)?;
+            let nodes = NodeClient::new(&pki.kubelet_client, files.kubelet_authority.as_deref(), provider)?;
+            Ok::<NodeClient, StartError>(nodes)
+        });
+        match renewed {
+            Ok(nodes) => api.set_nodes(nodes),
+            Err(error) => warn!(err = %error, "Certificates cannot be looked at; this is tried again later"),
+        }
+    }
+    info!("Stopped looking at certificates");
+}

@@ -1,0 +1,144 @@
+use std::io::Read;
+
+use futures_util::StreamExt;
+use http::Method;
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::running::{CONFIG_MAPS, Running, config_map};
+
+#[tokio::test]
+async fn a_body_larger_than_3_mib_is_refused_however_it_comes() {
+    let server = Running::start().await;
+    let admin = server.admin().with_header("content-type", "application/json");
+    for client in [admin.clone(), admin.http1()] {
+        let answer = client.send(Method::POST, CONFIG_MAPS, vec![b' '; (3 << 20) + 1]).await;
+        let message = "Request entity too large: limit is 3145728";
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (413, Some(message)));
+        let chunk = Bytes::from(vec![b' '; 1 << 20]);
+        let chunks = std::iter::repeat_n(chunk, 100)
+            .map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
+        let body = StreamBody::new(futures_util::stream::iter(chunks).boxed());
+        let request = client.request(Method::POST, CONFIG_MAPS, "").map(|_| body);
+        match client.begin(request).await {
+            Ok(response) => assert_eq!(response.status(), 413),
+            // Where the rest is cut off, the client may not come to see the answer.
+            Err(error) => assert!(!error.is_timeout(), "{error}"),
+        }
+    }
+    assert_eq!(server.admin().get("/readyz").await.code, 200);
+}
+
+#[tokio::test]
+async fn documents_come_with_upstreams_headers_and_in_the_form_that_is_wanted() {
+    let server = Running::start().await;
+    let admin = server.admin();
+    admin.post(CONFIG_MAPS, &config_map("small", "1")).await;
+    admin.post(CONFIG_MAPS, &config_map("large", &"x".repeat(200_000))).await;
+    let get = |client: crate::client::Client, name: &'static str| async move {
+        client.get(&format!("{CONFIG_MAPS}/{name}")).await
+    };
+    let plain = get(admin.clone(), "large").await;
+    assert_eq!((plain.header("content-type"), plain.header("content-encoding")), ("application/json", ""));
+    assert_eq!(plain.header("cache-control"), "no-cache, private");
+    assert_eq!(plain.header("audit-id").len(), 36);
+    let zipping = admin.clone().with_header("accept-encoding", "br, gzip");
+    let zipped = get(zipping.clone(), "large").await;
+    assert_eq!((zipped.header("content-encoding"), zipped.header("vary")), ("gzip", "Accept-Encoding"));
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(&*zipped.body).read_to_end(&mut text).unwrap();
+    assert_eq!(text, plain.body);
+    assert_eq!(get(zipping, "small").await.header("content-encoding"), "");
+    let yaml = get(admin.clone().with_header("accept", "application/yaml"), "small").await;
+    assert_eq!(yaml.header("content-type"), "application/yaml");
+    assert!(
+        String::from_utf8_lossy(&yaml.body)
+            .starts_with("apiVersion: v1\ndata:\n  key: \"1\"\nkind: ConfigMap\n")
+    );
+    let named = get(admin.clone().with_header("audit-id", "mine"), "small").await;
+    assert_eq!(named.header("audit-id"), "mine");
+    let small = get(admin.clone(), "small").await;
+    for client in [admin.clone(), admin.http1()] {
+        let head = client.send(Method::HEAD, &format!("{CONFIG_MAPS}/small"), "").await;
+        let length = small.body.len().to_string();
+        assert_eq!((head.code, head.body.len(), head.header("content-length")), (200, 0, length.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn slow_and_silent_connections_keep_nobody_else_from_being_served() {
+    let server = Running::start().await;
+    let client = server.anybody().http1();
+    let mut idle = Vec::new();
+    for _ in 0..150 {
+        idle.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut stream = client.connect().await;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\nX-Slow: ").await.unwrap();
+        slow.push(stream);
+    }
+    assert_eq!(server.admin().get("/readyz").await.code, 200);
+    // A head that never ends is cut off.
+    let mut endless = client.connect().await;
+    endless.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n").await.unwrap();
+    let line = format!("X-More: {}\r\n", "x".repeat(1000));
+    for _ in 0..200 {
+        if endless.write_all(line.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ = endless.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    assert_eq!(server.admin().get("/readyz").await.code, 200);
+}
+
+#[tokio::test]
+#[ignore = "takes as long as a handshake may, and thousands of files"]
+async fn ten_thousand_slow_connections_are_waited_out() {
+    let server = Running::start().await;
+    let mut idle = Vec::new();
+    for _ in 0..10_000 {
+        match tokio::time::timeout(std::time::Duration::from_millis(200), TcpStream::connect(server.address))
+            .await
+        {
+            Ok(Ok(stream)) => idle.push(stream),
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    let answer =
+        tokio::time::timeout(std::time::Duration::from_secs(170), server.admin().get("/readyz")).await;
+    assert_eq!(answer.unwrap().code, 200, "with {} connections", idle.len());
+}
+
+#[tokio::test]
+async fn bad_requests_get_a_status_and_harm_nobody() {
+    let server = Running::start().await;
+    let admin = server.admin().with_header("content-type", "application/json");
+    for body in ["{", "[]", "\"", "\u{0}", &"[".repeat(100_000)] {
+        let answer = admin.send(Method::POST, CONFIG_MAPS, body.to_owned()).await;
+        assert!((400..=500).contains(&answer.code), "{body}: {}", answer.code);
+        assert_eq!(answer.json()["kind"], json!("Status"));
+    }
+    for path in
+        ["/api/v1/%00", "/%ff", "/apis/../x", "/api/v1/namespaces/default/configmaps?limit=x&continue=%"]
+    {
+        let answer = admin.clone().http1().get(path).await;
+        assert!((400..500).contains(&answer.code), "{path}: {}", answer.code);
+    }
+    let mut raw = server.anybody().http1().connect().await;
+    raw.write_all(b"\x16\x03\x01 nonsense\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = raw.read_to_end(&mut answer).await;
+    assert!(answer.starts_with(b"HTTP/1.1 400"));
+    let mut plain = TcpStream::connect(server.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert_eq!(server.admin().get("/readyz").await.code, 200);
+}
