@@ -33,7 +33,7 @@ mod text;
 mod volumes;
 mod windows;
 
-pub use error::{ErrorKind, Errors, FieldError, Json, Shown, Word, json_text, quoted};
+pub use error::{ErrorKind, Errors, FieldError, Json, Place, Shown, Word, json_text, quoted};
 pub use manifest::static_pod_from_manifest;
 pub use text::{
     check_address, config_key_errors, decimal_integer_errors, inclusive_range, port_name_errors,

@@ -3,6 +3,7 @@
 
 mod node_restriction;
 mod pods;
+mod references;
 mod resize;
 mod service_account;
 mod storage;

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::document::{Problem, Tree};
 use crate::text::Text;
 
-use super::path::locate;
+use super::path::{Path, locate};
 
 /// One problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,62 +103,71 @@ impl Errors {
         self.0.extend(other.0);
     }
 
-    pub fn required(&mut self, path: impl fmt::Display, detail: &str) {
-        self.push(path, ErrorKind::Required, None, detail.to_owned());
+    pub fn required(&mut self, path: impl Place, detail: &str) {
+        self.push(&path, ErrorKind::Required, None, detail.to_owned());
     }
 
-    pub fn invalid(&mut self, path: impl fmt::Display, value: impl Shown, detail: impl Into<String>) {
-        self.push(path, ErrorKind::Invalid, Some(value.shown()), detail.into());
+    pub fn invalid(&mut self, path: impl Place, value: impl Shown, detail: impl Into<String>) {
+        self.push(&path, ErrorKind::Invalid, Some(value.shown()), detail.into());
     }
 
     /// A value that is not to be shown.
-    pub fn invalid_unshown(&mut self, path: impl fmt::Display, detail: &str) {
-        self.push(path, ErrorKind::Invalid, None, detail.to_owned());
+    pub fn invalid_unshown(&mut self, path: impl Place, detail: &str) {
+        self.push(&path, ErrorKind::Invalid, None, detail.to_owned());
     }
 
     /// One problem for each of the messages about the same value.
-    pub fn invalid_each(&mut self, path: impl fmt::Display, value: &str, details: Vec<String>) {
+    pub fn invalid_each(&mut self, path: impl Place, value: &str, details: Vec<String>) {
         for detail in details {
-            self.invalid(&path, value, detail);
+            self.push(&path, ErrorKind::Invalid, Some(value.shown()), detail);
         }
     }
 
-    pub fn not_supported(&mut self, path: impl fmt::Display, value: impl Shown, supported: &[&str]) {
+    pub fn not_supported(&mut self, path: impl Place, value: impl Shown, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|word| quoted(word)).collect();
         let detail = format!("supported values: {}", supported.join(", "));
-        self.push(path, ErrorKind::NotSupported, Some(value.shown()), detail);
+        self.push(&path, ErrorKind::NotSupported, Some(value.shown()), detail);
     }
 
-    pub fn duplicate(&mut self, path: impl fmt::Display, value: impl Shown) {
-        self.push(path, ErrorKind::Duplicate, Some(value.shown()), String::new());
+    pub fn duplicate(&mut self, path: impl Place, value: impl Shown) {
+        self.push(&path, ErrorKind::Duplicate, Some(value.shown()), String::new());
     }
 
     /// Another has the same value already, and what that means is not plain.
-    pub fn duplicate_because(&mut self, path: impl fmt::Display, value: impl Shown, detail: &str) {
-        self.push(path, ErrorKind::Duplicate, Some(value.shown()), detail.to_owned());
+    pub fn duplicate_because(&mut self, path: impl Place, value: impl Shown, detail: &str) {
+        self.push(&path, ErrorKind::Duplicate, Some(value.shown()), detail.to_owned());
     }
 
-    pub fn not_found(&mut self, path: impl fmt::Display, value: &str, detail: String) {
-        self.push(path, ErrorKind::NotFound, Some(value.shown()), detail);
+    pub fn not_found(&mut self, path: impl Place, value: &str, detail: String) {
+        self.push(&path, ErrorKind::NotFound, Some(value.shown()), detail);
     }
 
-    pub fn forbidden(&mut self, path: impl fmt::Display, detail: impl Into<String>) {
-        self.push(path, ErrorKind::Forbidden, None, detail.into());
+    pub fn forbidden(&mut self, path: impl Place, detail: impl Into<String>) {
+        self.push(&path, ErrorKind::Forbidden, None, detail.into());
     }
 
-    pub fn too_long(&mut self, path: impl fmt::Display, limit: usize) {
-        self.push(path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"));
+    pub fn too_long(&mut self, path: impl Place, limit: usize) {
+        self.push(&path, ErrorKind::TooLong, None, format!("may not be more than {limit} bytes"));
     }
 
-    pub fn too_many(&mut self, path: impl fmt::Display, count: usize, limit: usize) {
+    pub fn too_many(&mut self, path: impl Place, count: usize, limit: usize) {
         let detail = format!("must have at most {limit} items");
-        self.push(path, ErrorKind::TooMany, Some(count.to_string()), detail);
+        self.push(&path, ErrorKind::TooMany, Some(count.to_string()), detail);
     }
 
-    fn push(&mut self, path: impl fmt::Display, kind: ErrorKind, value: Option<String>, detail: String) {
+    fn push(&mut self, path: &dyn fmt::Display, kind: ErrorKind, value: Option<String>, detail: String) {
         self.0.push(FieldError { path: path.to_string(), kind, value, detail });
     }
 }
+
+/// What prints as the path of a field.
+pub trait Place: fmt::Display {}
+
+impl Place for &Path<'_> {}
+impl Place for &str {}
+impl Place for String {}
+impl Place for &String {}
+impl Place for fmt::Arguments<'_> {}
 
 /// A value that can be printed in a message.
 pub trait Shown {
@@ -279,7 +288,6 @@ fn is_printable(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validate::path::Path;
 
     #[test]
     fn each_kind_reads_as_upstream_prints_it() {

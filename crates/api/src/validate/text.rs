@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::names::dns1123_subdomain_errors;
 
-use super::error::Errors;
+use super::error::{Errors, Place};
 use super::path::Path;
 
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -200,7 +200,7 @@ pub(super) fn has_backsteps(target: &str) -> bool {
 }
 
 /// An IP address, of which older fields accept more spellings unless the gate says otherwise.
-pub fn check_address(errors: &mut Errors, path: impl std::fmt::Display, text: &str, strict: bool) {
+pub fn check_address(errors: &mut Errors, path: impl Place, text: &str, strict: bool) {
     let address = match text.parse::<IpAddr>() {
         Ok(address) => address,
         Err(_) if without_leading_zeros(text).is_some_and(|text| text.parse::<IpAddr>().is_ok()) => {

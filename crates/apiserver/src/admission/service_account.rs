@@ -128,7 +128,7 @@ fn mirror_problem(pod: &Value, account: &str) -> Option<&'static str> {
     if !account.is_empty() {
         return Some("a mirror pod may not reference service accounts");
     }
-    if super::node_restriction::names_secrets(pod) {
+    if super::references::names_secrets(pod) {
         return Some("a mirror pod may not reference secrets");
     }
     let volumes = object::list(pod, &["spec", "volumes"]).iter();

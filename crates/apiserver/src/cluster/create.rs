@@ -97,9 +97,9 @@ impl Cluster {
             return Err(Refusal::bad_request("an empty namespace may not be set during creation"));
         }
         if !said.is_empty() && said != wanted {
-            return Err(Refusal::bad_request(format!(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )));
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         object["metadata"]["namespace"] = wanted.into();
         Ok(())

@@ -91,7 +91,7 @@ fn check_kept(errors: &mut Errors, new: &Value, old: &Value, fields: &[&str]) {
     }
     for field in fields {
         if !same(&new[*field], &old[*field]) {
-            errors.forbidden(field, IMMUTABLE_WHEN_SET);
+            errors.forbidden(*field, IMMUTABLE_WHEN_SET);
         }
     }
 }
@@ -135,16 +135,12 @@ fn check_secret(errors: &mut Errors, secret: &Value) {
         }
         "kubernetes.io/dockercfg" => check_json(errors, data, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => check_json(errors, data, ".dockerconfigjson"),
-        "kubernetes.io/basic-auth" => {
-            if !has("username") && !has("password") {
-                errors.required("data[username]", "");
-                errors.required("data[password]", "");
-            }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.required("data[username]", "");
+            errors.required("data[password]", "");
         }
-        "kubernetes.io/ssh-auth" => {
-            if data["ssh-privatekey"].as_str().unwrap_or_default().is_empty() {
-                errors.required("data[ssh-privatekey]", "");
-            }
+        "kubernetes.io/ssh-auth" if object::text(data, &["ssh-privatekey"]).is_empty() => {
+            errors.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {

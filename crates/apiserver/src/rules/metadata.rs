@@ -1,6 +1,6 @@
 //! Rules for what all objects have.
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, FieldError, Place, Word};
 use crablet_api::{
     dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors,
 };
@@ -244,7 +244,7 @@ fn check_finalizer_names(errors: &mut Errors, object: &Value) {
     }
 }
 
-pub(crate) fn check_standard_finalizer(errors: &mut Errors, path: impl std::fmt::Display, name: &str) {
+pub(crate) fn check_standard_finalizer(errors: &mut Errors, path: impl Place, name: &str) {
     if !name.contains('/') && !["kubernetes", ORPHAN, FOREGROUND].contains(&name) {
         errors.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified");
     }

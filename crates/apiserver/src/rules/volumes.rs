@@ -100,10 +100,11 @@ impl Rules for Volumes {
         metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
         check_volume_spec(&mut errors, "spec", &new["spec"], false);
         let (mut source, known) = (source(&new["spec"]), source(&old["spec"]));
-        if known["csi"].is_object() && known["csi"]["controllerExpandSecretRef"].is_null() {
-            if let Some(csi) = source.get_mut("csi") {
-                object::remove(csi, "controllerExpandSecretRef");
-            }
+        if known["csi"].is_object()
+            && known["csi"]["controllerExpandSecretRef"].is_null()
+            && let Some(csi) = source.get_mut("csi")
+        {
+            object::remove(csi, "controllerExpandSecretRef");
         }
         if !same(&source, &known) {
             let changed = diff::of("PersistentVolumeSource", &known, &source);
@@ -452,10 +453,11 @@ fn check_claim_change(errors: &mut Errors, new: &Value, old: &Value) {
         errors.invalid(path, value.as_str().unwrap_or_default(), metadata::IMMUTABLE);
     }
     // A class may be set where there was none, as the controller does when one becomes the default.
-    if before["storageClassName"].is_null() && annotation(old).is_null() {
-        if let Some(class) = now.get("storageClassName").filter(|class| class.is_string()) {
-            before["storageClassName"] = class.clone();
-        }
+    if before["storageClassName"].is_null()
+        && annotation(old).is_null()
+        && let Some(class) = now.get("storageClassName").filter(|class| class.is_string())
+    {
+        before["storageClassName"] = class.clone();
     }
     let size = |spec: &Value| -> Quantity {
         quantity(&spec["resources"]["requests"]["storage"]).unwrap_or_default()

@@ -253,3 +253,89 @@ fn container(pod: &Value, asked: &str) -> Result<String, Refusal> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Settings;
+    use crate::request::Request;
+    use crate::state::State;
+    use crate::who::User;
+
+    fn ask(cluster: &mut Cluster, method: &str, target: &str) -> String {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let request = Request {
+            method: method.parse().unwrap(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            accept: String::new(),
+            content_type: String::new(),
+            user: User::new("admin", &["system:masters"]),
+            body: Vec::new(),
+        };
+        match cluster.handle(&request, "2026-01-01T00:00:00Z".parse().unwrap()) {
+            Answer::Proxy(Proxy { node, path }) => format!("{node} {path}"),
+            Answer::Document(document) => {
+                let status: Value = serde_json::from_slice(&document.body).unwrap_or_default();
+                format!("{} {}", document.code, object::text(&status, &["message"]))
+            }
+            Answer::Watch(_) => "a watch".to_owned(),
+        }
+    }
+
+    #[test]
+    fn requests_go_on_to_the_kubelets_paths() {
+        let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
+        let container = |name: &str| json!({"name": name});
+        cluster.state.put(&NODES, json!({"metadata": {"name": "n1"}}));
+        for (name, node, containers) in [
+            ("one", "n1", vec![container("c")]),
+            ("two", "n1", vec![container("c"), container("d")]),
+            ("lost", "gone", vec![container("c")]),
+            ("early", "", vec![container("c")]),
+        ] {
+            let spec =
+                json!({"nodeName": node, "containers": containers, "initContainers": [container("i")]});
+            cluster.state.put(&PODS, json!({"metadata": {"name": name, "namespace": "a"}, "spec": spec}));
+        }
+        let pods = "/api/v1/namespaces/a/pods";
+        for (method, target, expected) in [
+            ("GET", format!("{pods}/one/log"), "n1 /containerLogs/a/one/c"),
+            (
+                "GET",
+                format!(
+                    "{pods}/one/log?follow=true&tailLines=5&timestamps=false&container=i&sinceTime=2026-01-01T00:00:00Z"
+                ),
+                "n1 /containerLogs/a/one/i?follow=true&sinceTime=2026-01-01T00%3A00%3A00Z&tailLines=5",
+            ),
+            (
+                "POST",
+                format!(
+                    "{pods}/one/exec?tty=true&stdout=true&stdin=1&command=sh&command=-c&command=echo+%22a%22&container=c"
+                ),
+                "n1 /exec/a/one/c?command=sh&command=-c&command=echo+%22a%22&input=1&output=1&tty=1",
+            ),
+            ("GET", format!("{pods}/one/attach?stderr=true"), "n1 /attach/a/one/c?error=1"),
+            (
+                "POST",
+                format!("{pods}/one/portforward?ports=80&ports=81"),
+                "n1 /portForward/a/one?port=80%2C81",
+            ),
+            (
+                "POST",
+                format!("{pods}/two/exec?command=ls"),
+                "400 a container name must be specified for pod two, choose one of: [i c d]",
+            ),
+            ("POST", format!("{pods}/early/exec?command=ls"), "400 pod early does not have a host assigned"),
+            ("GET", format!("{pods}/early/log"), "204 "),
+            ("GET", format!("{pods}/lost/log"), "404 nodes \"gone\" not found"),
+            ("GET", "/api/v1/nodes/n1/proxy/stats/summary?only=cpu".to_owned(), "n1 /stats/summary?only=cpu"),
+            ("PUT", "/api/v1/nodes/n1:10250/proxy/run/a%2Fb/".to_owned(), "n1 /run/a%2Fb/"),
+            ("GET", "/api/v1/nodes/none/proxy".to_owned(), "404 nodes \"none\" not found"),
+        ] {
+            assert_eq!(ask(&mut cluster, method, &target), expected, "{method} {target}");
+        }
+    }
+}
