@@ -12,7 +12,7 @@ impl Chance {
         Chance(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Chance {
 
     /// A UID of version 4.
     pub fn uid(&mut self) -> String {
-        let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
+        let bits = (u128::from(self.number()) << 64) | u128::from(self.number());
         let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{bits:032x}");
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
@@ -32,7 +32,7 @@ impl Chance {
     pub fn suffix(&mut self) -> String {
         let count = LETTERS.len() as u64;
         (0..5)
-            .map(|_| char::from(LETTERS[usize::try_from(self.next() % count).unwrap_or_default()]))
+            .map(|_| char::from(LETTERS[usize::try_from(self.number() % count).unwrap_or_default()]))
             .collect()
     }
 }

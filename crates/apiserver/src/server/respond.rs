@@ -117,7 +117,7 @@ async fn try_respond(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let turn = turn(&api.requests).await?;
     let body = if is_upgrade { Vec::new() } else { body(api, request.body_mut()).await? };
-    let asked = request::Request {
+    let mut asked = request::Request {
         method: request.method().clone(),
         path: wanted.path.clone(),
         query,
@@ -126,6 +126,9 @@ async fn try_respond(
         user,
         body,
     };
+    if let Some(other) = api.with(|cluster, _| cluster.impersonate(&asked, request.headers()))? {
+        asked.user = other;
+    }
     let answer = api.handle(&asked).await.map_err(|failed| store_failed(&failed.to_string()))?;
     match answer {
         Answer::Document(document) => Ok(encode(document, wanted, Some(turn))),
