@@ -311,10 +311,10 @@ mod tests {
         let mut chance = Chance::new(7);
         let mut acknowledged = 0;
         for turn in 0..12_u64 {
-            for _ in 0..=chance.next() % 5 {
-                let name = format!("m{}", chance.next() % 8);
+            for _ in 0..=chance.number() % 5 {
+                let name = format!("m{}", chance.number() % 8);
                 let key = Key::new(&CONFIG_MAPS, "default", &name);
-                match chance.next() % 4 {
+                match chance.number() % 4 {
                     0 => drop(state.remove(&CONFIG_MAPS, &key)),
                     // Some are larger than a page.
                     1 => drop(state.put(&CONFIG_MAPS, config_map(&name, &"x".repeat(9000 + turn as usize)))),

@@ -79,17 +79,17 @@ impl SimulatedDisk {
         let disk = self.lock();
         let mut content = disk.synced.clone();
         // Some cuts lose nearly everything, and some nearly nothing.
-        let likelihood = chance.next() % 5;
+        let likelihood = chance.number() % 5;
         for change in &disk.since {
             match change {
                 Change::Length(length) => {
-                    if chance.next() % 4 < likelihood {
+                    if chance.number() % 4 < likelihood {
                         content.resize(*length, 0);
                     }
                 }
                 Change::Write { offset, bytes } => {
                     for (start, sector) in sectors(*offset, bytes) {
-                        if chance.next() % 4 < likelihood {
+                        if chance.number() % 4 < likelihood {
                             if content.len() < start + sector.len() {
                                 content.resize(start + sector.len(), 0);
                             }
