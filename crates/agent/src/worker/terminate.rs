@@ -161,7 +161,11 @@ impl Worker {
         self.phase = Phase::Terminated;
         self.show(status);
         self.have_nothing_probed();
-        self.checkpoint_now().await;
+        // What nobody wants any more is removed next, and its checkpoint with it: an agent that starts in between goes
+        // on with the end.
+        if self.wanted {
+            self.checkpoint_now().await;
+        }
         self.story.note("stop", format_args!("all containers have stopped"));
         info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod has stopped");
         self.tell_last_headline();
