@@ -276,7 +276,7 @@ mod tests {
             body: Vec::new(),
         };
         match cluster.handle(&request, "2026-01-01T00:00:00Z".parse().unwrap()) {
-            Answer::Proxy(Proxy { node, path }) => format!("{node} {path}"),
+            Answer::Proxy(Proxy { node, path, .. }) => format!("{node} {path}"),
             Answer::Document(document) => {
                 let status: Value = serde_json::from_slice(&document.body).unwrap_or_default();
                 format!("{} {}", document.code, object::text(&status, &["message"]))
