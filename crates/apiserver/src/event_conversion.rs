@@ -196,13 +196,8 @@ mod tests {
         const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
         let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
         cluster.tick("2026-01-01T00:00:00Z".parse().unwrap());
-        let mut event = to_events(core());
-        for old in ["deprecatedFirstTimestamp", "deprecatedCount", "deprecatedSource"] {
-            crate::object::remove(&mut event, old);
-        }
-        event["regarding"]["namespace"] = "default".into();
-        let created = ask(&mut cluster, "POST", NEW, &event);
-        assert_eq!((&created["note"], &created["apiVersion"]), (&json!("hello"), &json!("events.k8s.io/v1")));
+        let created = ask(&mut cluster, "POST", OLD, &core());
+        assert_eq!((&created["message"], &created["apiVersion"]), (&json!("hello"), &json!("v1")));
         let mut read = ask(&mut cluster, "GET", &format!("{OLD}/a"), &Value::Null);
         assert_eq!((&read["message"], &read["apiVersion"]), (&json!("hello"), &json!("v1")));
         read["message"] = "changed".into();
