@@ -59,13 +59,10 @@ pub struct NodeConfig {
 
 /// What was found out about the machine and its runtime.
 pub struct Found<'a> {
-    /// The machine.
     pub machine: &'a Machine,
     /// The file system that the root directory is on.
     pub storage: Option<Storage>,
-    /// The cgroups.
     pub cgroups: cgroup::Version,
-    /// The runtime.
     pub runtime: &'a Version,
     /// The machine's name for itself.
     pub host_name: &'a str,

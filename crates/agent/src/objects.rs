@@ -19,13 +19,11 @@ pub use interests::{Interest, Interests};
 /// Who has the objects that pods refer to.
 #[async_trait]
 pub trait Objects: Send + Sync {
-    /// A config map.
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable>;
 
     /// A secret. Nothing of it may get into logs, errors or events.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
 
-    /// A runtime class.
     async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, Unavailable>;
 
     /// The services of the cluster; nothing before they were read for the first time.

@@ -60,7 +60,6 @@ struct Shared {
 /// What is to be probed of a pod.
 #[derive(Clone)]
 pub struct Watch {
-    /// The pod.
     pub pod: Arc<Pod>,
     /// Where its worker hears what was found.
     pub mailbox: Mailbox,

@@ -47,7 +47,6 @@ impl Readiness {
         (readiness.clone(), keep_asking(runtime, facts, readiness))
     }
 
-    /// What it is now.
     pub fn now(&self) -> Ready {
         self.ready().clone()
     }

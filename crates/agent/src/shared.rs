@@ -60,11 +60,9 @@ pub struct Shared {
 
 /// What pods have on the machine beside what the runtime makes.
 pub struct Host {
-    /// Their cgroups.
     pub cgroups: Arc<dyn Cgroups>,
     /// Their directories and files.
     pub files: Arc<dyn PodFiles>,
-    /// Their volumes.
     pub volumes: Arc<dyn Volumes>,
     /// Who says which users of the node are which pod's own.
     pub users: Users,

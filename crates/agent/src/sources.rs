@@ -100,7 +100,6 @@ impl fmt::Display for SourceKind {
 /// A pod that a source wants, and where exactly it is asked for.
 #[derive(Clone)]
 pub struct Wanted {
-    /// The pod.
     pub pod: Arc<Pod>,
     /// The file, the address or whatever else a person would look at to change it.
     pub origin: Arc<str>,

@@ -35,11 +35,8 @@ const GONE: usize = 64;
 /// Whose story it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodName {
-    /// Its namespace.
     pub namespace: Text,
-    /// Its name.
     pub name: Text,
-    /// Its UID.
     pub uid: Text,
 }
 

@@ -140,7 +140,6 @@ pub(crate) struct Beginning {
     pub(crate) node: Arc<Shared>,
     /// Where it hears things.
     pub(crate) mailbox: Mailbox,
-    /// The pod.
     pub(crate) pod: Arc<Pod>,
     /// The end of the pod that has to be gone first, and its UID: a static pod that has the same name.
     pub(crate) after: Option<(String, CancellationToken)>,

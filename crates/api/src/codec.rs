@@ -35,9 +35,7 @@ pub enum JsonError {
     /// The text is not JSON, or does not fit the type.
     #[error("line {line}, column {column}: {message}")]
     Content {
-        /// The line, from 1.
         line: usize,
-        /// The column, from 1.
         column: usize,
         /// What is wrong.
         message: String,

@@ -56,14 +56,7 @@ pub enum ParseCpuSetError {
     },
     /// A range ends before it starts.
     #[error("invalid range {range:?} ({start} > {end})")]
-    Backwards {
-        /// The range.
-        range: String,
-        /// Its start.
-        start: i64,
-        /// Its end.
-        end: i64,
-    },
+    Backwards { range: String, start: i64, end: i64 },
     /// No machine has such a CPU. Upstream would try to allocate the range.
     #[error("invalid range {range:?}: CPUs are numbered from 0 to {MAX_CPU}")]
     NoSuchCpu {

@@ -38,9 +38,7 @@ pub enum Value {
     Int(i128),
     /// A number with a fraction or an exponent.
     Float(f64),
-    /// Text.
     Text(Box<str>),
-    /// A list.
     List(Vec<Tree>),
     /// A mapping from names to nodes.
     Map(BTreeMap<Box<str>, Tree>),

@@ -76,17 +76,14 @@ impl Gate {
         SPECS.iter().map(|spec| spec.gate)
     }
 
-    /// The gate of that name.
     pub fn from_name(name: &str) -> Option<Gate> {
         SPECS.iter().find(|spec| spec.name == name).map(|spec| spec.gate)
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// Its stage.
     pub fn stage(self) -> Stage {
         self.spec().stage
     }

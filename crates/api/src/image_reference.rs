@@ -14,9 +14,7 @@ pub struct ImageReference<'a> {
     /// What the path begins with, though the name does not say it.
     implied: &'static str,
     path: &'a str,
-    /// Its tag.
     pub tag: Option<&'a str>,
-    /// Its digest.
     pub digest: Option<&'a str>,
 }
 
@@ -32,7 +30,6 @@ pub enum ImageNameProblem {
     /// It would be a name if it had no capital letters.
     #[error("repository name must be lowercase")]
     MustBeLowercase,
-    /// It is too long.
     #[error("repository name must not be more than {MAX_REPOSITORY} characters")]
     TooLong,
     /// It is an ID.

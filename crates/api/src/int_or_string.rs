@@ -12,7 +12,6 @@ use crate::text::Text;
 pub enum IntOrString {
     /// A number.
     Int(i32),
-    /// Text.
     String(Text),
 }
 

@@ -22,7 +22,6 @@ use crate::document::DROPPED;
 pub trait Object: Sized {
     /// The group and version, such as `v1` or `coordination.k8s.io/v1`.
     const API_VERSION: &'static str;
-    /// The kind.
     const KIND: &'static str;
     /// The kind of a list of such objects.
     const LIST_KIND: &'static str;
@@ -119,7 +118,6 @@ macro_rules! object {
     (@declare $(#[$meta:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Default, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
         pub struct $name {
             $(pub $field: $type,)*
         }
@@ -214,7 +212,6 @@ macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $text:literal,)* }) => {
         $crate::text_enum! {
             $(#[$meta])*
-            #[allow(missing_docs, reason = "the words are Kubernetes' own and documented there")]
             pub enum $name { $($variant = $text,)* }
         }
 

@@ -94,7 +94,6 @@ macro_rules! one_of {
     ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident($type:ty) = $wire:literal,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the things are Kubernetes' own and documented there")]
         pub enum $name {
             $($variant(Box<$type>),)*
         }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// A value that a person wrote as text: parsed once, when it is read, and written back as it was written.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Parsed<T> {
-    /// The text.
     pub text: Box<str>,
     /// What it means.
     pub value: T,

@@ -187,7 +187,6 @@ impl PodBuilder {
         self
     }
 
-    /// The pod.
     pub fn build(self) -> Pod {
         self.pod
     }

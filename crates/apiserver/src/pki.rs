@@ -131,7 +131,6 @@ pub fn make_directory(path: &Path) -> Result<(), PkiError> {
     made.map_err(|source| PkiError::Directory { path: path.to_owned(), source })
 }
 
-/// Bytes in PEM.
 pub fn pem(label: &str, bytes: &[u8]) -> String {
     let encoded = STANDARD.encode(bytes);
     let mut text = format!("-----BEGIN {label}-----\n");

@@ -122,7 +122,6 @@ pub struct Write {
 /// A version that is no longer remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooOld {
-    /// The oldest that is.
     pub oldest: u64,
 }
 

@@ -13,7 +13,6 @@ pub struct User {
 
 /// Who may do everything.
 pub const MASTERS: &str = "system:masters";
-/// All nodes.
 pub const NODES: &str = "system:nodes";
 /// What the name of a node's user begins with.
 pub const NODE_PREFIX: &str = "system:node:";

@@ -16,9 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The runtime, the node and its agent. Dropping it ends all of them.
 pub(crate) struct OnSimulator {
-    /// The agent.
     pub(crate) agent: Daemon,
-    /// Its node.
     pub(crate) node: Node,
     _runtime: Daemon,
     _directory: TempDir,

@@ -47,7 +47,6 @@ pub(crate) enum Measure {
     ManySettled,
     /// A pod's translation to CRI.
     Translation,
-    /// Probes.
     Probes,
 }
 

@@ -80,7 +80,6 @@ impl PodCgroup {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the pod UID {uid:?} cannot name a cgroup: up to 128 letters, digits, '-', '.' and ':' can")]
 pub struct NameError {
-    /// The UID.
     pub uid: String,
 }
 
@@ -140,7 +139,6 @@ impl CgroupName {
         }
     }
 
-    /// The path that it has with a driver.
     pub fn path(&self, driver: CgroupDriver) -> String {
         match driver {
             CgroupDriver::Cgroupfs => self.to_cgroupfs(),

@@ -43,7 +43,6 @@ pub enum Kind {
     Switch,
     /// A whole number.
     Int,
-    /// Text.
     Text,
     /// A file or a directory.
     Path,
@@ -51,7 +50,6 @@ pub enum Kind {
     Ip,
     /// A duration in Go's syntax.
     Duration,
-    /// A quantity.
     Quantity,
     /// `a,b`, and again.
     List,
@@ -91,7 +89,6 @@ pub enum Target {
 /// What only flags can say.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-#[allow(missing_docs, reason = "each field is the flag of the same name, whose help says what it is")]
 pub struct KubeletFlags {
     pub config: Box<str>,
     pub config_dir: Box<str>,

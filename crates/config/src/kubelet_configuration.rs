@@ -24,7 +24,6 @@ pub const KIND: &str = "KubeletConfiguration";
 /// What each field means is Kubernetes' to say; see its reference for this kind and version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct KubeletConfiguration {
     pub api_version: Box<str>,
     pub kind: Box<str>,
@@ -238,7 +237,6 @@ pub struct KubeletConfiguration {
 /// Who may speak to the node's API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct Authentication {
     pub x509: X509Authentication,
     pub webhook: WebhookAuthentication,
@@ -248,7 +246,6 @@ pub struct Authentication {
 /// Client certificates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct X509Authentication {
     #[serde(rename = "clientCAFile", skip_serializing_if = "str::is_empty")]
     pub client_ca_file: Box<str>,
@@ -257,7 +254,6 @@ pub struct X509Authentication {
 /// Bearer tokens, checked by the API server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct WebhookAuthentication {
     pub enabled: bool,
     #[serde(rename = "cacheTTL")]
@@ -267,7 +263,6 @@ pub struct WebhookAuthentication {
 /// Requests without credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct AnonymousAuthentication {
     pub enabled: bool,
 }
@@ -275,7 +270,6 @@ pub struct AnonymousAuthentication {
 /// Who may do what on the node's API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct Authorization {
     pub mode: AuthorizationMode,
     pub webhook: WebhookAuthorization,
@@ -284,7 +278,6 @@ pub struct Authorization {
 /// How long answers of the API server count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct WebhookAuthorization {
     #[serde(rename = "cacheAuthorizedTTL")]
     pub cache_authorized_ttl: GoDuration,
@@ -295,7 +288,6 @@ pub struct WebhookAuthorization {
 /// Memory kept back on one NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct MemoryReservation {
     pub numa_node: i32,
     pub limits: BTreeMap<Box<str>, Quantity>,
@@ -304,7 +296,6 @@ pub struct MemoryReservation {
 /// How long pods of a priority have when the node shuts down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct ShutdownGracePeriodByPodPriority {
     pub priority: i32,
     pub shutdown_grace_period_seconds: i64,
@@ -313,7 +304,6 @@ pub struct ShutdownGracePeriodByPodPriority {
 /// What containers may use of swap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct MemorySwap {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_behavior: Option<SwapBehavior>,
@@ -322,7 +312,6 @@ pub struct MemorySwap {
 /// How long a crashing container waits at the most.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct CrashLoopBackOff {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_container_restart_period: Option<GoDuration>,
@@ -331,7 +320,6 @@ pub struct CrashLoopBackOff {
 /// User namespaces of pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct UserNamespaces {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids_per_pod: Option<i64>,
@@ -340,7 +328,6 @@ pub struct UserNamespaces {
 /// How the agent logs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct Logging {
     pub format: LogFormat,
     pub flush_frequency: TimeOrGoDuration,
@@ -353,7 +340,6 @@ pub struct Logging {
 /// The verbosity of some source files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct VModuleItem {
     pub file_pattern: Box<str>,
     pub verbosity: u32,
@@ -362,7 +348,6 @@ pub struct VModuleItem {
 /// Options of each log format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct LogOptions {
     pub text: OutputRouting,
     pub json: OutputRouting,
@@ -371,17 +356,14 @@ pub struct LogOptions {
 /// Where log lines go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct OutputRouting {
     #[serde(skip_serializing_if = "is_false")]
     pub split_stream: bool,
     pub info_buffer_size: Quantity,
 }
 
-/// Traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs, reason = "the fields are Kubernetes' own and documented there")]
 pub struct Tracing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Box<str>>,

@@ -22,11 +22,9 @@ use crate::validate::{self, Invalid};
 /// The configuration in force, and what it was made of.
 #[derive(Debug, Clone)]
 pub struct Effective {
-    /// The configuration.
     pub configuration: KubeletConfiguration,
     /// What only flags can say.
     pub flags: KubeletFlags,
-    /// Which features are on.
     pub features: FeatureGates,
     /// What is doubtful, though it does not stop the agent.
     pub warnings: Vec<String>,

@@ -33,7 +33,6 @@ pub enum PercentageError {
     /// It is not a number.
     #[error("invalid number in percentage '{0}'; a whole number such as \"50%\" is accepted")]
     NoNumber(Box<str>),
-    /// It is out of range.
     #[error("percentage '{0}' must be between 0 and 100")]
     OutOfRange(Box<str>),
 }

@@ -19,7 +19,6 @@ text_enum! {
         Get = "Get",
         /// Fetched when older than a time to live.
         Cache = "Cache",
-        /// Watched.
         Watch = "Watch",
     }
 }
@@ -28,7 +27,6 @@ text_enum! {
     pub enum CgroupDriver {
         /// The agent itself.
         Cgroupfs = "cgroupfs",
-        /// systemd.
         Systemd = "systemd",
     }
 }
@@ -77,7 +75,6 @@ text_enum! {
 text_enum! {
     /// How a pod reaches itself through its service.
     pub enum HairpinMode {
-        /// The bridge is promiscuous.
         PromiscuousBridge = "promiscuous-bridge",
         /// The flag of the pod's interface.
         HairpinVeth = "hairpin-veth",
@@ -119,7 +116,6 @@ text_enum! {
 text_enum! {
     /// Which groups of processes are held to what the node keeps for them.
     pub enum NodeAllocatableEnforcement {
-        /// Pods.
         Pods = "pods",
         /// The system's own.
         SystemReserved = "system-reserved",
@@ -129,7 +125,6 @@ text_enum! {
         KubeReserved = "kube-reserved",
         /// Kubernetes' own, for what can be throttled.
         KubeReservedCompressible = "kube-reserved-compressible",
-        /// None.
         None = "none",
     }
 }

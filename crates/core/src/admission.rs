@@ -29,7 +29,6 @@ pub struct Input<'a> {
     pub node: &'a Node,
     /// The pods that are on the node and not done, with the resources that were granted.
     pub others: &'a [&'a Pod],
-    /// Which features are on.
     pub features: &'a FeatureGates,
 }
 

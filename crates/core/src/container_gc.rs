@@ -104,7 +104,6 @@ pub fn over_limit(pods: &BTreeMap<String, Vec<Dead>>, most: usize) -> BTreeSet<S
 /// What is removed of a pod that is still wanted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Surplus {
-    /// Containers.
     pub containers: Vec<String>,
     /// Sandboxes, after those.
     pub sandboxes: Vec<String>,

@@ -15,9 +15,7 @@ pub type Labels = BTreeMap<String, String>;
 
 /// The name of a container's or a sandbox's pod.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
-/// The namespace of the pod.
 pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-/// The UID of the pod.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// The name of the container within its pod.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
@@ -102,11 +100,8 @@ pub fn container_annotations(
 /// containers that are not a kubelet's, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The name of the pod.
     pub pod_name: String,
-    /// The namespace of the pod.
     pub pod_namespace: String,
-    /// The UID of the pod.
     pub pod_uid: String,
     /// The name of the container; empty for a sandbox.
     pub container_name: String,

@@ -52,7 +52,6 @@ pub struct Input<'a> {
     pub probes: &'a Probes,
     /// The waits before restarts.
     pub restarts: &'a Restarts,
-    /// Which features are on.
     pub features: &'a FeatureGates,
     /// The time.
     pub now: Timestamp,
@@ -89,14 +88,12 @@ pub enum Sandbox {
     Create {
         /// How many there were before.
         attempt: u32,
-        /// Why.
         why: WhyNewSandbox,
         /// Which ones to stop first.
         stop: Vec<String>,
     },
     /// The pod's work is over; no sandbox is needed.
     End {
-        /// Why.
         why: WhyEnd,
         /// Which ones to stop.
         stop: Vec<String>,
@@ -158,7 +155,6 @@ pub struct Start {
     pub role: Role,
     /// Where in that list.
     pub index: usize,
-    /// Its name.
     pub name: Text,
     /// How often it was started before, as far as the runtime and the status remember.
     pub attempt: u32,

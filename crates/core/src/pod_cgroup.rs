@@ -11,7 +11,6 @@ use crate::translate::{cpu_quota, cpu_shares};
 /// What a pod may use as a whole. What is absent is not limited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodResources {
-    /// Its shares of CPU.
     pub cpu_shares: u64,
     /// How long it may run in each period, in microseconds: 0 for as long as it likes.
     pub cpu_quota: Option<i64>,

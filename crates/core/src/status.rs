@@ -70,7 +70,6 @@ pub struct StatusInput<'a> {
     pub recursive_read_only_mounts: Option<bool>,
     /// What is known of the node.
     pub node: &'a NodeFacts,
-    /// Which features are on.
     pub features: &'a FeatureGates,
     /// The time.
     pub now: Timestamp,

@@ -29,7 +29,6 @@ pub struct UserIds {
 
 /// Why the IDs that a node has for pods will not do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each is said by its message")]
 pub enum UserIdsError {
     #[error("kubelet user namespace length {0} is not a multiple of {UNIT}")]
     IdsPerPod(u32),
@@ -45,7 +44,6 @@ pub enum UserIdsError {
 
 /// Why what was written down of a pod's IDs cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each is said by its message")]
 pub enum RecordError {
     #[error("invalid user namespace mappings file: {0}")]
     Text(String),

@@ -72,7 +72,6 @@ impl Agent {
         Ok(answer["kubeletconfig"].take())
     }
 
-    /// All pods.
     pub(crate) async fn pods(&self) -> anyhow::Result<PodList> {
         read_list(&self.get("/pods").await?)
     }

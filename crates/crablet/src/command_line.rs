@@ -23,7 +23,6 @@ pub(crate) enum Wanted {
     Run(GivenFlags),
     /// The configuration in force, printed.
     Config {
-        /// The flags.
         flags: GivenFlags,
         /// Whether a doubt is a failure.
         strict: bool,
@@ -38,7 +37,6 @@ pub(crate) enum Wanted {
     Delete(Delete),
     /// What a container has written.
     Logs(Logs),
-    /// The API server.
     ApiServer(ApiServer),
     /// A change of a running agent's log.
     Log(LogChange),

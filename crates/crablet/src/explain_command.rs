@@ -17,7 +17,6 @@ Examples:
 POD is a name, NAMESPACE/NAME or a UID; also of a pod that is gone not long ago. The name may lack the node's, as it
 does in the manifest.";
 
-/// What is to be explained.
 #[derive(Debug)]
 pub(crate) struct Explain {
     root_dir: PathBuf,
@@ -52,7 +51,6 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Explain, String> {
     Ok(Explain { root_dir: command_line::read_root_dir(matches), pod, as_json })
 }
 
-/// Explains it.
 pub(crate) fn run(wanted: &Explain) -> Result<(), Failure> {
     let pod = wanted.pod.as_deref().map_or_else(String::new, |pod| format!("pod={}&", encode(pod)));
     let output = if wanted.as_json { "json" } else { "text" };

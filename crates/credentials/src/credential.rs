@@ -11,7 +11,6 @@ pub struct Credential {
     /// The name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// The password.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub password: String,
     /// An address that goes with the name. No registry asks for it, but upstream's hash covers it.
@@ -54,11 +53,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// An object of the API, in whatever version it had.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Coordinates {
-    /// Its UID.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -74,7 +70,6 @@ pub enum Source {
 /// A credential, and whose it is. Its `Debug` shows whose alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TrackedCredential {
-    /// The credential.
     pub credential: Credential,
     /// Its [hash](Credential::hash).
     pub hash: String,

@@ -30,16 +30,13 @@ pub struct PodCredentials<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("image pull secret {namespace}/{name}: {problem}")]
 pub struct BadSecret {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// What is wrong.
     pub problem: BadDockerConfig,
 }
 
 impl Credentials {
-    /// The credentials of a node.
     pub fn new(node: NodeConfig, providers: Providers) -> Credentials {
         Credentials { node: Some(node), providers }
     }

@@ -16,18 +16,11 @@ pub struct DockerConfig(pub BTreeMap<String, Credential>);
 /// password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadDockerConfig {
-    /// It is not JSON.
     #[error("line {line}, column {column}: is not JSON")]
-    NotJson {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-    },
+    NotJson { line: usize, column: usize },
     /// A field holds something of the wrong kind.
     #[error("{field}: expected {expected}, found {found}")]
     Kind {
-        /// The field.
         field: &'static str,
         /// What it holds.
         expected: &'static str,

@@ -276,7 +276,6 @@ struct AuthConfig {
 text_enum! {
     /// What an answer is good for, on the wire.
     enum CacheKeyType {
-        /// For the image.
         Image = "Image",
         /// For all images of the registry.
         Registry = "Registry",

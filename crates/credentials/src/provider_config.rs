@@ -49,7 +49,6 @@ pub struct ProviderConfig {
     pub env: Vec<ExecEnvVar>,
     /// Which token of the pod's service account it is given, if any.
     pub token_attributes: Option<TokenAttributes>,
-    /// The program.
     #[serde(skip)]
     pub program: PathBuf,
 }
@@ -58,9 +57,7 @@ pub struct ProviderConfig {
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct ExecEnvVar {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
 }
 
@@ -89,9 +86,7 @@ pub struct TokenAttributes {
 text_enum! {
     /// For whom credentials are kept that were given for a token.
     pub enum TokenCacheType {
-        /// For the service account.
         ServiceAccount = "ServiceAccount",
-        /// For the token.
         Token = "Token",
     }
 }

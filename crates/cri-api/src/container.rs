@@ -107,9 +107,7 @@ pub struct ContainerFilter {
     pub id: Option<String>,
     /// The ID of its sandbox, or the beginning of it.
     pub sandbox_id: Option<String>,
-    /// Its state.
     pub state: Option<ContainerState>,
-    /// Labels that it has.
     pub labels: BTreeMap<String, String>,
 }
 

@@ -21,13 +21,13 @@ pub use node::{Condition, RuntimeStatus, Version};
 pub use sandbox::{NetworkNamespace, Sandbox, SandboxFilter, SandboxMetadata, SandboxState, SandboxStatus};
 
 /// The messages and services of CRI v1.
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
 /// What crablet reads of containerd's own interface.
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 pub mod containerd {
     /// The events that say something about a container's state.
     pub mod events {

@@ -10,7 +10,6 @@ use crate::v1;
 pub struct Version {
     /// The runtime's name: `containerd`, `cri-o`, …
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The version of CRI that it speaks.
     pub api_version: String,

@@ -71,7 +71,6 @@ pub struct SandboxStatus {
     pub created_at: Option<Timestamp>,
     /// Its addresses, the primary one first; none in the host's network.
     pub ips: Vec<String>,
-    /// Whose network it is in.
     pub network: NetworkNamespace,
     /// The labels it was made with.
     pub labels: BTreeMap<String, String>,
@@ -86,9 +85,7 @@ pub struct SandboxStatus {
 pub struct SandboxFilter {
     /// Its ID, or the beginning of it.
     pub id: Option<String>,
-    /// Its state.
     pub state: Option<SandboxState>,
-    /// Labels that it has.
     pub labels: BTreeMap<String, String>,
 }
 

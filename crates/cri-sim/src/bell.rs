@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// A bell.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     rings: AtomicU64,

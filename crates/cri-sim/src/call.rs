@@ -7,7 +7,6 @@ macro_rules! methods {
     ($($name:ident),* $(,)?) => {
         /// A call of the runtime's interface.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        #[allow(missing_docs)]
         pub enum Method {
             $($name,)*
         }
@@ -23,7 +22,6 @@ macro_rules! methods {
                 }
             }
 
-            /// The one with this name.
             pub fn named(name: &str) -> Option<Method> {
                 Method::ALL.iter().copied().find(|method| method.name() == name)
             }
@@ -91,8 +89,6 @@ pub struct Call {
 /// Something that was asked to be made, whether it could be or not.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
-    /// A sandbox.
     Sandbox(v1::PodSandboxConfig),
-    /// A container.
     Container(v1::ContainerConfig),
 }

@@ -14,7 +14,6 @@ use super::program::Program;
 use super::shell::{Host, Machine, Signal, Stream};
 use super::time::Clock;
 
-/// A container.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,

@@ -30,7 +30,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image with this name.
     pub fn new(name: impl Into<String>) -> Image {
         Image {
             name: name.into(),
@@ -114,7 +113,6 @@ impl Image {
         self
     }
 
-    /// Its size in bytes.
     pub fn size(mut self, bytes: u64) -> Image {
         self.size = bytes;
         self
@@ -126,7 +124,6 @@ impl Image {
         self
     }
 
-    /// Its ID.
     pub fn id(&self) -> String {
         format!("sha256:{}", Random::of_text(&self.identity()).id())
     }

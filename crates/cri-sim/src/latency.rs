@@ -42,7 +42,6 @@ pub enum Latency {
     Uniform(Duration, Duration),
     /// Mostly something between the first two bounds; with this probability, up to the third.
     Tailed {
-        /// The least.
         least: Duration,
         /// The most, in most cases.
         most: Duration,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crablet_cri_api::v1;
 use tokio::sync::watch;
 
-/// A sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) id: String,

@@ -147,7 +147,6 @@ impl Capabilities {
         }
     }
 
-    /// What containerd 1.6.20 has.
     pub fn containerd_1_6() -> Capabilities {
         Capabilities {
             cri_events: false,
@@ -166,7 +165,6 @@ impl Capabilities {
         }
     }
 
-    /// What containerd 1.7 has.
     pub fn containerd_1_7() -> Capabilities {
         Capabilities { cri_events: true, ..Capabilities::containerd_1_6() }
     }

@@ -42,7 +42,6 @@ struct Inner {
 /// A sandbox, as a test sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxView {
-    /// Its ID.
     pub id: String,
     /// Whose it is.
     pub metadata: v1::PodSandboxMetadata,
@@ -55,11 +54,8 @@ pub struct SandboxView {
 /// A container, as a test sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Its ID.
     pub id: String,
-    /// The ID of its sandbox.
     pub sandbox_id: String,
-    /// The UID of its pod.
     pub pod_uid: String,
     /// Its name in the pod.
     pub name: String,

@@ -90,7 +90,6 @@ pub enum Error {
     /// The socket's path is longer than the kernel accepts.
     #[error("the path {} is longer than the {limit} bytes that a unix socket can have", path.display())]
     PathTooLong {
-        /// The path.
         path: PathBuf,
         /// The most that is accepted.
         limit: usize,

@@ -77,11 +77,9 @@ pub trait Runtime: Send + Sync {
 /// An image to pull, for whom, and with whose credentials.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ImagePull {
-    /// The image.
     pub image: v1::ImageSpec,
     /// Credentials for its registry.
     pub auth: Option<v1::AuthConfig>,
-    /// The sandbox it is for.
     pub sandbox: Option<v1::PodSandboxConfig>,
 }
 

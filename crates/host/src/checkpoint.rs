@@ -47,16 +47,11 @@ pub struct Loaded {
 pub enum CheckpointError {
     /// The name cannot be one of a file.
     #[error("{name:?} cannot name a checkpoint")]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
     /// It is larger than one may be.
     #[error("the checkpoint {name} would be {size} bytes large, and no more than {limit} are allowed")]
     TooLarge {
-        /// The name.
         name: String,
-        /// Its size.
         size: usize,
         /// The most that is allowed.
         limit: usize,

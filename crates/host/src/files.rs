@@ -29,7 +29,6 @@ pub enum ReadError {
     /// It is not a file with content.
     #[error("{} is {kind}, not a regular file", path.display())]
     NotRegular {
-        /// The path.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
@@ -37,7 +36,6 @@ pub enum ReadError {
     /// It is larger than allowed.
     #[error("{} is larger than {limit} bytes", path.display())]
     TooLarge {
-        /// The path.
         path: PathBuf,
         /// The most that would be read.
         limit: usize,
@@ -45,7 +43,6 @@ pub enum ReadError {
     /// It could not be opened or read.
     #[error("cannot read {}", path.display())]
     Failed {
-        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -53,7 +50,6 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The path.
     pub fn path(&self) -> &Path {
         match self {
             ReadError::NotRegular { path, .. }

@@ -29,7 +29,6 @@ pub struct Machine {
     pub boot_id: String,
     /// When it was booted, if the kernel tells.
     pub boot_time: Option<Timestamp>,
-    /// The version of the kernel.
     pub kernel_version: String,
     /// What the operating system calls itself.
     pub os_image: String,

@@ -18,7 +18,6 @@ pub use act::{
 /// The mount table of this process.
 pub const PROC_SELF_MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// The mount's number.

@@ -8,7 +8,6 @@ use std::process::{Command, ExitStatus};
 /// IDs of the machine that follow one another; the same of users and of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubIds {
-    /// The first.
     pub first: u32,
     /// How many.
     pub count: u32,
@@ -20,7 +19,6 @@ pub enum SubIdsError {
     /// It could not be told whether there is such a user.
     #[error("cannot look up user {user:?}")]
     User {
-        /// The user.
         user: String,
         /// Why.
         source: io::Error,
@@ -28,7 +26,6 @@ pub enum SubIdsError {
     /// A program could not be run.
     #[error("cannot run {program}")]
     Run {
-        /// The program.
         program: &'static str,
         /// Why.
         source: io::Error,
@@ -38,7 +35,6 @@ pub enum SubIdsError {
     Refused {
         /// `uids` or `gids`.
         what: &'static str,
-        /// The user.
         user: String,
         /// How it ended.
         status: ExitStatus,

@@ -224,14 +224,15 @@ struct Armed {
 /// Why something is watched.
 #[derive(Debug)]
 enum Role {
-    /// It is the directory.
     Directory(Relevant),
     /// It is the file, or what the file's name leads to.
     File,
     /// The directory is in it, or something that it is in: it must stay where it is.
     Above,
     /// The directory is missing, and this is the next part of the way to it.
-    Missing { next: OsString },
+    Missing {
+        next: OsString,
+    },
 }
 
 /// Which names in the directory matter.

@@ -31,7 +31,6 @@ impl Counter {
 pub struct Gauge(Arc<AtomicF64>);
 
 impl Gauge {
-    /// Sets the value.
     pub fn set(&self, value: f64) {
         self.0.set(value);
     }

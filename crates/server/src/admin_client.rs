@@ -40,7 +40,6 @@ pub enum RequestError {
     /// The socket cannot be opened for another reason.
     #[error("cannot open {}", socket.display())]
     Connect {
-        /// The socket.
         socket: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -48,7 +48,6 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// One by a seed.
     pub fn new(seed: u64, variety: Variety) -> Actor {
         Actor { random: Random::new(seed, 1), variety, pods: 0, removed: Vec::new() }
     }

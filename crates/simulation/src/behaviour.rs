@@ -13,7 +13,6 @@ pub enum Behaviour {
     Stubborn,
     /// Ends by itself with a code, after some seconds.
     Exits {
-        /// The code.
         code: i32,
         /// The seconds.
         after: u64,

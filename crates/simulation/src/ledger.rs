@@ -117,7 +117,6 @@ pub struct State {
     is_dirty: bool,
 }
 
-/// The ledger.
 pub struct Ledger {
     /// The runtime, as nobody but the test sees it.
     pub simulator: Simulator,
@@ -147,7 +146,6 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source wants a pod.
     pub fn want(&self, pod: &Arc<Pod>, source: SourceKind) {
         let mut state = self.state();
         state.lives.insert(pod.metadata.uid.to_string(), Life::new(Arc::clone(pod), source));
@@ -208,7 +206,6 @@ impl Ledger {
         format!("{name}#{attempt} of {pod_uid} ({})", &id[..8.min(id.len())])
     }
 
-    /// A container by its ID.
     pub fn container(&self, id: &str) -> Option<ContainerView> {
         self.simulator.containers().into_iter().find(|container| container.id == id)
     }

@@ -16,7 +16,6 @@ const PROBES: u64 = 7;
 /// What pods of a run may be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variety {
-    /// Everything.
     Everything,
     /// Pods that run for ever when left alone.
     Lasting,

@@ -93,7 +93,6 @@ pub struct Outcome {
     pub steps: u64,
 }
 
-/// Runs.
 pub fn run(settings: Settings) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.unwrap_or_else(|error| panic!("no runtime for a simulated run: {error}"));

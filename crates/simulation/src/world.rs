@@ -45,11 +45,8 @@ pub struct World {
     pub simulator: Simulator,
     /// The disk.
     pub checkpoints: SimulatedCheckpoints,
-    /// The cgroups.
     pub cgroups: SimulatedCgroups,
-    /// The files.
     pub files: Arc<Simulated>,
-    /// The volumes.
     pub volumes: SimulatedVolumes,
     /// The cluster's objects.
     pub objects: Arc<dyn Objects>,
@@ -77,7 +74,6 @@ pub struct Incarnation {
     pub metrics: Registries,
     /// How it dies.
     pub crash: Arc<Crash>,
-    /// Its tasks.
     pub tasks: Tasks,
     stop: CancellationToken,
     feeds: BTreeMap<SourceKind, Feed>,

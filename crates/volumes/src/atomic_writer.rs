@@ -48,7 +48,6 @@ impl fmt::Debug for ProjectedFile {
 
 /// Why files cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
 pub enum PayloadError {
     #[error("invalid path: must not be empty: \"\"")]
     Empty,

@@ -21,7 +21,6 @@ pub struct VolumeError {
 
 /// Why a plugin could not set up a volume.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the fields are the words of the messages")]
 pub enum PluginError {
     /// No plugin is there for this kind.
     #[error("volumes of the kind {kind} are not supported yet")]
@@ -120,7 +119,6 @@ pub enum SubPathError {
     NotCreated {
         /// The mount's volume.
         mount: String,
-        /// The container.
         container: String,
         /// What went wrong.
         source: SubPathCause,
@@ -130,7 +128,6 @@ pub enum SubPathError {
     NotPrepared {
         /// The mount's volume.
         mount: String,
-        /// The container.
         container: String,
         /// What went wrong.
         source: SubPathCause,
@@ -139,7 +136,6 @@ pub enum SubPathError {
 
 /// What went wrong with a sub path, for the log alone.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the fields are the words of the messages")]
 pub enum SubPathCause {
     /// A symbolic link leads out of the volume, or a directory became one while we looked.
     #[error("{path:?} leads out of the volume {}", volume.display())]

@@ -26,7 +26,6 @@ const DEEPEST: usize = 512;
 /// To whom a volume's files are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ownership {
-    /// The group.
     pub group: u32,
     /// Whether the volume is only read.
     pub read_only: bool,

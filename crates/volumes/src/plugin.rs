@@ -32,7 +32,6 @@ pub trait Plugin: Send + Sync {
 /// A volume of a pod that should be there. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The pod.
     pub pod: Arc<Pod>,
     /// The volume's name in the pod.
     pub volume: Arc<str>,

@@ -23,7 +23,6 @@ use crate::volumes::{DEADLINE, Volumes, used_volumes};
 
 /// A kind of call of [`Volumes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the call of the same name")]
 pub enum Operation {
     SetUp,
     Refresh,

@@ -26,7 +26,6 @@ impl Place {
         path
     }
 
-    /// What is mounted in it.
     pub(crate) fn mounts(&self) -> Vec<PathBuf> {
         let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
         table.under(&self.path).into_iter().map(|mount| mount.mount_point.clone()).collect()

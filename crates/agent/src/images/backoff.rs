@@ -50,7 +50,6 @@ impl Backoff {
         self.instant(pulls.held(image, now).map_or(now, |held| held.until))
     }
 
-    /// Forgets a pod.
     pub(super) fn forget(&self, pod_uid: &str) {
         self.pods().remove(pod_uid);
     }

@@ -32,7 +32,6 @@ const ALONE_FOR: Duration = Duration::from_secs(10);
 /// A pull that runs or waits for its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pull {
-    /// The image.
     pub image: String,
     /// Since when it is wanted.
     pub since: Timestamp,

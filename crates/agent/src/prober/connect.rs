@@ -80,7 +80,6 @@ async fn addresses(host: &str) -> Result<Vec<IpAddr>, ConnectError> {
     found.map_err(|reason| ConnectError::Lookup { host: host.to_owned(), reason })
 }
 
-/// The error as Go words it.
 pub(crate) fn in_go_words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => "connection refused".into(),

@@ -20,7 +20,6 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket that is full.
     pub(crate) fn full(now: Instant) -> Bucket {
         Bucket { full_at: now }
     }

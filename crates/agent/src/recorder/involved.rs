@@ -41,16 +41,13 @@ pub struct Involved {
     pub kind: InvolvedKind,
     /// Its namespace, if it is in one.
     pub namespace: Text,
-    /// Its name.
     pub name: Text,
-    /// Its UID.
     pub uid: Text,
     /// Which part of it, such as `spec.containers{web}`; empty for all of it.
     pub field_path: Text,
 }
 
 impl Involved {
-    /// A pod.
     pub fn pod(namespace: impl Into<Text>, name: impl Into<Text>, uid: impl Into<Text>) -> Involved {
         Involved {
             kind: InvolvedKind::Pod,

@@ -25,7 +25,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// The pod.
     pub fn pod(&self) -> &Arc<Pod> {
         match self {
             Change::Add(pod)

@@ -19,7 +19,6 @@ const LONGEST_MESSAGE: usize = 2000;
 /// Something wrong with what a source gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The source.
     pub source: SourceKind,
     /// The file, the directory or the address.
     pub origin: String,

@@ -81,7 +81,6 @@ pub enum ApplyError {
     /// It is wrong.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
-    /// It is too large.
     #[error("the manifest has {0} bytes; at most {LARGEST} are accepted")]
     TooLarge(usize),
     /// There are too many pods.
@@ -107,18 +106,11 @@ pub enum ApplyError {
 pub enum DeleteError {
     /// Nobody asks for such a pod.
     #[error("there is no pod {namespace}/{name}")]
-    NotFound {
-        /// The namespace.
-        namespace: String,
-        /// The name.
-        name: String,
-    },
+    NotFound { namespace: String, name: String },
     /// It is not ours to delete.
     #[error("pod {namespace}/{name} is not deleted here: {}", removal(.owner))]
     NotOurs {
-        /// The namespace.
         namespace: String,
-        /// The name.
         name: String,
         /// Who asks for it.
         owner: Owner,

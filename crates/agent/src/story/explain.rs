@@ -12,7 +12,6 @@ use super::{Entry, Headline, PodName};
 /// What is to be said of a pod in one sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// The pod.
     pub pod: PodName,
     /// What it is, and why; what it was last, if it is gone.
     pub headline: Headline,

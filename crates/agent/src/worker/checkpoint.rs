@@ -119,7 +119,6 @@ impl From<Failed> for Failure {
 }
 
 impl Checkpoint {
-    /// Reads a checkpoint.
     pub fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
         crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
     }

@@ -103,7 +103,6 @@ pub fn settings() -> Settings {
     Settings { pods: StaticPods::new("node"), pushed: None, has_api: false, clock: clock(), trust }
 }
 
-/// The next change.
 pub async fn next_change(sources: &mut Sources) -> Change {
     let waited = timeout(LONG, sources.changes.next()).await;
     let problems = sources.problems.list();

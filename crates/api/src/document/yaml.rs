@@ -37,7 +37,6 @@ pub enum ParseError {
     TooManyValues {
         /// Where the limit was passed.
         place: Place,
-        /// The limit.
         limit: usize,
     },
     /// Its aliases make more text than accepted.
@@ -45,7 +44,6 @@ pub enum ParseError {
     TooMuchText {
         /// Where the limit was passed.
         place: Place,
-        /// The limit.
         limit: usize,
     },
     /// It has no content.

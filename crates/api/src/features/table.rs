@@ -6,7 +6,6 @@ macro_rules! gates {
     ($($name:ident: $default:literal, $stage:ident, $lock:ident, [$($needs:ident),*];)*) => {
         /// A feature gate, by the name Kubernetes gives it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        #[allow(missing_docs, reason = "the names are Kubernetes' own and documented there")]
         pub enum Known { $($name),* }
 
         /// Every gate, in the order of [`Gate`].

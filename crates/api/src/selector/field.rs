@@ -16,7 +16,6 @@ pub struct FieldTerm {
     pub field: Text,
     /// Whether it must have the value, or must not.
     pub equal: bool,
-    /// The value.
     pub value: Text,
 }
 

@@ -26,7 +26,6 @@ pub struct Requirement {
 
 /// How a label is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the words are Kubernetes' own and documented there")]
 pub enum SelectorOperator {
     In,
     NotIn,

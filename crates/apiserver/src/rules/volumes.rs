@@ -306,7 +306,6 @@ fn check_one_source(errors: &mut Errors, path: &str, spec: &Value, first: &str) 
     }
 }
 
-/// The name of a driver.
 pub(super) fn check_driver(errors: &mut Errors, path: &str, name: &str) {
     if name.is_empty() {
         errors.required(path, "");

@@ -52,7 +52,6 @@ pub(crate) fn envelope(body: &[u8]) -> Result<Envelope<'_>, String> {
     Ok(envelope)
 }
 
-/// A message of a type, as a tree.
 pub(crate) fn message<'b>(type_: &'static Type, raw: &'b [u8]) -> Result<Tree<'b>, String> {
     let mut decoder = Decoder { values: 0 };
     Ok(Tree::Object(decoder.message(type_, raw)?))

@@ -19,7 +19,6 @@ pub enum SandboxNeed {
     New {
         /// How many there were before.
         attempt: u32,
-        /// Why.
         why: WhyNewSandbox,
     },
 }
@@ -35,7 +34,6 @@ pub enum WhyNewSandbox {
     NotReady,
     /// It is in the host's network and should not be, or the other way round.
     OtherNetwork,
-    /// It has no address.
     NoAddress,
 }
 

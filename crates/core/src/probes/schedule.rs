@@ -67,7 +67,6 @@ enum Turn {
 }
 
 impl Schedule {
-    /// The schedule of a run of a container.
     pub fn new(container: &Container, run: Run, now: Duration) -> Schedule {
         let state = |kind: ProbeKind| Some(State::new(kind, kind.of(container)?, run, now));
         let probes = ProbeKind::ALL.into_iter().filter_map(state).collect();

@@ -36,7 +36,6 @@ pub enum Target {
 pub struct Address {
     /// An IP address or a name. Where it is empty, this machine.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -49,7 +48,6 @@ pub struct HttpTarget {
     pub address: Address,
     /// The path and the query.
     pub path: String,
-    /// The `Host` header.
     pub host_header: String,
     /// The other headers, in their order.
     pub headers: Vec<(String, String)>,
@@ -81,7 +79,6 @@ pub enum NoTarget {
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A probe.
     Probe,
     /// A hook.
     Lifecycle,

@@ -19,11 +19,9 @@ use crate::observed;
 /// What a container is made from, beside its [`Environment`].
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerInput<'a> {
-    /// The pod.
     pub pod: &'a Pod,
     /// One of its containers, of whatever kind.
     pub container: &'a Container,
-    /// The node.
     pub node: &'a NodeContext,
     /// How often it was restarted.
     pub restart_count: u32,
@@ -31,7 +29,6 @@ pub struct ContainerInput<'a> {
     pub image_ref: &'a str,
     /// As whom the image runs, if it says so.
     pub image_user: Option<&'a ImageUser>,
-    /// What is mounted.
     pub mounts: MountInput<'a>,
     /// The handler that the pod's runtime class names; empty for the default.
     pub runtime_handler: &'a str,
@@ -51,9 +48,7 @@ pub struct ContainerInput<'a> {
 pub struct Granted {
     /// Annotations for the runtime.
     pub annotations: Vec<(String, String)>,
-    /// Mounts.
     pub mounts: Vec<v1::Mount>,
-    /// Devices.
     pub devices: Vec<v1::Device>,
     /// Names of devices that the runtime looks up.
     pub cdi_devices: Vec<String>,

@@ -22,11 +22,8 @@ use crate::qos::is_static;
 /// What a container's environment is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvironmentInput<'a> {
-    /// The pod.
     pub pod: &'a Pod,
-    /// One of its containers.
     pub container: &'a Container,
-    /// The node.
     pub node: &'a NodeContext,
     /// The addresses of the pod, as the runtime lists them.
     pub pod_ips: &'a [IpAddr],
@@ -45,9 +42,7 @@ pub struct EnvironmentInput<'a> {
 /// Config maps and secrets by their names, all in the pod's namespace. One that is not listed is not there.
 #[derive(Debug, Clone, Default)]
 pub struct Objects<'a> {
-    /// The config maps.
     pub config_maps: BTreeMap<&'a str, Result<&'a ConfigMap, Unavailable>>,
-    /// The secrets.
     pub secrets: BTreeMap<&'a str, Result<&'a Secret, Unavailable>>,
 }
 

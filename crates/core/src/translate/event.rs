@@ -3,7 +3,6 @@
 /// An event to record, always a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What it is about.
     pub about: About,
     /// The event's reason.
     pub reason: &'static str,
@@ -14,8 +13,6 @@ pub struct Warning {
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
-    /// The pod.
     Pod,
-    /// The node.
     Node,
 }

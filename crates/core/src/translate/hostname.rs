@@ -25,7 +25,6 @@ pub enum HostNameError {
     /// The name that overrides all others is none.
     #[error("pod HostnameOverride {} is not a valid DNS subdomain: {}", go_quote(name), errors.join(";"))]
     Override {
-        /// The name.
         name: String,
         /// What is wrong with it.
         errors: Vec<String>,
@@ -33,7 +32,6 @@ pub enum HostNameError {
     /// The host name is none.
     #[error("pod Hostname {} is not a valid DNS label: {}", go_quote(name), errors.join(";"))]
     Hostname {
-        /// The name.
         name: String,
         /// What is wrong with it.
         errors: Vec<String>,
@@ -41,19 +39,13 @@ pub enum HostNameError {
     /// The subdomain is none.
     #[error("pod Subdomain {} is not a valid DNS label: {}", go_quote(name), errors.join(";"))]
     Subdomain {
-        /// The name.
         name: String,
         /// What is wrong with it.
         errors: Vec<String>,
     },
     /// Nothing is left of the name when it is cut to its length.
     #[error("hostname for pod {} was invalid: {}", go_quote(pod), go_quote(name))]
-    Empty {
-        /// The pod.
-        pod: String,
-        /// The name.
-        name: String,
-    },
+    Empty { pod: String, name: String },
     /// The host name and the domain together are too long.
     #[error(
         "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({FQDN_MAX} \

@@ -18,7 +18,6 @@ pub const ETC_HOSTS: &str = "/etc/hosts";
 /// A volume of a pod, as it is on the node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MountedVolume {
-    /// Files.
     Files {
         /// Where they are on the node.
         host_path: String,

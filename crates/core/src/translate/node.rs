@@ -13,7 +13,6 @@ pub struct NodeContext {
     pub facts: NodeFacts,
     /// How its kubelet is set up.
     pub settings: Settings,
-    /// Which features are on.
     pub features: FeatureGates,
 }
 
@@ -51,7 +50,6 @@ pub struct Settings {
     pub pod_logs_directory: String,
     /// The name servers of the cluster.
     pub cluster_dns: Vec<IpAddr>,
-    /// The domain of the cluster.
     pub cluster_domain: String,
     /// The file that says how the node itself resolves; empty for none.
     pub resolv_conf: String,

@@ -74,7 +74,6 @@ pub enum ContainerRefusal {
     NotFound {
         /// What it would be.
         kind: ObjectKind,
-        /// Its name.
         name: String,
     },
     /// There is no API server to ask.
@@ -82,9 +81,7 @@ pub enum ContainerRefusal {
     NoClient {
         /// What it would be.
         kind: ObjectKind,
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
     /// A config map or a secret could not be had.
@@ -93,13 +90,10 @@ pub enum ContainerRefusal {
     /// A config map or a secret has no such key.
     #[error("couldn't find key {key} in {kind} {namespace}/{name}", kind = kind.title())]
     NoKey {
-        /// The key.
         key: String,
         /// Where it should be.
         kind: ObjectKind,
-        /// The namespace of that.
         namespace: String,
-        /// The name of that.
         name: String,
     },
     /// The volume that holds a file of variables is not there.
@@ -111,7 +105,6 @@ pub enum ContainerRefusal {
     /// A file of variables has no such key.
     #[error("environment variable key {} not found in file {}", go_quote(key), go_quote(file))]
     NoEnvKey {
-        /// The key.
         key: String,
         /// The path of the file on the node.
         file: String,
@@ -119,20 +112,10 @@ pub enum ContainerRefusal {
 
     /// A volume is not there, or not mounted.
     #[error("cannot find volume {} to mount into container {}", go_quote(volume), go_quote(container))]
-    NoVolume {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    NoVolume { volume: String, container: String },
     /// A volume is not there, or not a device.
     #[error("cannot find volume {} to pass into container {}", go_quote(volume), go_quote(container))]
-    NoDevice {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    NoDevice { volume: String, container: String },
     /// A device's path in the container must begin at the root.
     #[error("error DevicePath `{0}` must be an absolute path")]
     RelativeDevicePath(String),
@@ -151,12 +134,7 @@ pub enum ContainerRefusal {
         go_quote(mount),
         go_quote(container)
     )]
-    SubPathNotPrepared {
-        /// The mount.
-        mount: String,
-        /// The container.
-        container: String,
-    },
+    SubPathNotPrepared { mount: String, container: String },
     /// Nobody knows this kind of mount propagation.
     #[error("invalid MountPropagation mode: {}", go_quote(.0))]
     MountPropagation(String),
@@ -175,51 +153,27 @@ pub enum ContainerRefusal {
     ImageUserUnknown(String),
     /// It must not be root and asks to be.
     #[error("container's runAsUser breaks non-root policy (pod: {}, container: {container})", go_quote(pod))]
-    RunAsUserIsRoot {
-        /// The pod.
-        pod: String,
-        /// The container.
-        container: String,
-    },
+    RunAsUserIsRoot { pod: String, container: String },
     /// It must not be root and its image names a user whose number is not known.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \
          {}, container: {container})",
         go_quote(pod)
     )]
-    ImageUserIsNotANumber {
-        /// The user.
-        user: String,
-        /// The pod.
-        pod: String,
-        /// The container.
-        container: String,
-    },
+    ImageUserIsNotANumber { user: String, pod: String, container: String },
     /// It must not be root and its image is.
     #[error(
         "container has runAsNonRoot and image will run as root (pod: {}, container: {container})",
         go_quote(pod)
     )]
-    ImageRunsAsRoot {
-        /// The pod.
-        pod: String,
-        /// The container.
-        container: String,
-    },
+    ImageRunsAsRoot { pod: String, container: String },
     /// It must not be root and its image names a user that cannot be.
     #[error(
         "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-(2147483647)): must be \
          between 0 and 2147483647, inclusive (pod: {}, container: {container})",
         go_quote(pod)
     )]
-    ImageUserIsInvalid {
-        /// The user.
-        user: i64,
-        /// The pod.
-        pod: String,
-        /// The container.
-        container: String,
-    },
+    ImageUserIsInvalid { user: i64, pod: String, container: String },
     /// A seccomp profile of the node has no name.
     #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
     SeccompProfile,
@@ -239,7 +193,6 @@ impl ContainerRefusal {
 /// Why a mount cannot be read-only all the way down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecursiveReadOnlyError {
-    /// It is not read-only at all.
     #[error("volume {} requested recursive read-only mode, but it is not read-only", go_quote(.0))]
     NotReadOnly(String),
     /// It lets mounts through.
@@ -249,7 +202,6 @@ pub enum RecursiveReadOnlyError {
         go_quote(propagation)
     )]
     Propagation {
-        /// The volume.
         volume: String,
         /// How it lets them through.
         propagation: String,
@@ -265,9 +217,7 @@ pub enum RecursiveReadOnlyError {
 /// What variables and files come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
-    /// A config map.
     ConfigMap,
-    /// A secret.
     Secret,
 }
 

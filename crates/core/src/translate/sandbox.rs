@@ -22,9 +22,7 @@ use crate::qos::PodLevel;
 /// What a pod's sandbox is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxInput<'a> {
-    /// The pod.
     pub pod: &'a Pod,
-    /// The node.
     pub node: &'a NodeContext,
     /// How many sandboxes this pod had before.
     pub attempt: u32,

@@ -25,7 +25,6 @@ use crablet_core::status::{Failure, NodeFacts, StartError, StatusInput, pod_stat
 use crablet_core::testing::{Described, at, container, observed_in, sandbox};
 use jiff::Timestamp;
 
-/// A pod in one line.
 pub fn pod(line: &str) -> Pod {
     let (policy, rest) = line.split_once(':').expect("a policy, then a colon");
     let (init, main) = rest.split_once('|').unwrap_or(("", rest));

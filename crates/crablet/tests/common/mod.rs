@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 #![allow(dead_code, reason = "not every test uses all of it")]
-#![allow(missing_docs, reason = "it is for the tests beside it")]
 
 use std::fs;
 use std::net::SocketAddr;

@@ -21,7 +21,6 @@ pub(crate) enum When {
     Failure,
 }
 
-/// A command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     Simple(Simple),

@@ -39,7 +39,6 @@ pub(super) enum Stage {
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It is there.
     There(State),
     /// It is there, and not ours.
     NotOurs,

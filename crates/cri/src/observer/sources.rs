@@ -83,7 +83,6 @@ impl Sources {
         }
     }
 
-    /// Which source is in use.
     pub(super) fn in_use(&self) -> Source {
         self.open.as_ref().map_or(Source::Relist, |open| Source::Stream(BEST_FIRST[open.rank]))
     }

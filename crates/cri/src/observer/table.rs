@@ -40,9 +40,7 @@ pub struct Found {
 /// Where a sandbox or a container is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// A sandbox.
     Sandbox(SandboxState),
-    /// A container.
     Container(ContainerState),
 }
 

@@ -45,7 +45,6 @@ pub trait Host: Send + Sync {
     async fn publish(&self, repository: &str, tag: &str, content: &str) -> Result<()>;
     /// Ends the runtime at once. Its containers live on.
     async fn kill(&self) -> Result<()>;
-    /// Starts it again.
     async fn start_again(&self) -> Result<()>;
 }
 
@@ -366,7 +365,6 @@ impl World {
 
     // The operations.
 
-    /// Runs a sandbox.
     pub async fn run_sandbox(&self, config: &v1::PodSandboxConfig) -> crablet_cri::Result<Pod> {
         self.run_sandbox_by(config, "").await
     }
@@ -542,7 +540,6 @@ impl World {
     }
 }
 
-/// An image by name.
 pub fn image(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..v1::ImageSpec::default() }
 }

@@ -19,7 +19,6 @@ pub(super) trait ControlFiles: Send + Sync {
     fn exists(&self, path: &Path) -> bool;
     /// Writes a value at once: the kernel takes each write for a command.
     fn write(&self, file: &Path, value: &str) -> io::Result<()>;
-    /// Reads a file.
     fn read(&self, file: &Path) -> io::Result<String>;
     /// The names of the cgroups right below a cgroup.
     fn children(&self, directory: &Path) -> io::Result<Vec<String>>;

@@ -44,7 +44,6 @@ pub enum CgroupError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The value.
         value: String,
         /// Why.
         source: io::Error,
@@ -80,7 +79,6 @@ pub enum CgroupError {
     /// A process could not be killed.
     #[error("cannot kill process {process} of the cgroup {}", path.display())]
     Kill {
-        /// The process.
         process: u32,
         /// The cgroup.
         path: PathBuf,
@@ -100,7 +98,6 @@ pub enum CgroupError {
     Busy {
         /// The cgroup.
         path: PathBuf,
-        /// The processes.
         processes: Vec<u32>,
     },
     /// The thread that did the work died.

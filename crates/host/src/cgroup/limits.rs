@@ -18,7 +18,6 @@ pub struct Limits {
     pub memory: Option<Bound>,
     /// Processes and threads.
     pub processes: Option<Bound>,
-    /// Huge pages.
     pub huge_pages: HugePages,
     /// Files of v2 to write as they are, such as `memory.min`; v1 does not have them, and they are left out there.
     pub unified: BTreeMap<String, String>,

@@ -11,7 +11,6 @@ use crate::simulation::{Fault, Simulated};
 
 /// A kind of call of [`Cgroups`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the call of the same name")]
 pub enum Operation {
     EnsureLevels,
     EnsurePod,

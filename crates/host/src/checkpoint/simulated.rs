@@ -13,7 +13,6 @@ use crate::simulation::{Fault, Simulated};
 
 /// A kind of call of [`Checkpoints`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the call of the same name")]
 pub enum Operation {
     LoadAll,
     Save,

@@ -17,7 +17,6 @@ pub enum MountError {
     Tmpfs {
         /// Where.
         target: PathBuf,
-        /// With what options.
         options: String,
         /// Why.
         source: io::Error,

@@ -13,7 +13,6 @@ const SLACK: Duration = Duration::from_secs(4);
 
 /// Something that the agent asks for.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "each is the call of that name")]
 pub enum Doing<'a> {
     RunSandbox { uid: &'a str, users: &'a [v1::IdMapping] },
     StopSandbox { id: &'a str },

@@ -13,9 +13,7 @@ use crate::world::Leftovers;
 enum Fate {
     /// Its init containers never get done.
     Stuck,
-    /// It ends.
     Ends,
-    /// It goes on.
     GoesOn,
 }
 

@@ -9,7 +9,6 @@ use crablet_api::document::Limits;
 use crablet_host::files::{ReadError, read_bounded};
 use jiff::Timestamp;
 
-/// The largest manifest.
 const LARGEST: usize = Limits::MANIFEST.bytes;
 
 /// What a path is.

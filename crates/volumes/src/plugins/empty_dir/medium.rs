@@ -12,7 +12,6 @@ use crate::error::PluginError;
 pub(in crate::plugins) enum Medium {
     /// The disk that the root directory is on.
     Disk,
-    /// Memory.
     Memory,
     /// Memory in huge pages.
     HugePages {
