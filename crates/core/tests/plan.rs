@@ -228,13 +228,24 @@ fn init_containers_that_only_the_status_remembers_do_not_run_again_in_the_same_s
     World::new(pod("Always: i j | c"), "i exited 0").then("").plans("start j#0");
     World::new(pod("Always: i j | c"), "i exited 1").then("").plans("start i#1");
     // What was done in the old sandbox does not count in the new one.
-    let mut world = world().then("sandbox#9");
-    world.observed = {
+    let in_a_sandbox_made_at = |seconds| {
+        let mut world = world().then("sandbox#9");
         let mut sandboxes = world.observed.sandboxes().to_vec();
-        sandboxes[0].created_at = Some(at(500));
-        crablet_core::observed::Pod::new(sandboxes, vec![])
+        sandboxes[0].created_at = Some(at(seconds));
+        world.observed = crablet_core::observed::Pod::new(sandboxes, vec![]);
+        world
     };
-    world.plans("start i#1");
+    in_a_sandbox_made_at(500).plans("start i#1");
+    // The second in which the old one ended and the new one was made tells nothing.
+    let started = started_at(&world(), "i");
+    in_a_sandbox_made_at(started).plans("start i#1");
+    in_a_sandbox_made_at(started - 1).plans("start c#1");
+}
+
+/// The second of the test's clock in which a container's latest run started.
+fn started_at(world: &World, name: &str) -> i64 {
+    let run = world.observed.latest(name).expect("a run");
+    run.started_at.expect("it started").as_second() - at(0).as_second()
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use crablet_api::core::{Container, ContainerState as ApiState, ContainerStatus};
 use crablet_api::meta::Time;
 use crablet_api::{Gate, Text};
-use crablet_cri_api::ContainerState;
-use jiff::Timestamp;
+use crablet_cri_api::{ContainerState, SandboxStatus};
 
 use super::containers::Fault;
 use super::{Input, Kill, Plan, Role, WaitingFor, kill, resize, start, stop_others};
@@ -87,21 +86,22 @@ fn progress<'a>(input: &Input<'a>, container: &'a Container) -> Progress<'a> {
         let here = runs.find(|run| run.sandbox_id == sandbox.id);
         return here.map_or(Progress::NotBegun, Progress::Seen);
     }
-    match sandbox.created_at {
-        Some(made) if !restart::is_sidecar(container) && was_done_since(input, container, made) => {
-            Progress::Done
-        }
-        Some(_) | None => Progress::NotBegun,
+    if !restart::is_sidecar(container) && was_done_in(input, container, sandbox) {
+        return Progress::Done;
     }
+    Progress::NotBegun
 }
 
-/// Whether the status remembers that an init container was done, in a sandbox made at `made`. A status has no
-/// sandboxes, but an init container that started after the sandbox was made was in it.
-fn was_done_since(input: &Input, container: &Container, made: Timestamp) -> bool {
+/// Whether the status remembers that an init container was done in this sandbox. A status has no sandboxes, but an init
+/// container that started after the sandbox was made was in it. A status has whole seconds only: what started in the
+/// second in which the sandbox was made was in it if it is the first one, and may have been in the one before it
+/// otherwise. Then it runs again, since a step done twice is better than a step left out.
+fn was_done_in(input: &Input, container: &Container, sandbox: &SandboxStatus) -> bool {
+    let Some(made) = sandbox.created_at.map(Time::from) else { return false };
+    let was_here = |started: Time| started > made || started == made && sandbox.metadata.attempt == 0;
     match status_of(input, &container.name).and_then(|status| status.state.one()) {
         Some(ApiState::Terminated(terminated)) => {
-            terminated.exit_code == 0
-                && terminated.started_at.is_some_and(|started| started >= Time::from(made))
+            terminated.exit_code == 0 && terminated.started_at.is_some_and(was_here)
         }
         Some(ApiState::Waiting(_) | ApiState::Running(_)) | None => false,
     }
