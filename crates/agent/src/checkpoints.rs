@@ -42,8 +42,15 @@ struct Waiting {
 }
 
 enum Change {
-    Save(Vec<u8>),
+    Save(Record),
     Remove,
+}
+
+/// What is written of a pod.
+pub struct Record {
+    pub bytes: Vec<u8>,
+    /// Whether it has to outlive a crash of the machine, and not only one of the agent.
+    pub synced: bool,
 }
 
 /// What became of a change. Several may have asked for it.
@@ -56,14 +63,14 @@ impl CheckpointWriter {
     }
 
     /// Has something written soon.
-    pub fn write(&self, name: &str, bytes: Vec<u8>) {
-        self.ask(name, Change::Save(bytes), None);
+    pub fn write(&self, name: &str, record: Record) {
+        self.ask(name, Change::Save(record), None);
     }
 
-    /// Writes something now, in place of what was to be written under that name. It is on disk when this returns. What
-    /// cannot be written is tried again later.
-    pub async fn write_now(&self, name: &str, bytes: Vec<u8>) -> Written {
-        self.done(name, Change::Save(bytes)).await
+    /// Writes something now, in place of what was to be written under that name. It is written, and on disk if it
+    /// is to be synced, when this returns. What cannot be written is tried again later.
+    pub async fn write_now(&self, name: &str, record: Record) -> Written {
+        self.done(name, Change::Save(record)).await
     }
 
     /// Removes what was written under a name.
@@ -132,15 +139,16 @@ impl CheckpointWriter {
     async fn carry_out(&self, name: String, waiting: Waiting) -> String {
         let Waiting { change, due: _, pause, asked } = waiting;
         let done = match &change {
-            Change::Save(bytes) => self.0.store.save(&name, bytes).await,
+            Change::Save(Record { bytes, synced: true }) => self.0.store.save(&name, bytes).await,
+            Change::Save(Record { bytes, synced: false }) => self.0.store.save_unsynced(&name, bytes).await,
             Change::Remove => self.0.store.remove(&name).await,
         };
         let done = done.map_err(Arc::new);
-        if let (Err(error), Change::Save(bytes)) = (&done, change) {
+        if let (Err(error), Change::Save(record)) = (&done, change) {
             if asked.is_empty() {
                 warn!(name, %error, "Cannot write a checkpoint; trying again later");
             }
-            self.try_again(&name, bytes, pause);
+            self.try_again(&name, record, pause);
         }
         for asked in asked {
             // Nobody waits for it any more.
@@ -150,7 +158,7 @@ impl CheckpointWriter {
     }
 
     /// Has something written after a pause, unless there is something newer, which waits instead if it can.
-    fn try_again(&self, name: &str, bytes: Vec<u8>, pause: Duration) {
+    fn try_again(&self, name: &str, record: Record, pause: Duration) {
         let (due, next_pause) = (Instant::now() + pause, (pause * 2).min(LONGEST_PAUSE));
         let mut all = self.waiting();
         match all.get_mut(name) {
@@ -161,7 +169,7 @@ impl CheckpointWriter {
                 }
             }
             None => {
-                let change = Change::Save(bytes);
+                let change = Change::Save(record);
                 all.insert(name.to_owned(), Waiting { change, due, pause: next_pause, asked: Vec::new() });
             }
         }
@@ -200,8 +208,12 @@ mod tests {
     }
 
     fn now(writer: &CheckpointWriter, name: &'static str, text: &str) -> tokio::task::JoinHandle<Written> {
-        let (writer, bytes) = (writer.clone(), text.as_bytes().to_vec());
-        tokio::spawn(async move { writer.write_now(name, bytes).await })
+        let (writer, record) = (writer.clone(), record(text));
+        tokio::spawn(async move { writer.write_now(name, record).await })
+    }
+
+    fn record(text: &str) -> Record {
+        Record { bytes: text.into(), synced: true }
     }
 
     fn text(store: &SimulatedCheckpoints, name: &str) -> String {
@@ -228,14 +240,14 @@ mod tests {
     async fn the_newest_wins_and_costs_one_write() {
         let (store, writer) = start();
         for text in ["1", "2", "3"] {
-            writer.write("a", text.into());
+            writer.write("a", record(text));
             sleep(SOON / 4).await;
         }
         assert_eq!(text(&store, "a"), "-");
         sleep(SOON).await;
         assert_eq!((text(&store, "a").as_str(), store.calls()), ("3", vec![Operation::Save]));
-        writer.write("a", "4".into());
-        writer.write_now("a", "5".into()).await.unwrap();
+        writer.write("a", record("4"));
+        writer.write_now("a", record("5")).await.unwrap();
         assert_eq!(text(&store, "a"), "5");
         sleep(SECOND).await;
         assert_eq!((text(&store, "a").as_str(), store.calls().len()), ("5", 2));
@@ -245,10 +257,10 @@ mod tests {
     async fn one_that_takes_long_holds_up_no_other() {
         let (store, writer) = start();
         store.slow_down("a", 1000 * SECOND);
-        writer.write("a", "1".into());
+        writer.write("a", record("1"));
         sleep(SECOND).await;
         let (slow, began) = (now(&writer, "a", "2"), Instant::now());
-        writer.write_now("b", "1".into()).await.unwrap();
+        writer.write_now("b", record("1")).await.unwrap();
         writer.remove("b").await.unwrap();
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert!(!slow.is_finished());
@@ -260,7 +272,7 @@ mod tests {
         let names: Vec<String> = (0..2 * WRITES_AT_ONCE + 1).map(|number| number.to_string()).collect();
         names.iter().for_each(|name| store.slow_down(name, SECOND));
         let began = Instant::now();
-        join_all(names.iter().map(|name| writer.write_now(name, Vec::new()))).await;
+        join_all(names.iter().map(|name| writer.write_now(name, record("")))).await;
         assert_eq!(began.elapsed(), 3 * SECOND);
     }
 
@@ -270,7 +282,7 @@ mod tests {
         store.slow_down("a", SECOND);
         let write = now(&writer, "a", "1");
         sleep(SECOND / 2).await;
-        writer.write("a", "2".into());
+        writer.write("a", record("2"));
         writer.remove("a").await.unwrap();
         write.await.unwrap().unwrap();
         sleep(100 * SECOND).await;
@@ -284,9 +296,9 @@ mod tests {
     async fn a_write_that_is_given_up_is_written_all_the_same_and_before_the_next() {
         let (store, writer) = start();
         store.slow_down("a", SECOND);
-        let given_up = tokio::time::timeout(SECOND / 2, writer.write_now("a", "1".into()));
+        let given_up = tokio::time::timeout(SECOND / 2, writer.write_now("a", record("1")));
         assert!(given_up.await.is_err());
-        writer.write_now("a", "2".into()).await.unwrap();
+        writer.write_now("a", record("2")).await.unwrap();
         assert_eq!((text(&store, "a").as_str(), store.calls().len()), ("2", 2));
     }
 
@@ -297,17 +309,17 @@ mod tests {
             store.plan(Some(Operation::Save), nth, Fault::Fails(ErrorKind::StorageFull));
         }
         let began = Instant::now();
-        writer.write_now("a", "1".into()).await.unwrap_err();
+        writer.write_now("a", record("1")).await.unwrap_err();
         sleep(SECOND / 2).await;
         // What is newer is not tried any sooner, unless somebody waits for it.
-        writer.write("a", "2".into());
+        writer.write("a", record("2"));
         sleep(3 * SECOND).await;
         assert_eq!(
             (text(&store, "a").as_str(), store.calls().len()),
             ("-", 3),
             "after 1 s and after 2 s more"
         );
-        writer.write_now("b", "1".into()).await.unwrap();
+        writer.write_now("b", record("1")).await.unwrap();
         assert_eq!(began.elapsed(), SECOND * 7 / 2);
         sleep(SECOND * 7 / 2 - SECOND / 1000).await;
         assert_eq!(text(&store, "a"), "-");

@@ -26,6 +26,10 @@ impl Restored {
                 }
                 Err(error) => {
                     warn!(uid, error, "Cannot understand the checkpoint of a pod; its state is made anew");
+                    // Nobody else would remove it if the pod is gone: a power cut during its end can leave such a one.
+                    if let Err(error) = checkpoints.remove(&uid).await {
+                        warn!(uid, %error, "Cannot remove the checkpoint of a pod");
+                    }
                 }
             }
         }
@@ -43,5 +47,23 @@ impl Restored {
     /// Those that nobody took yet.
     pub(crate) fn left(&self) -> MutexGuard<'_, BTreeMap<String, Checkpoint>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_host::checkpoint::SimulatedCheckpoints;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_checkpoint_that_a_power_cut_left_empty_is_as_good_as_none_and_does_not_stay() {
+        let store = SimulatedCheckpoints::new();
+        store.save("whole", br#"{"name":"p"}"#).await.unwrap();
+        store.save("empty", b"").await.unwrap();
+        let restored = Restored::read(&store).await.unwrap();
+        assert_eq!(restored.take("whole").unwrap().name, "p");
+        assert!(restored.take("empty").is_none());
+        assert_eq!(store.content().into_keys().collect::<Vec<_>>(), ["whole"]);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::files::{self, ReadError, TEMPORARY_PREFIX, WriteError};
+use crate::files::{self, ReadError, Sync, TEMPORARY_PREFIX, WriteError};
 use crate::shared_sync::SharedSync;
 
 #[cfg(any(test, feature = "simulated"))]
@@ -24,11 +24,14 @@ const LONGEST_NAME: usize = 255;
 /// Each is saved or removed as a whole: a reader, also one after a crash, sees what was there before or after. Different
 /// ones can be saved at the same time, and cost less then. Who changes one waits until the change before is over.
 #[async_trait]
-pub trait Checkpoints: Send + Sync {
+pub trait Checkpoints: Send + std::marker::Sync {
     /// All checkpoints. One that cannot be read does not keep the others from being loaded.
     async fn load_all(&self) -> Result<Loaded, CheckpointError>;
     /// Saves a checkpoint in place of the one of that name. It is on disk when this returns.
     async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError>;
+    /// Saves a checkpoint that need not outlive a crash of the machine, only one of the agent: it costs no sync. After a
+    /// power cut there may be this one, the one before, or one that nobody can read.
+    async fn save_unsynced(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError>;
     /// Removes a checkpoint. It is gone from disk when this returns. Succeeds when there is none.
     async fn remove(&self, name: &str) -> Result<(), CheckpointError>;
 }
@@ -139,8 +142,18 @@ impl Checkpoints for DirectoryCheckpoints {
     async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
         checked(name, bytes.len(), self.0.limit)?;
         let bytes = bytes.to_owned();
-        let failed = |path, source| CheckpointError::Write(WriteError { path, source });
-        self.change(name, failed, move |path| files::replace(path, &bytes, 0o600).map(drop)).await
+        let replace = move |path: &Path| files::replace(path, &bytes, 0o600, Sync::Content).map(drop);
+        self.change(name, not_written, replace).await
+    }
+
+    async fn save_unsynced(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+        checked(name, bytes.len(), self.0.limit)?;
+        let (bytes, path) = (bytes.to_owned(), self.0.directory.join(name));
+        let replace = move |_: &Store| match files::replace(&path, &bytes, 0o600, Sync::Nothing) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(not_written(path, source)),
+        };
+        self.blocking(replace).await
     }
 
     async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
@@ -190,6 +203,10 @@ impl Store {
     }
 }
 
+fn not_written(path: PathBuf, source: io::Error) -> CheckpointError {
+    CheckpointError::Write(WriteError { path, source })
+}
+
 /// Whether a name and a size will do.
 fn checked(name: &str, size: usize, limit: usize) -> Result<(), CheckpointError> {
     let fits = !name.is_empty()
@@ -211,8 +228,9 @@ mod tests {
     /// What every store does.
     async fn check(store: impl Checkpoints) {
         store.save("a", b"1").await.unwrap();
+        store.save_unsynced("b", b"1").await.unwrap();
         store.save("b", b"").await.unwrap();
-        store.save("a", b"22").await.unwrap();
+        store.save_unsynced("a", b"22").await.unwrap();
         let loaded = store.load_all().await.unwrap();
         let expected = [("a".to_owned(), b"22".to_vec()), ("b".to_owned(), Vec::new())];
         assert_eq!(loaded.checkpoints, BTreeMap::from(expected));
@@ -222,6 +240,8 @@ mod tests {
         assert_eq!(store.load_all().await.unwrap().checkpoints.len(), 1);
         for name in ["", ".", "..", ".hidden", "a/b", "a\0", &"a".repeat(256)] {
             assert!(matches!(store.save(name, b"").await, Err(CheckpointError::Name { .. })), "{name:?}");
+            let unsynced = store.save_unsynced(name, b"").await;
+            assert!(matches!(unsynced, Err(CheckpointError::Name { .. })), "{name:?}");
             assert!(matches!(store.remove(name).await, Err(CheckpointError::Name { .. })), "{name:?}");
         }
     }

@@ -70,19 +70,27 @@ impl ReadError {
 /// Writes a file such that at any time, also after a crash of the machine, it has its old content or all of the new. It
 /// is on disk when this returns. A symbolic link is replaced, not followed.
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
-    let written = replace(path, bytes, mode).and_then(sync_directory);
+    let written = replace(path, bytes, mode, Sync::Content).and_then(sync_directory);
     written.map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+/// What of a file is on disk before it takes its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sync {
+    Content,
+    /// Whatever the kernel has put there: a crash of the machine may leave the file empty.
+    Nothing,
 }
 
 /// The same, except that a crash of the machine may bring the old content back until the directory is synced, which is
 /// returned.
-pub(crate) fn replace<'a>(path: &'a Path, bytes: &[u8], mode: u32) -> io::Result<&'a Path> {
+pub(crate) fn replace<'a>(path: &'a Path, bytes: &[u8], mode: u32, sync: Sync) -> io::Result<&'a Path> {
     let (Some(directory), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidFilename.into());
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (temporary, file) = create_temporary(directory)?;
-    let placed = fill(file, bytes, mode).and_then(|()| std::fs::rename(&temporary, path));
+    let placed = fill(file, bytes, mode, sync).and_then(|()| std::fs::rename(&temporary, path));
     if placed.is_err() {
         // The first error is the one to tell.
         let _ = std::fs::remove_file(&temporary);
@@ -110,11 +118,14 @@ fn create_temporary(directory: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-fn fill(mut file: File, bytes: &[u8], mode: u32) -> io::Result<()> {
+fn fill(mut file: File, bytes: &[u8], mode: u32, sync: Sync) -> io::Result<()> {
     file.write_all(bytes)?;
     // Not on opening, where the process's umask would take from it.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-    file.sync_all()
+    match sync {
+        Sync::Content => file.sync_all(),
+        Sync::Nothing => Ok(()),
+    }
 }
 
 /// Reads a regular file of at most `limit` bytes; one that a symbolic link leads to is fine. It never waits for a

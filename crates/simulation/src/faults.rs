@@ -124,6 +124,7 @@ pub(crate) fn once(world: &World, random: &mut Random) {
         7 => {
             let operation = random.weighted(&[
                 (1, checkpoint::Operation::Save),
+                (1, checkpoint::Operation::SaveUnsynced),
                 (1, checkpoint::Operation::Remove),
                 (1, checkpoint::Operation::LoadAll),
             ]);

@@ -189,6 +189,10 @@ impl Checkpoints for LyingCheckpoints {
         self.inner.save(name, bytes).await
     }
 
+    async fn save_unsynced(&self, name: &str, bytes: &[u8]) -> std::result::Result<(), CheckpointError> {
+        self.inner.save_unsynced(name, bytes).await
+    }
+
     async fn remove(&self, name: &str) -> std::result::Result<(), CheckpointError> {
         match self.lie {
             Some(Lie::CheckpointsAreRemoved) => Ok(()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crablet_agent::sources::SourceKind;
 use crablet_cri_sim::Method;
+use crablet_host::checkpoint::Operation;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::World;
@@ -39,7 +40,7 @@ spec: {{containers: [{{name: c, image: 'sim/forever:1'}}]}}
     assert_eq!(running, PODS);
 
     let lists = || world.simulator.count_calls(Method::ListContainers);
-    let before = lists();
+    let (before, written) = (lists(), world.checkpoints.calls().len());
     world.wanted.entry(SourceKind::Api).or_default().clear();
     world.tell_all();
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -48,6 +49,11 @@ spec: {{containers: [{{name: c, image: 'sim/forever:1'}}]}}
     // relist now and then.
     let looks = lists() - before;
     assert!(looks <= PODS * 3 + 5, "{looks}");
+    // Nothing of a pod that goes has to outlive a power cut: no sync of its own beside the runtime's.
+    let on_disk = &world.checkpoints.calls()[written..];
+    let times = |operation| on_disk.iter().filter(|call| **call == operation).count();
+    assert_eq!((times(Operation::Save), times(Operation::Remove)), (0, PODS));
+    assert!(times(Operation::SaveUnsynced) >= PODS, "an agent that dies meanwhile goes on with the ends");
     let calls = [
         Method::RunPodSandbox,
         Method::CreateContainer,

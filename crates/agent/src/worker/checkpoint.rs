@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::checkpoints::Record;
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
 
@@ -218,17 +219,23 @@ impl Worker {
 
     /// Has the pod's checkpoint written soon. What comes later replaces what was not written yet.
     pub(super) fn checkpoint_soon(&self) {
-        self.node.checkpoints.write(&self.owner.uid, self.checkpoint_as_json());
+        self.node.checkpoints.write(&self.owner.uid, self.record());
     }
 
     /// Writes the pod's checkpoint before anything is done that stands on it.
     pub(super) async fn checkpoint_now(&self) {
-        let json = self.checkpoint_as_json();
-        if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, json).await {
+        if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, self.record()).await {
             // The disk may be full: the pod's life goes on, and the next status tries again.
             warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write the checkpoint of a pod");
             self.story.note("disk", format_args!("cannot write its checkpoint: {error}"));
         }
+    }
+
+    /// Of a pod that nobody wants any more, nothing runs after a crash of the machine: then no end has to go on, and its
+    /// checkpoint need not be on disk.
+    fn record(&self) -> Record {
+        let ends_for_good = !self.wanted && matches!(self.phase, Phase::Terminating(_));
+        Record { bytes: self.checkpoint_as_json(), synced: !ends_for_good }
     }
 
     /// What a next agent that meets the pod as an orphan cannot know from the runtime.

@@ -16,6 +16,7 @@ use crate::simulation::{Fault, Simulated};
 pub enum Operation {
     LoadAll,
     Save,
+    SaveUnsynced,
     Remove,
 }
 
@@ -41,6 +42,24 @@ impl SimulatedCheckpoints {
     /// Lets each save and each removal under a name take so long.
     pub fn slow_down(&self, name: &str, by: Duration) {
         self.0.state(|disk| disk.slow.insert(name.to_owned(), by));
+    }
+
+    async fn put(&self, operation: Operation, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+        checked(name, bytes.len(), usize::MAX)?;
+        self.take_time(name).await;
+        let failed = |source: io::Error| {
+            CheckpointError::Write(WriteError { path: Path::new("/checkpoints").join(name), source })
+        };
+        let effect = |disk: &mut Disk| {
+            // As on a real disk, old and new are there together for a moment.
+            let used: usize = disk.checkpoints.values().map(Vec::len).sum();
+            if used.saturating_add(bytes.len()) > disk.capacity {
+                return Err(failed(io::ErrorKind::StorageFull.into()));
+            }
+            disk.checkpoints.insert(name.into(), bytes.into());
+            Ok(())
+        };
+        self.0.call(operation, failed, effect).await
     }
 
     async fn take_time(&self, name: &str) {
@@ -96,21 +115,11 @@ impl Checkpoints for SimulatedCheckpoints {
     }
 
     async fn save(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
-        checked(name, bytes.len(), usize::MAX)?;
-        self.take_time(name).await;
-        let failed = |source: io::Error| {
-            CheckpointError::Write(WriteError { path: Path::new("/checkpoints").join(name), source })
-        };
-        let effect = |disk: &mut Disk| {
-            // As on a real disk, old and new are there together for a moment.
-            let used: usize = disk.checkpoints.values().map(Vec::len).sum();
-            if used.saturating_add(bytes.len()) > disk.capacity {
-                return Err(failed(io::ErrorKind::StorageFull.into()));
-            }
-            disk.checkpoints.insert(name.into(), bytes.into());
-            Ok(())
-        };
-        self.0.call(Operation::Save, failed, effect).await
+        self.put(Operation::Save, name, bytes).await
+    }
+
+    async fn save_unsynced(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+        self.put(Operation::SaveUnsynced, name, bytes).await
     }
 
     async fn remove(&self, name: &str) -> Result<(), CheckpointError> {
