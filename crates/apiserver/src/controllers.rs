@@ -15,6 +15,8 @@ mod pods;
 mod volumes;
 mod write;
 
+pub(crate) use bootstrap::{KUBERNETES_ADDRESS, KUBERNETES_PORT};
+
 use jiff::Timestamp;
 
 use crate::cluster::Cluster;

@@ -26,6 +26,8 @@ pub use kubeconfig::kubeconfig;
 pub use request::{CertificateRequest, RequestError};
 pub use token_key::Keys;
 
+use crate::controllers::KUBERNETES_ADDRESS;
+
 use authority::Subject;
 use certificate::{AlternativeName, Purpose};
 
@@ -34,9 +36,6 @@ const LASTS: SignedDuration = SignedDuration::from_hours(365 * 24);
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_hours(36 * 24);
 
 const LARGEST_FILE: usize = 1 << 20;
-
-/// The service through which pods reach us.
-pub const SERVICE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1));
 
 /// Who somebody is, and what proves it.
 #[derive(Clone)]
@@ -122,7 +121,7 @@ pub fn serving_names(host_name: &str, addresses: &[IpAddr]) -> BTreeSet<String> 
     ];
     let addresses = addresses.iter().filter(|address| !address.is_unspecified()).map(IpAddr::to_string);
     let names = names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned);
-    names.chain(addresses).chain([SERVICE_ADDRESS.to_string()]).collect()
+    names.chain(addresses).chain([KUBERNETES_ADDRESS.to_string()]).collect()
 }
 
 /// Makes a directory that is ours alone.

@@ -24,6 +24,7 @@ use std::time::Duration;
 use crablet_host::clock::Clock;
 use crablet_host::files::{WriteError, read_bounded, write_atomically};
 use crablet_host::lock::{Lock, LockError};
+use crablet_host::loopback::LoopbackAddress;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +32,7 @@ use tracing::{info, warn};
 
 use crate::authentication::{CertificateRefused, ClientCertificates};
 use crate::cluster::{Cluster, Settings};
+use crate::controllers::{KUBERNETES_ADDRESS, KUBERNETES_PORT};
 use crate::persistence::{Committer, Store, StoreError};
 use crate::pki::{self, Pki, PkiError};
 
@@ -52,6 +54,9 @@ pub struct Options {
     pub secure_port: u16,
     /// Where pods and nodes reach the server; the address that it binds to if none is given.
     pub advertise_address: Option<IpAddr>,
+    /// Whether the address of the service `default/kubernetes` is put on this machine and served too: pods find the server
+    /// there without anybody who forwards connections to services.
+    pub serves_pods: bool,
     /// Further names and addresses in the certificate.
     pub names: Vec<String>,
     /// The certificates, in PEM, that the nodes' serving certificates must be signed by; without, any are taken.
@@ -72,6 +77,10 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error(
+        "cannot put {KUBERNETES_ADDRESS}, at which pods find the server, on the loopback interface (this takes root)"
+    )]
+    ServiceAddress { source: std::io::Error },
     #[error("cannot use the certificates")]
     Tls(#[from] rustls::Error),
     #[error(transparent)]
@@ -86,10 +95,28 @@ pub struct Server {
     api: Arc<Api>,
     listener: TcpListener,
     address: SocketAddr,
+    for_pods: Option<ForPods>,
     acceptor: tokio_rustls::TlsAcceptor,
     files: Files,
     serving: Arc<ServingCertificate>,
     _lock: Lock,
+}
+
+/// Where pods find the server.
+struct ForPods {
+    listener: TcpListener,
+    _address: LoopbackAddress,
+}
+
+impl ForPods {
+    async fn bind() -> Result<ForPods, StartError> {
+        let added = LoopbackAddress::add(KUBERNETES_ADDRESS);
+        let _address = added.map_err(|source| StartError::ServiceAddress { source })?;
+        let address = SocketAddr::from((KUBERNETES_ADDRESS, KUBERNETES_PORT));
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| StartError::Listen { address, source })?;
+        Ok(ForPods { listener, _address })
+    }
 }
 
 /// What is kept beside the store.
@@ -131,6 +158,7 @@ impl Server {
         let listen = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
+        let for_pods = if options.serves_pods { Some(ForPods::bind().await?) } else { None };
         let advertised = advertise_address.unwrap_or(bind_address);
         let host = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         let mut serves = pki::serving_names(&host, &[bind_address, advertised]);
@@ -162,7 +190,7 @@ impl Server {
         let api = Arc::new(Api::new(cluster, committer, clock, certificates, nodes));
         // What every cluster has is there before anybody asks.
         api.with(|cluster, now| cluster.tick(now));
-        Ok(Server { api, listener, address, acceptor, files, serving, _lock: lock })
+        Ok(Server { api, listener, address, for_pods, acceptor, files, serving, _lock: lock })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -189,8 +217,14 @@ impl Server {
             Arc::clone(&self.serving),
             stop.clone(),
         ));
-        connection::accept(&self.listener, &self.acceptor, &self.api, &tasks, &stop).await;
-        drop(self.listener);
+        let accept = |listener| connection::accept(listener, &self.acceptor, &self.api, &tasks, &stop);
+        let for_pods = async {
+            if let Some(for_pods) = &self.for_pods {
+                accept(&for_pods.listener).await;
+            }
+        };
+        tokio::join!(accept(&self.listener), for_pods);
+        drop((self.listener, self.for_pods));
         tasks.close();
         if tokio::time::timeout(STOPS_WITHIN, tasks.wait()).await.is_err() {
             warn!(connections = tasks.len(), "Some connections had to be cut off");

@@ -31,7 +31,9 @@ In the data directory, which is for its owner alone:
   pki/           ca.crt and ca.key, the server's certificates, and sa.key, which signs service accounts' tokens
   store.redb     the objects
 
-Nodes and pods reach the server if it binds to an address that they can reach; by default only this machine does.";
+Nodes and pods reach the server if it binds to an address that they can reach; by default only this machine does. With \
+--serve-pods, pods of this machine reach it too: it puts the address of the service default/kubernetes on the loopback \
+interface until it stops. Do not use that on a machine whose pods are of another cluster.";
 
 /// What is to be served, and how it is logged.
 #[derive(Debug)]
@@ -57,6 +59,12 @@ pub(crate) fn subcommand() -> Command {
             "IP",
             "The address at which nodes and pods reach the server; that of --bind-address if not given",
         ))
+        .arg(
+            Arg::new("serve-pods")
+                .long("serve-pods")
+                .help("Also listen on 10.96.0.1:443, where pods of this machine find the service default/kubernetes")
+                .action(ArgAction::SetTrue),
+        )
         .arg(
             flag("tls-san", "NAME", "A further name or address of the server in its certificate; may be repeated")
                 .action(ArgAction::Append),
@@ -92,6 +100,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<ApiServer, String> {
         bind_address: parsed("bind-address")?.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into()),
         secure_port: u16::try_from(number("secure-port", 65_535)?).unwrap_or_default(),
         advertise_address: parsed("advertise-address")?,
+        serves_pods: matches.get_flag("serve-pods"),
         names: names.map(|name| name.to_lowercase()).collect(),
         kubelet_certificate_authority: text("kubelet-certificate-authority").map(PathBuf::from),
     };

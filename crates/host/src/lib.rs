@@ -6,6 +6,7 @@
 //! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
 //! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
+//! - [`loopback`]: further addresses of the loopback interface.
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
 //! - `simulation`: what goes wrong with simulated parts, when told to.
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod files;
 pub mod lanes;
 pub mod lock;
+pub mod loopback;
 pub mod machine;
 pub mod mounts;
 mod shared_sync;

@@ -86,7 +86,7 @@ impl Controller for Binder {
         let nodes: Vec<Node> = cluster
             .state
             .list(&NODES, None)
-            .filter_map(|(_, stored)| serde_json::from_slice(&stored.json).ok())
+            .filter_map(|(_, stored)| serde_json::from_slice(&stored.json()).ok())
             .collect();
         for (key, pod) in pods {
             self.usage.refresh(&cluster.state);

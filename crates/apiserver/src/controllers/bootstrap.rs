@@ -1,6 +1,7 @@
 //! What a cluster has from the beginning, and what each namespace has.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use crablet_api::{Map, Text};
 use jiff::Timestamp;
@@ -20,7 +21,8 @@ const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public
 const ROOT_CA: &str = "kube-root-ca.crt";
 const ROOT_CA_DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 /// The first address of the range that services have theirs from.
-pub(crate) const KUBERNETES_ADDRESS: &str = "10.96.0.1";
+pub(crate) const KUBERNETES_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+pub(crate) const KUBERNETES_PORT: u16 = 443;
 
 #[derive(Debug)]
 pub(super) struct Bootstrap {
@@ -115,7 +117,7 @@ fn complete(cluster: &mut Cluster, now: Timestamp) {
                 "internalTrafficPolicy": "Cluster",
                 "ipFamilies": ["IPv4"],
                 "ipFamilyPolicy": "SingleStack",
-                "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+                "ports": [{"name": "https", "port": KUBERNETES_PORT, "protocol": "TCP", "targetPort": port}],
                 "sessionAffinity": "None",
                 "type": "ClusterIP",
             },

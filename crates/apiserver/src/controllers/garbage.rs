@@ -220,7 +220,7 @@ pub(super) fn remove_finalizer(object: &mut Value, finalizer: &str) {
 /// Whether a word is in an object's text at all: most have none, and need not be decoded for it.
 pub(super) fn says(stored: &Stored, word: &str) -> bool {
     let quoted = format!("\"{word}\"");
-    std::str::from_utf8(&stored.json).is_ok_and(|json| json.contains(&quoted))
+    std::str::from_utf8(&stored.json()).is_ok_and(|json| json.contains(&quoted))
 }
 
 #[cfg(test)]

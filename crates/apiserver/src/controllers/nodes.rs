@@ -165,7 +165,7 @@ impl Nodes {
         if taints.is_empty() {
             return;
         }
-        let Ok(pod) = serde_json::from_slice::<Pod>(&stored.json) else { return };
+        let Ok(pod) = serde_json::from_slice::<Pod>(&stored.json()) else { return };
         if pod.metadata.deletion_timestamp.is_some() {
             return;
         }

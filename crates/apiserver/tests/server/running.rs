@@ -24,6 +24,7 @@ pub fn options(data_dir: &Path) -> Options {
         bind_address: std::net::Ipv4Addr::LOCALHOST.into(),
         secure_port: 0,
         advertise_address: None,
+        serves_pods: false,
         names: Vec::new(),
         kubelet_certificate_authority: None,
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_crablet");
 
 /// Long enough for a machine under load: what takes this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -52,7 +52,7 @@ fn check_those_there(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit
     let all =
         state.list(&PODS, None).filter(|(_, other)| takes_room(other) && says(other, "podAntiAffinity"));
     for (key, other) in all {
-        let Ok(other) = serde_json::from_slice::<Pod>(&other.json) else { continue };
+        let Ok(other) = serde_json::from_slice::<Pod>(&other.json()) else { continue };
         let affinity = other.spec.affinity.as_deref();
         let Some(unwanted) = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_deref()) else {
             continue;

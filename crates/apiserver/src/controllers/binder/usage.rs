@@ -65,7 +65,7 @@ impl Usage {
             }
         }
         let Some(stored) = stored.filter(|stored| takes_room(stored)) else { return };
-        let Ok(pod) = serde_json::from_slice::<Pod>(&stored.json) else { return };
+        let Ok(pod) = serde_json::from_slice::<Pod>(&stored.json()) else { return };
         let new = PodUse {
             node: pod.spec.node_name.clone(),
             requests: requests(&pod),
