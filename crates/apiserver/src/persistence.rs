@@ -172,7 +172,7 @@ impl Store {
             for write in writes {
                 let key = key_text(&write.key);
                 match &write.object {
-                    Some(stored) => drop(objects.insert(key.as_str(), (stored.revision, &*stored.json))?),
+                    Some(stored) => drop(objects.insert(key.as_str(), (stored.revision, &*stored.json()))?),
                     None => drop(objects.remove(key.as_str())?),
                 }
             }
@@ -325,7 +325,7 @@ mod tests {
             let objects = CONFIG_MAPS.key();
             let now = state.list(&CONFIG_MAPS, None).map(|(key, stored)| {
                 assert_eq!(key.resource, objects);
-                (key.clone(), Stored::restored(&CONFIG_MAPS, stored.revision, &stored.json).unwrap())
+                (key.clone(), Stored::restored(&CONFIG_MAPS, stored.revision, &stored.json()).unwrap())
             });
             states.push(State::restore(now.collect::<Vec<_>>(), state.revision()));
             if store.write(&batch).is_err() {

@@ -1,9 +1,12 @@
 //! What the cluster consists of, in memory: objects by their keys, one counter of versions, and the changes of late.
 //!
 //! Objects are kept encoded: most are read more often than they change, and a decoded one takes several times as much.
-//! Beside each is what selectors ask about. A watch is a place in the list of changes and has no queue of its own, so
+//! One whose last change is forgotten is deflated too ([`encoded`]). Beside each is what selectors ask about. A watch is a place in the list of changes and has no queue of its own, so
 //! one that nobody reads costs nothing; the list is bounded, and who falls behind its beginning begins anew.
 
+pub mod encoded;
+
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -12,6 +15,8 @@ use serde_json::Value;
 
 use crate::object;
 use crate::resources::Resource;
+
+use encoded::{Deflater, Encoded};
 
 /// How many changes are remembered, and how many bytes of objects at most they may keep alive.
 const MOST_CHANGES: usize = 16_384;
@@ -57,7 +62,7 @@ pub struct Stored {
     /// The version it was written at.
     pub revision: u64,
     /// The object with that version in it. It begins with what it is.
-    pub json: Box<[u8]>,
+    pub encoded: Encoded,
     pub labels: Map<Text>,
     /// What field selectors of its kind may ask about beside name and namespace.
     pub fields: Box<[(&'static str, Text)]>,
@@ -67,13 +72,19 @@ impl Stored {
     /// The object, to be read or changed.
     pub fn decode(&self) -> Value {
         // It was encoded by us.
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        serde_json::from_slice(&self.json()).unwrap_or_default()
     }
 
-    /// The object as one of a list, which does not repeat what it is: all after the opening brace.
-    pub fn item(&self, resource: &Resource) -> &[u8] {
-        let json = self.json.get(1..).unwrap_or_default();
-        json.strip_prefix(resource.type_fields().as_bytes()).unwrap_or(json)
+    /// The object's JSON.
+    pub fn json(&self) -> Cow<'_, [u8]> {
+        self.encoded.json()
+    }
+
+    /// Writes the object as one of a list, which does not repeat what it is: all after the opening brace.
+    pub fn write_item(&self, resource: &Resource, to: &mut Vec<u8>) {
+        let json = self.json();
+        let json = json.get(1..).unwrap_or_default();
+        to.extend_from_slice(json.strip_prefix(resource.type_fields().as_bytes()).unwrap_or(json));
     }
 
     /// An object as a store kept it; none if it is no JSON.
@@ -81,14 +92,22 @@ impl Stored {
         let object: Value = serde_json::from_slice(json).ok()?;
         Some(Stored {
             revision,
-            json: json.into(),
+            encoded: Encoded::Plain(json.into()),
             labels: object::labels(&object),
             fields: crate::selectors::indexed_fields(resource, &object),
         })
     }
 
+    /// The same in less room.
+    fn settled(mut self, deflater: &mut Deflater) -> Stored {
+        if let Some(deflated) = deflater.deflate(&self.encoded) {
+            self.encoded = deflated;
+        }
+        self
+    }
+
     fn bytes(&self) -> usize {
-        self.json.len() + 128
+        self.encoded.len() + 128
     }
 }
 
@@ -135,13 +154,16 @@ pub struct State {
     forgotten: u64,
     /// What was not handed to the store yet.
     unwritten: Vec<Write>,
+    deflater: Deflater,
 }
 
 impl State {
     /// The objects that a store had, at the version that it had come to.
     pub fn restore(objects: impl IntoIterator<Item = (Key, Stored)>, revision: u64) -> State {
-        let objects = objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect();
-        State { objects, revision, forgotten: revision, ..State::default() }
+        let mut deflater = Deflater::default();
+        let objects = objects.into_iter();
+        let objects = objects.map(|(key, object)| (key, Arc::new(object.settled(&mut deflater)))).collect();
+        State { objects, revision, forgotten: revision, deflater, ..State::default() }
     }
 
     /// The version of the last change.
@@ -260,6 +282,20 @@ impl State {
             let Some(oldest) = self.changes.pop_front() else { break };
             self.changed_bytes -= oldest.object.bytes();
             self.forgotten = oldest.revision;
+            self.settle(&oldest);
+        }
+    }
+
+    /// Keeps an object in less room that has not changed since then.
+    fn settle(&mut self, change: &Change) {
+        let Some(current) = self.objects.get_mut(&change.key) else { return };
+        if current.revision != change.revision {
+            return;
+        }
+        if let Some(encoded) = self.deflater.deflate(&current.encoded) {
+            let Stored { revision, labels, fields, .. } = &**current;
+            let (labels, fields) = (labels.clone(), fields.clone());
+            *current = Arc::new(Stored { revision: *revision, encoded, labels, fields });
         }
     }
 }
@@ -273,7 +309,7 @@ fn encode(resource: &'static Resource, object: &mut Value, revision: u64) -> Sto
     json.extend_from_slice(serde_json::to_vec(object).unwrap_or_default().get(1..).unwrap_or_default());
     Stored {
         revision,
-        json: json.into(),
+        encoded: Encoded::Plain(json.into()),
         labels: object::labels(object),
         fields: crate::selectors::indexed_fields(resource.storage(), object),
     }
@@ -317,9 +353,13 @@ mod tests {
         let stored = state.put(&CONFIG_MAPS, config_map("a", "1"));
         let rest =
             r#""data":{"key":"1"},"metadata":{"name":"a","namespace":"default","resourceVersion":"1"}}"#;
-        let whole = String::from_utf8_lossy(&stored.json);
-        assert_eq!(whole, format!(r#"{{"kind":"ConfigMap","apiVersion":"v1",{rest}"#));
-        assert_eq!(String::from_utf8_lossy(stored.item(&CONFIG_MAPS)), rest);
+        assert_eq!(
+            String::from_utf8_lossy(&stored.json()),
+            format!(r#"{{"kind":"ConfigMap","apiVersion":"v1",{rest}"#)
+        );
+        let mut item = Vec::new();
+        stored.write_item(&CONFIG_MAPS, &mut item);
+        assert_eq!(String::from_utf8_lossy(&item), rest);
     }
 
     #[test]
@@ -332,5 +372,31 @@ mod tests {
         assert_eq!(state.changes.len(), MOST_CHANGES);
         assert_eq!(state.changes_since(9).err(), Some(TooOld { oldest: 10 }));
         assert_eq!(state.changes_since(10).unwrap().count(), MOST_CHANGES);
+    }
+
+    #[test]
+    fn an_object_whose_change_is_forgotten_takes_less_room_and_is_the_same() {
+        let mut state = State::default();
+        let large = "some text ".repeat(1_000);
+        let key = |name: &str| Key::new(&CONFIG_MAPS, "default", name);
+        let is_deflated = |state: &State, name: &str| {
+            matches!(state.get(&key(name)).unwrap().encoded, Encoded::Deflated { .. })
+        };
+        for name in ["settled", "changed"] {
+            state.put(&CONFIG_MAPS, config_map(name, &large));
+        }
+        let before = state.get(&key("settled")).unwrap().decode();
+        assert!(!is_deflated(&state, "settled"));
+        for _ in 0..MOST_CHANGED_BYTES / large.len() {
+            state.put(&CONFIG_MAPS, config_map("changed", &large));
+        }
+        assert!(is_deflated(&state, "settled") && !is_deflated(&state, "changed"));
+        let settled = state.get(&key("settled")).unwrap();
+        assert_eq!((settled.decode(), settled.revision), (before.clone(), 1));
+        // An object that a store had is settled from the start.
+        let stored = Stored::restored(&CONFIG_MAPS, 1, &settled.json()).unwrap();
+        let restored = State::restore([(key("settled"), stored)], 1);
+        assert!(is_deflated(&restored, "settled"));
+        assert_eq!(restored.get(&key("settled")).unwrap().decode(), before);
     }
 }

@@ -175,11 +175,11 @@ impl Watch {
     fn line(&mut self, kind: &str, stored: &Stored, revision: u64, now: Timestamp) -> Vec<u8> {
         // The object is JSON already, and most want it as it is.
         if revision == stored.revision && self.form.is_stored_as_is(self.resource) {
-            let mut line = Vec::with_capacity(stored.json.len() + 64);
+            let mut line = Vec::with_capacity(stored.encoded.len() + 64);
             line.extend_from_slice(b"{\"type\":\"");
             line.extend_from_slice(kind.as_bytes());
             line.extend_from_slice(b"\",\"object\":");
-            line.extend_from_slice(&stored.json);
+            line.extend_from_slice(&stored.json());
             line.extend_from_slice(b"}\n");
             return line;
         }

@@ -271,7 +271,7 @@ fn indexed_node(stored: &Stored) -> Option<&str> {
 /// Whether a name is in an object's text at all.
 fn says(stored: &Stored, name: &str) -> bool {
     let quoted = format!("\"{name}\"");
-    std::str::from_utf8(&stored.json).is_ok_and(|json| json.contains(&quoted))
+    std::str::from_utf8(&stored.json()).is_ok_and(|json| json.contains(&quoted))
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub(super) fn find_rule(
     let mut errors = Vec::new();
     let mut look = |resource, namespace: &str| {
         for (key, stored) in state.list(resource, Some(namespace)) {
-            let Ok(binding) = serde_json::from_slice::<Binding>(&stored.json) else { continue };
+            let Ok(binding) = serde_json::from_slice::<Binding>(&stored.json()) else { continue };
             let applies = |subject: &&Subject| applies_to(user, subject, namespace);
             let Some(subject) = binding.subjects.iter().find(applies) else { continue };
             match rules_of(state, &binding.role_ref, namespace) {
@@ -143,7 +143,7 @@ pub(super) fn rules_of(state: &State, role: &RoleRef, namespace: &str) -> Result
     let Some(stored) = stored else {
         return Err(Refusal::not_found(resource, &role.name));
     };
-    let role: Role = serde_json::from_slice(&stored.json).unwrap_or_default();
+    let role: Role = serde_json::from_slice(&stored.json()).unwrap_or_default();
     Ok(role.rules.unwrap_or_default())
 }
 

@@ -27,7 +27,7 @@ impl Cluster {
         };
         let form = form(call)?;
         if form.is_stored_as_is(resource) {
-            return Ok(Document::encoded(200, stored.json.to_vec()));
+            return Ok(Document::encoded(200, stored.json().into_owned()));
         }
         self.show(call, 200, stored.decode())
     }
@@ -73,7 +73,7 @@ impl Cluster {
         if form.is_stored_as_is(resource) {
             // Objects are JSON already: the list is put around them.
             let mut body = Vec::with_capacity(
-                objects.iter().map(|(_, stored)| stored.json.len() + 1).sum::<usize>() + 256,
+                objects.iter().map(|(_, stored)| stored.encoded.len() + 1).sum::<usize>() + 256,
             );
             let (kind, version) = (resource.kind, resource.api_version());
             body.extend_from_slice(
@@ -85,7 +85,7 @@ impl Cluster {
                     body.push(b',');
                 }
                 body.push(b'{');
-                body.extend_from_slice(stored.item(resource));
+                stored.write_item(resource, &mut body);
             }
             body.extend_from_slice(b"]}");
             return Ok(Document::encoded(200, body));
