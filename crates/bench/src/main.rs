@@ -3,6 +3,7 @@
 //! Without arguments it measures everything; with some, what they name (`crablet-bench starts crowd`).
 //!
 //! - [`promises`]: what is promised, and what measures it.
+//! - [`api_server`]: what the API server costs, and how soon it tells of a write; [`api_client`]: its client.
 //! - [`by_hand`]: the floor that pods' starts and ends are held against; [`manifest`]: the pod.
 //! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
@@ -16,6 +17,8 @@
 //! - [`translation`]: what it takes to tell a runtime what a pod asks for.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
+mod api_client;
+mod api_server;
 mod by_hand;
 mod counters;
 mod exits;
