@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::status::Refusal;
+use crate::usage::UsageQuery;
 use crate::watch::Watch;
 
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub enum Answer {
     Watch(Box<Watch>),
     /// What only the node can answer: the request goes on to it as it is.
     Proxy(Proxy),
+    /// What nodes have to be asked about first.
+    Usage(UsageQuery),
 }
 
 #[derive(Debug, Default)]

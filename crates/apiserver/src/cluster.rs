@@ -155,6 +155,9 @@ impl Cluster {
 
     fn answer(&mut self, call: &mut Call<'_>) -> Result<Answer, Refusal> {
         subresources::check_verb(call)?;
+        if call.target.resource.is_usage() {
+            return self.usage(call).map(Answer::Usage);
+        }
         if self.is_for_the_node(call) {
             return self.proxy(call);
         }

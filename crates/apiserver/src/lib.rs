@@ -7,7 +7,7 @@
 //!   them; [`rules`]: what a kind has of its own (defaults, validation, what an update may change); [`table`]: what
 //!   `kubectl get` shows of it.
 //! - [`admission`] and [`access`]: what is changed or refused because of other objects, and who may do what.
-//! - [`controllers`]: what happens by itself.
+//! - [`controllers`]: what happens by itself. [`usage`]: what nodes and pods use, from what nodes say.
 //! - [`signing`]: what the cluster's keys do, without the keys. [`authentication`]: who sent a request.
 //! - [`request`], [`status`], [`selectors`], [`discovery`]: the words of the protocol.
 //!
@@ -42,5 +42,6 @@ pub mod signing;
 pub mod state;
 pub mod status;
 pub mod table;
+pub mod usage;
 pub mod watch;
 pub mod who;

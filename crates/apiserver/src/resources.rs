@@ -100,6 +100,7 @@ impl Resource {
         ];
         match (self.group, self.plural) {
             ("", "bindings") | ("authentication.k8s.io" | "authorization.k8s.io", _) => &[Verb::Create],
+            ("metrics.k8s.io", _) => &[Verb::Get, Verb::List],
             ("", "namespaces") => {
                 &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch]
             }
@@ -133,9 +134,14 @@ impl Resource {
 
     /// The resource of a group, version and plural name.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-        RESOURCES.iter().chain(&REVIEWS).copied().find(|resource| {
+        RESOURCES.iter().chain(&REVIEWS).chain(&METRICS).copied().find(|resource| {
             resource.group == group && resource.version == version && resource.plural == plural
         })
+    }
+
+    /// Whether its objects are made from what nodes say, and never kept.
+    pub fn is_usage(&self) -> bool {
+        self.group == METRICS_GROUP.0
     }
 
     /// Whether its objects are questions, answered when they are created and never kept.
@@ -179,6 +185,7 @@ const fn resource(
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
 const CORE: (&str, &str) = ("", "v1");
+const METRICS_GROUP: (&str, &str) = ("metrics.k8s.io", "v1beta1");
 const EVENTS_GROUP: (&str, &str) = ("events.k8s.io", "v1");
 const CERTIFICATES: (&str, &str) = ("certificates.k8s.io", "v1");
 const CERTIFICATES_BETA: (&str, &str) = ("certificates.k8s.io", "v1beta1");
@@ -419,6 +426,13 @@ const fn review(
 ) -> Resource {
     resource(group_version, names, &[], scope, schema, &[])
 }
+
+/// What is made from what nodes say, and never kept.
+pub static METRICS: [&Resource; 2] = [&METRICS_OF_NODES, &METRICS_OF_PODS];
+pub static METRICS_OF_NODES: Resource =
+    resource(METRICS_GROUP, ("nodes", "", "NodeMetrics"), &[], Cluster, "core.Node", &[]);
+pub static METRICS_OF_PODS: Resource =
+    resource(METRICS_GROUP, ("pods", "", "PodMetrics"), &[], Namespaced, "core.Pod", &[]);
 
 /// What can only be created, and is never kept: questions. In the order of discovery.
 pub static REVIEWS: [&Resource; 6] = [

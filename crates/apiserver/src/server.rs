@@ -2,7 +2,8 @@
 //!
 //! - [`Server::start`] opens the store and the keys, and binds the port; [`Server::run`] serves until told to stop.
 //! - `connection`: TLS, HTTP/1.1 and HTTP/2, and what bounds them; `respond`: from a request to a response; `body`: what
-//!   goes over the wire; `watching`: a task for each watch; `proxy`: what the node answers.
+//!   goes over the wire; `watching`: a task for each watch; `proxy`: what the node answers;
+//!   `usage`: what nodes say of what they use.
 //! - `api`: the one cluster behind its lock, and the store beneath it. A task lets the controllers look whenever
 //!   something changed.
 
@@ -12,6 +13,7 @@ mod connection;
 mod proxy;
 mod respond;
 mod tls;
+mod usage;
 mod watching;
 mod write_timeout;
 
@@ -183,6 +185,7 @@ impl Server {
         let settings = Settings {
             ca: authority,
             address: SocketAddr::new(advertised, address.port()).to_string(),
+            secure_port: address.port(),
             signer: Arc::new(pki.keys),
             ..Settings::default()
         };

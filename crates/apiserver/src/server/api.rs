@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::proxy::NodeClient;
+use super::usage::Said;
 use crate::answer::Answer;
 use crate::authentication::{Authenticated, ClientCertificates, TokenError};
 use crate::chance::Chance;
@@ -39,6 +40,7 @@ pub(super) struct Api {
     pub(super) certificates: Arc<ClientCertificates>,
     nodes: RwLock<Arc<NodeClient>>,
     audit_ids: Mutex<Chance>,
+    pub(super) said: Said,
     pub(super) requests: Arc<Semaphore>,
     pub(super) long_running: Arc<Semaphore>,
     pub(super) bodies: Arc<Semaphore>,
@@ -58,6 +60,7 @@ impl Api {
             clock,
             certificates,
             nodes: RwLock::new(Arc::new(nodes)),
+            said: Said::default(),
             audit_ids: Mutex::new(Chance::new(super::tls::random())),
             requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
             long_running: Arc::new(Semaphore::new(MOST_LONG_RUNNING)),

@@ -31,6 +31,8 @@ use crate::resources::NODES;
 use crate::status::Refusal;
 
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a node may take to answer what we ask for ourselves.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How much of what a node says of a failure is passed on, as upstream.
 const LONGEST_MESSAGE: usize = 50_000;
 const KUBELET_PORT: u16 = 10_250;
@@ -206,6 +208,27 @@ pub(super) fn is_upgrade(request: &Request<Incoming>) -> bool {
     let mut words = connection.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     request.headers().contains_key(header::UPGRADE)
         && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Asks a node something for ourselves.
+pub(super) async fn get(api: &Api, node: &str, path: &str) -> Result<Response<Incoming>, Refusal> {
+    let found = api.with(|cluster, _| cluster.state.read(&NODES, "", node));
+    let address = address_of(&found.ok_or_else(|| Refusal::not_found(&NODES, node))?)?;
+    let asking = async {
+        let stream = api.nodes().connect(&address).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        let request =
+            Request::get(path).header(header::HOST, address.to_string()).body(Full::<Bytes>::default());
+        sender
+            .send_request(request.map_err(|error| error.to_string())?)
+            .await
+            .map_err(|error| error.to_string())
+    };
+    let answered = tokio::time::timeout(ANSWERS_WITHIN, asking).await;
+    answered.unwrap_or_else(|_| Err("it does not answer".to_owned())).map_err(unknown)
 }
 
 /// Asks the node, and passes on what it says.

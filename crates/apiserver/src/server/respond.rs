@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::api::{Api, BODY_UNIT};
 use super::body::Body;
 use super::connection::Connection;
-use super::{proxy, watching};
+use super::{proxy, usage, watching};
 use crate::answer::{Answer, Document, JSON};
 use crate::authentication::openid;
 use crate::cluster::LARGEST_BODY;
@@ -141,6 +141,11 @@ async fn try_respond(
             });
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
             Ok(response)
+        }
+        Answer::Usage(asked) => {
+            drop(turn);
+            let _place = long_running(api)?;
+            Ok(encode(usage::respond(api, &asked).await?, wanted, None))
         }
         Answer::Proxy(target) => {
             drop(turn);

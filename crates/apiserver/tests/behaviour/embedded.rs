@@ -73,6 +73,7 @@ impl Server for Embedded {
                 }
                 (200, Body::Lines(lines))
             }
+            Answer::Usage(asked) => (200, Body::Text(format!("{asked:?}"))),
             Answer::Proxy(proxy) => (200, Body::Text(format!("{} {}", proxy.node, proxy.path))),
         }
     }

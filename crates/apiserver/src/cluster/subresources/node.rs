@@ -281,7 +281,7 @@ mod tests {
                 let status: Value = serde_json::from_slice(&document.body).unwrap_or_default();
                 format!("{} {}", document.code, object::text(&status, &["message"]))
             }
-            Answer::Watch(_) => "a watch".to_owned(),
+            Answer::Watch(_) | Answer::Usage(_) => "something else".to_owned(),
         }
     }
 
