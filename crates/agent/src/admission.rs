@@ -33,6 +33,7 @@ use tracing::{info, warn};
 
 use crate::mailbox::{End, Input as Told, Mailbox};
 use crate::node_facts::LiveFacts;
+use crate::pod_span::pod_span;
 use crate::recorder::{EventType, Involved, Recorder, reason};
 
 /// The least time that pods have to make room for a critical one. It does not wait for longer than one and a half times
@@ -373,10 +374,8 @@ impl Admission {
         for uid in &leaving {
             let Some(entry) = books.pods.get_mut(uid) else { continue };
             let victim = &entry.pod;
-            info!(
-                pod = %full_name(victim), uid, critical = %full_name(pod),
-                "Preempting a pod, because a critical one needs its place"
-            );
+            let _span = pod_span(victim).entered();
+            info!(critical = %full_name(pod), "Preempting a pod, because a critical one needs its place");
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
             self.recorder.event(&involved(victim), EventType::Warning, reason::PREEMPTING, message);
@@ -400,7 +399,8 @@ impl Admission {
         entry.state = State::Granted { was_there: false };
         self.changes.notify_waiters();
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
-            warn!(pod = %full_name(pod), uid = %pod.metadata.uid, "A pod did not make room for a critical one in time");
+            let _span = pod_span(pod).entered();
+            warn!("A pod did not make room for a critical one in time");
             let message = "Container runtime did not kill the pod within specified grace period.";
             self.recorder.event(&involved(pod), EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
         }

@@ -17,10 +17,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{Instrument as _, error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
+use crate::pod_span::pod_span;
 use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
@@ -185,7 +186,8 @@ impl Pods {
         let gone = CancellationToken::new();
         let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted, is_let_go };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
-        self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
+        let span = pod_span(&beginning.pod);
+        self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()).instrument(span));
         self.workers.insert(uid, handle);
     }
 
@@ -237,10 +239,7 @@ impl Pods {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;
             }
-            info!(
-                pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
-                "Ending a pod that nobody wants"
-            );
+            pod_span(&pod).in_scope(|| info!("Ending a pod that nobody wants"));
             self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }
@@ -338,12 +337,7 @@ async fn supervise(beginning: Beginning, gone: CancellationToken, ended: mpsc::S
     let mut worker = Worker::new(node, mailbox.clone(), pod);
     while let Err(panic) = AssertUnwindSafe(worker.begin(after.as_ref())).catch_unwind().await {
         let reason = panic_text(&*panic);
-        error!(
-            uid,
-            reason,
-            ?pause,
-            "A pod's worker panicked; only this pod is affected, and it begins again"
-        );
+        error!(reason, ?pause, "A pod's worker panicked; only this pod is affected, and it begins again");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_AFTER_PANIC);
         mailbox.tell_again();

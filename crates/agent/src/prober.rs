@@ -39,6 +39,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::mailbox::{Input, Mailbox};
+use crate::pod_span::pod_span;
 use crate::recorder::{ContainerKind, EventType, Involved, Recorder, reason};
 
 pub(crate) use metrics::Metrics;
@@ -288,14 +289,12 @@ impl Rounds {
         let changed = probed.schedule.end(kind, answer.outcome(), now);
         set_timer(&mut self.timers, key, probed);
         let (pod, name) = (&watched.watch.pod, probed.name.clone());
+        let _span = pod_span(pod).entered();
         self.parts.metrics.count(pod, &name, kind, &answer, took);
         tell_people(&self.parts.recorder, pod, &name, kind, &answer);
         if changed {
-            info!(
-                pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
-                container = %name, probe = %kind, well = answer.outcome() == Outcome::Success,
-                "A probe found something else than before"
-            );
+            let well = answer.outcome() == Outcome::Success;
+            info!(container = %name, probe = %kind, well, "A probe found something else than before");
             let all = watched.containers.iter();
             let results =
                 Probes(all.map(|(id, probed)| (id.to_string(), probed.schedule.results())).collect());
@@ -383,7 +382,7 @@ async fn ask(runtime: &dyn Runtime, id: &str, target: &Target, timeout: Duration
 fn tell_people(recorder: &Recorder, pod: &Pod, name: &str, kind: ProbeKind, answer: &Answer) {
     let (reason, message) = match answer {
         Answer::Success => {
-            return debug!(uid = %pod.metadata.uid, container = name, probe = %kind, "A probe succeeded");
+            return debug!(container = name, probe = %kind, "A probe succeeded");
         }
         Answer::Warning(output) => (reason::PROBE_WARNING, format!("{kind} probe warning: {output}")),
         Answer::Failure(output) => (reason::UNHEALTHY, format!("{kind} probe failed: {output}")),

@@ -397,7 +397,7 @@ impl Worker {
         }
         if self.status.phase != status.phase {
             let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
-            info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
+            info!(phase, "Pod is in another phase");
         }
         self.status = Arc::new(status);
         let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
@@ -417,10 +417,6 @@ impl Worker {
             self.status = shown;
         }
         self.show(status);
-    }
-
-    fn pod_name(&self) -> String {
-        format!("{}/{}", self.owner.namespace, self.owner.name)
     }
 
     /// The runtime did not answer: nothing is known, so nothing is decided.

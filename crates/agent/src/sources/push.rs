@@ -15,6 +15,7 @@ use super::identity::Origin;
 use super::manifest::{Made, read_pod};
 use super::problems::{Consequence, Found};
 use super::{Feed, Owner, Owners, Problem, Problems, SourceKind, StaticPods, Wanted};
+use crate::pod_span::pod_span;
 
 /// The most pods that are kept.
 const MOST_PODS: usize = 1000;
@@ -227,7 +228,7 @@ impl Inner {
         kept.broken.remove(&file);
         self.problems.set(SourceKind::Push, &file, Consequence::Ignored, vec![]);
         let uid = made.pod.metadata.uid.clone();
-        info!(pod = format!("{namespace}/{name}"), %uid, ?outcome, "A pod was given to the agent and is kept");
+        pod_span(&made.pod).in_scope(|| info!(?outcome, "A pod was given to the agent and is kept"));
         kept.pods.insert(key, self.pushed(file, made));
         self.tell(&kept);
         Ok(Applied { outcome, namespace, name, uid })
@@ -240,8 +241,8 @@ impl Inner {
             let key = (Text::from(&namespace), name.clone());
             if let Some(pushed) = kept.pods.get(&key) {
                 self.store.remove(&pushed.file).await?;
-                let uid = pushed.wanted.pod.metadata.uid.clone();
-                info!(pod = format!("{namespace}/{name}"), %uid, "A pod that was given to the agent is let go");
+                pod_span(&pushed.wanted.pod)
+                    .in_scope(|| info!("A pod that was given to the agent is let go"));
                 kept.pods.remove(&key);
                 self.tell(&kept);
                 return Ok(());

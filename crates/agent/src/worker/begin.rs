@@ -59,7 +59,7 @@ impl Worker {
         self.checkpoint_now().await;
         self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));
         warn!(
-            pod = %self.pod_name(), uid = self.owner.uid, reason = %rejection.reason, message = %rejection.message,
+            reason = %rejection.reason, message = %rejection.message,
             "The node does not take a pod"
         );
         Some(Next::Again)

@@ -118,7 +118,7 @@ impl Worker {
         match unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await {
             Some(Err(error)) if begins_again => Err(self.runtime_failed(&error)),
             Some(Err(error)) => {
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove old init containers; trying again");
+                warn!(%error, "Cannot remove old init containers; trying again");
                 Ok(Some(self.retries.failed(What::Removal)))
             }
             Some(Ok(())) => {
@@ -173,7 +173,7 @@ impl Worker {
             Ok(remarks) => {
                 self.retries.worked(&What::Sandbox);
                 self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}{remarks}"));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
+                info!(attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
             Err(NotMade { reason, message }) => {
@@ -227,7 +227,7 @@ impl Worker {
                     format_args!("started container {name}, attempt {attempt}"),
                 );
                 info!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %name, attempt, took = ?began.elapsed(),
+                    container = %name, attempt, took = ?began.elapsed(),
                     "Started a container"
                 );
             }
@@ -246,7 +246,7 @@ impl Worker {
                     format_args!("container {name}: {}: {}", error.reason, error.message),
                 );
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %name,
+                    container = %name,
                     reason = %error.reason, message = %error.message, "Cannot start a container"
                 );
                 self.starts.errors.insert(start.name.clone(), failure.error);

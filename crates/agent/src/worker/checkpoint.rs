@@ -226,7 +226,7 @@ impl Worker {
     pub(super) async fn checkpoint_now(&self) {
         if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, self.record()).await {
             // The disk may be full: the pod's life goes on, and the next status tries again.
-            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write the checkpoint of a pod");
+            warn!(%error, "Cannot write the checkpoint of a pod");
             self.story.note("disk", format_args!("cannot write its checkpoint: {error}"));
         }
     }

@@ -211,7 +211,7 @@ impl Worker {
             began.elapsed(),
             format_args!("the hook after the start of container {name} failed"),
         );
-        warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "The hook after a start failed; the container is stopped");
+        warn!(container = %name, "The hook after a start failed; the container is stopped");
         self.warn(&name, reason::FAILED_POST_START_HOOK, "PostStartHook failed");
         let kill = Kill {
             id: id.to_owned(),
@@ -224,7 +224,7 @@ impl Worker {
         match self.kill(&[kill]).await {
             Ok(()) | Err(NotKilled::PodEnds) => {}
             Err(NotKilled::Failed(_)) => {
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "Cannot stop a container whose hook failed");
+                warn!(container = %name, "Cannot stop a container whose hook failed");
             }
         }
         let message = failure(handler, &name, &self.pod, &error);

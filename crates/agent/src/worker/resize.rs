@@ -105,13 +105,13 @@ impl Worker {
             Ok(()) => {
                 self.retries.worked(&What::Resize);
                 self.story.step("resize", began.elapsed(), format_args!("gave containers other resources"));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, "Gave the containers of a pod other resources");
+                info!("Gave the containers of a pod other resources");
                 Next::Again
             }
             Err(error) => {
                 self.story.failed("resize", began.elapsed(), format_args!("{error}"));
                 self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot resize a pod; trying again later");
+                warn!(%error, "Cannot resize a pod; trying again later");
                 Next::Wait(Some(self.retries.failed(What::Resize)))
             }
         }

@@ -358,7 +358,7 @@ impl Worker {
             let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
             if let Err(error) = &content {
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %container.name, volume, path, %error,
+                    container = %container.name, volume, path, %error,
                     "Cannot read a file of variables"
                 );
             }
@@ -425,7 +425,7 @@ impl Worker {
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
         let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
         if let Err(error) = self.see_through(node.host.files.link_log(&owner, name, &config.log)).await {
-            warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
+            warn!(container = metadata.name, %error, "Cannot link a container's log");
         }
     }
 }

@@ -42,7 +42,7 @@ impl Worker {
             Phase::Syncing => {
                 let grace = pod_grace(&self.pod, None, wanted);
                 self.story.note("stop", format_args!("{} (within {grace} s)", end.in_words()));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, cause = end.in_words(), grace, "Stopping a pod");
+                info!(cause = end.in_words(), grace, "Stopping a pod");
                 self.phase = Phase::Terminating(Terminating::new(now, grace));
                 self.checkpoint_now().await;
             }
@@ -167,7 +167,7 @@ impl Worker {
             self.checkpoint_now().await;
         }
         self.story.note("stop", format_args!("all containers have stopped"));
-        info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod has stopped");
+        info!("Pod has stopped");
         self.tell_last_headline();
         Next::Again
     }

@@ -135,7 +135,7 @@ impl Worker {
                 format_args!("volume {}: {}", error.volume, error.cause),
             );
             warn!(
-                pod = %self.pod_name(), uid = self.owner.uid, volume = error.volume, error = %error.cause,
+                volume = error.volume, error = %error.cause,
                 "Cannot set up a volume; trying again"
             );
         }
@@ -194,8 +194,10 @@ impl Worker {
             let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.map_err(|error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = wanted.container,
-                    volume = wanted.volume, cause, "Cannot make a sub path ready"
+                    container = wanted.container,
+                    volume = wanted.volume,
+                    cause,
+                    "Cannot make a sub path ready"
                 );
                 error.to_string()
             })?;
@@ -221,7 +223,7 @@ impl Worker {
                 self.story
                     .headline(State::Terminating, format_args!("its volumes cannot be taken away: {error}"));
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, %error,
+                    %error,
                     "Cannot take away a pod's volumes; trying again"
                 );
                 Err(Next::Wait(Some(until)))
