@@ -13,6 +13,7 @@ use crablet_core::labels;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
+use crablet_host::cgroup::CgroupError;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -292,20 +293,30 @@ async fn find(node: Arc<Shared>) -> Vec<Pod> {
     loop {
         match try_to_find(&node).await {
             Ok(found) => return found,
-            Err(reason) => {
-                warn!(reason, "Cannot look for pods that nobody wants; trying again");
+            Err(error) => {
+                warn!(%error, "Cannot look for pods that nobody wants; trying again");
                 tokio::time::sleep(BETWEEN_SEARCHES).await;
             }
         }
     }
 }
 
-async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
-    let words = |error: crablet_cri::Error| error.to_string();
-    let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
-    let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
-    let cgroups = node.host.cgroups.pods().await.map_err(|error| error.to_string())?;
-    let directories = node.host.files.pods().await.map_err(|error| error.to_string())?;
+/// What could not be asked for its pods.
+#[derive(Debug, thiserror::Error)]
+enum NotSearched {
+    #[error(transparent)]
+    Runtime(#[from] crablet_cri::Error),
+    #[error(transparent)]
+    Cgroups(#[from] CgroupError),
+    #[error(transparent)]
+    Files(#[from] std::io::Error),
+}
+
+async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, NotSearched> {
+    let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await?;
+    let containers = node.runtime.list_containers(ContainerFilter::default()).await?;
+    let cgroups = node.host.cgroups.pods().await?;
+    let directories = node.host.files.pods().await?;
     let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.labels.get(labels::POD_UID).cloned());
     let of_containers =
         containers.iter().filter_map(|container| container.labels.get(labels::POD_UID).cloned());

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crablet_api::Text;
 use crablet_api::core::{Pod, PodCondition, PodStatus};
 use crablet_api::document::Limits;
+use crablet_api::{JsonError, Text};
 use crablet_core::backoff::{Restarts, Waits};
 use crablet_core::kill::Termination;
 use crablet_core::observed;
@@ -120,8 +120,8 @@ impl From<Failed> for Failure {
 }
 
 impl Checkpoint {
-    pub fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
-        crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
+    pub fn read(bytes: &[u8]) -> Result<Checkpoint, JsonError> {
+        crablet_api::from_json(bytes, Limits::API)
     }
 
     /// Whether a pod that it is about has terminated: its UID never runs again. A static pod that the node did not take

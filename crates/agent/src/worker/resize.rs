@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::story::State;
 use crate::worker::retry::What;
+use crate::worker::runtime_config::PodCgroupError;
 use crate::worker::{Next, Worker};
 
 /// What the node granted of what a pod asks for, and what was given of it.
@@ -39,7 +40,7 @@ impl Allocation {
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
     #[error("its cgroup: {0}")]
-    Cgroup(String),
+    Cgroup(PodCgroupError),
     #[error("container {name}: {source}")]
     Container { name: String, source: Error },
 }
@@ -87,7 +88,7 @@ impl Worker {
     }
 
     /// Sees to it that the pod's cgroup has what is allocated by now, before a container is started in it.
-    pub(super) async fn fit_cgroup(&mut self) -> Result<(), String> {
+    pub(super) async fn fit_cgroup(&mut self) -> Result<(), PodCgroupError> {
         if !self.allocation.cgroup_fits {
             self.make_cgroup().await?;
             self.allocation.cgroup_fits = true;
@@ -140,14 +141,14 @@ impl Worker {
         self.fit_cgroup().await.map_err(ResizeError::Cgroup)
     }
 
-    async fn grow_cgroup(&mut self) -> Result<(), String> {
+    async fn grow_cgroup(&mut self) -> Result<(), PodCgroupError> {
         let (cgroup, wanted) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
         let grow = async {
             let current = node.host.cgroups.pod_limits(&cgroup).await?;
             node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await
         };
-        self.see_through(grow).await.map_err(|error| error.to_string())
+        Ok(self.see_through(grow).await?)
     }
 }
 

@@ -18,7 +18,9 @@ use crablet_core::translate::{
     SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
 use crablet_cri_api::v1;
-use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup};
+use crablet_host::cgroup::{
+    Bound, CgroupError, CpuBandwidth, Ensured, HugePages, Limits, NameError, PodCgroup,
+};
 use crablet_volumes::VolumeFile;
 use tracing::warn;
 
@@ -69,6 +71,15 @@ impl NotMade {
         let message = format!("Failed to create pod sandbox: {error}");
         NotMade { reason: reason::FAILED_CREATE_POD_SANDBOX, message }
     }
+}
+
+/// Why a pod's cgroup is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PodCgroupError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
 }
 
 /// A container to make.
@@ -178,11 +189,11 @@ impl Worker {
         }
     }
 
-    pub(super) fn cgroup(&self) -> Result<PodCgroup, String> {
-        PodCgroup::new(qos_class(&self.pod), &self.owner.uid).map_err(|error| error.to_string())
+    pub(super) fn cgroup(&self) -> Result<PodCgroup, NameError> {
+        PodCgroup::new(qos_class(&self.pod), &self.owner.uid)
     }
 
-    pub(super) async fn make_cgroup(&mut self) -> Result<(), String> {
+    pub(super) async fn make_cgroup(&mut self) -> Result<(), PodCgroupError> {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
         let make = async {
@@ -192,7 +203,7 @@ impl Worker {
                 Ensured::Existed => node.host.cgroups.update_pod(&cgroup, &limits).await,
             }
         };
-        self.see_through(make).await.map_err(|error| error.to_string())
+        Ok(self.see_through(make).await?)
     }
 
     pub(super) fn cgroup_limits(&self) -> Limits {
@@ -233,7 +244,7 @@ impl Worker {
         let environment = self.environment(container).await;
         let environment = environment.map_err(|refusal| refused(self, refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await;
-        let sub_paths = sub_paths.map_err(|message| refused(self, message))?;
+        let sub_paths = sub_paths.map_err(|error| refused(self, error.to_string()))?;
         let config =
             self.container(container, attempt, images, environment, &sub_paths, &sandbox.handler).await;
         let config = config.map_err(|refusal| refused(self, refusal.to_string()))?;
@@ -305,7 +316,7 @@ impl Worker {
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
         let image = images.own.image.as_ref();
-        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.clone()))?;
+        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.to_string()))?;
         let mut volumes = self.volumes.mounted();
         for (name, image) in &images.volumes {
             volumes.insert(name, MountedVolume::Image(image.clone()));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
-use crablet_core::translate::{self, Environment, MountedVolume};
-use crablet_volumes::{SubPath, VolumeError, used_volumes};
+use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
+use crablet_volumes::{SubPath, SubPathError, VolumeError, used_volumes};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -67,6 +67,15 @@ impl PodVolumes {
     fn has_all(&self, pod: &Pod) -> bool {
         used_volumes(pod).iter().all(|name| self.mounted.contains_key(*name))
     }
+}
+
+/// Why parts of volumes are not ready for a container.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubPathsError {
+    #[error(transparent)]
+    Refused(#[from] ContainerRefusal),
+    #[error(transparent)]
+    NotReady(#[from] SubPathError),
 }
 
 /// Whether a plan cannot be carried out without volumes.
@@ -175,12 +184,12 @@ impl Worker {
         &mut self,
         container: &Container,
         environment: &Environment,
-    ) -> Result<BTreeMap<usize, String>, String> {
+    ) -> Result<BTreeMap<usize, String>, SubPathsError> {
         let mut ready = BTreeMap::new();
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             // One without a volume, and one that is no directory, are told of by the translation.
             let Some(host_path) = self.volumes.files(&mount.name) else { continue };
-            let path = translate::sub_path(mount, environment).map_err(|refusal| refusal.to_string())?;
+            let path = translate::sub_path(mount, environment)?;
             let Some(path) = path else { continue };
             let wanted = SubPath {
                 uid: self.owner.uid.clone(),
@@ -191,15 +200,14 @@ impl Worker {
                 path,
             };
             let node = Arc::clone(&self.node);
-            let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.map_err(|error| {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.inspect_err(|error| {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
                 warn!(
                     container = wanted.container,
                     volume = wanted.volume,
                     cause,
                     "Cannot make a sub path ready"
                 );
-                error.to_string()
             })?;
             ready.insert(index, made);
         }
