@@ -29,7 +29,7 @@ use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info_span;
 
 use crate::mailbox::{End, Input as Told, Mailbox};
 use crate::node_facts::LiveFacts;
@@ -375,7 +375,7 @@ impl Admission {
             let Some(entry) = books.pods.get_mut(uid) else { continue };
             let victim = &entry.pod;
             let _span = pod_span(victim).entered();
-            info!(critical = %full_name(pod), "Preempting a pod, because a critical one needs its place");
+            let _cause = info_span!("preemption", critical = %full_name(pod)).entered();
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
             self.recorder.event(&involved(victim), EventType::Warning, reason::PREEMPTING, message);
@@ -400,7 +400,6 @@ impl Admission {
         self.changes.notify_waiters();
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
             let _span = pod_span(pod).entered();
-            warn!("A pod did not make room for a critical one in time");
             let message = "Container runtime did not kill the pod within specified grace period.";
             self.recorder.event(&involved(pod), EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
         }

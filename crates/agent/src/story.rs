@@ -1,8 +1,9 @@
 //! The story of each pod: what was decided and done, when, why, and how long it took. `crablet explain` tells it.
 //!
 //! A pod's worker opens the story and gets a [`Teller`] to tell it with: a headline (what the pod is and why, the
-//! answer to "why is my pod not running"), notes on decisions, and steps with their duration. The event recorder adds
-//! the pod's events. A [`Story`] is a copy to read, as text ([`Story::explain`]) or as JSON.
+//! answer to "why is my pod not running"), notes on decisions, and steps with their duration. What is told is said
+//! once: the teller puts notes and steps into the log, too, and the event recorder, which has the log's and the API
+//! server's share of events, adds the pod's to its story. A [`Story`] is a copy to read, as text ([`Story::explain`]) or as JSON.
 //!
 //! Everything is bounded: a story by entries and bytes, where what is told again is merged with what was told before
 //! and the oldest entry goes first; and the stories of pods that are gone by their number. A story must not hold a
@@ -21,6 +22,7 @@ use crablet_api::Text;
 use crablet_host::clock::Clock;
 use jiff::Timestamp;
 use serde::Serialize;
+use tracing::{info, warn};
 
 pub use explain::{Story, Summary, since};
 pub use headline::{Headline, State};
@@ -173,7 +175,8 @@ impl Book {
     }
 }
 
-/// Tells the story of one pod. Clones tell the same one.
+/// Tells the story of one pod, and the log: whoever tells is in the pod's span, which names it there. Clones tell the
+/// same one.
 #[derive(Debug, Clone)]
 pub struct Teller {
     clock: Clock,
@@ -211,7 +214,17 @@ impl Teller {
     }
 
     fn tell(&self, telling: Telling<'_>) {
+        log(&telling);
         lock(&self.told).ring.tell(telling, self.clock.now());
+    }
+}
+
+fn log(telling: &Telling<'_>) {
+    let Telling { topic, text, took, is_warning, is_combined: _ } = telling;
+    let took = took.map(tracing::field::debug);
+    match is_warning {
+        false => info!(took, "{topic}: {text}"),
+        true => warn!(took, "{topic}: {text}"),
     }
 }
 

@@ -11,7 +11,6 @@ use crablet_core::{labels, observed};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::admission::Verdict;
 use crate::log_tail;
@@ -57,11 +56,6 @@ impl Worker {
         self.rejected = true;
         self.show(status);
         self.checkpoint_now().await;
-        self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));
-        warn!(
-            reason = %rejection.reason, message = %rejection.message,
-            "The node does not take a pod"
-        );
         Some(Next::Again)
     }
 

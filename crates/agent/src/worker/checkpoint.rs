@@ -20,7 +20,6 @@ use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::checkpoints::Record;
 use crate::worker::terminate::Terminating;
@@ -224,10 +223,11 @@ impl Worker {
 
     /// Writes the pod's checkpoint before anything is done that stands on it.
     pub(super) async fn checkpoint_now(&self) {
+        let began = Instant::now();
         if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, self.record()).await {
             // The disk may be full: the pod's life goes on, and the next status tries again.
-            warn!(%error, "Cannot write the checkpoint of a pod");
-            self.story.note("disk", format_args!("cannot write its checkpoint: {error}"));
+            let what = format_args!("cannot write its checkpoint: {error}");
+            self.story.failed("disk", began.elapsed(), what);
         }
     }
 

@@ -16,7 +16,6 @@ use crablet_cri_api::{ContainerState, ExecOutput};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::prober::exec::took_too_long;
 use crate::prober::http::{self, HttpError};
@@ -233,12 +232,6 @@ impl Worker {
             }
             Err(error) => error,
         };
-        self.story.failed(
-            "hook",
-            began.elapsed(),
-            format_args!("the hook after the start of container {name} failed"),
-        );
-        warn!(container = %name, "The hook after a start failed; the container is stopped");
         self.warn(&name, reason::FAILED_POST_START_HOOK, "PostStartHook failed");
         let kill = Kill {
             id: id.to_owned(),
@@ -249,13 +242,11 @@ impl Worker {
             starts_anew: false,
         };
         match self.kill(&[kill]).await {
-            Ok(()) | Err(NotKilled::PodEnds) => {}
-            Err(NotKilled::Failed(_)) => {
-                warn!(container = %name, "Cannot stop a container whose hook failed");
-            }
+            Ok(()) | Err(NotKilled::PodEnds | NotKilled::Failed(_)) => {}
         }
         let message = failure(handler, &name, &self.pod, error);
-        Err(NotStarted { error: StartError::new("PostStartHookError", message), until: None })
+        let error = StartError::new("PostStartHookError", message);
+        Err(NotStarted { error, until: None, has_event: true })
     }
 
     /// Runs the hook before a container's stop, within the grace period. How it ends changes nothing: the container
@@ -277,7 +268,7 @@ impl Worker {
             let Some(hook) = hook else { return stops::Done::Hook { id } };
             let began = Instant::now();
             let done = tokio::time::timeout(within, hook.run(&*runtime, &id, Some(within))).await;
-            let outcome = match done {
+            let how = match done {
                 Ok(Ok(Done::AsWanted)) => "is done",
                 Ok(Ok(Done::WithoutTls(at))) => {
                     recorder.event(&pod, EventType::Warning, reason::LIFECYCLE_HTTP_FALLBACK, fallback(&at));
@@ -288,10 +279,10 @@ impl Worker {
                 Ok(Err(_)) | Err(_) => {
                     let reason = reason::FAILED_PRE_STOP_HOOK;
                     recorder.event(&involved, EventType::Warning, reason, "PreStopHook failed");
-                    "failed"
+                    return stops::Done::Hook { id };
                 }
             };
-            let what = format_args!("the hook before the stop of container {name} {outcome}");
+            let what = format_args!("the hook before the stop of container {name} {how}");
             story.step("hook", began.elapsed(), what);
             stops::Done::Hook { id }
         }

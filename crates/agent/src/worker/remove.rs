@@ -9,7 +9,7 @@ use crablet_host::checkpoint::CheckpointError;
 use crablet_volumes::TearDownError;
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::story::State;
 use crate::worker::carry_out::Logs;
@@ -104,7 +104,6 @@ impl Worker {
         match self.try_to_remove().await {
             Ok(()) => {
                 self.story.step("remove", began.elapsed(), format_args!("nothing of it is left"));
-                info!("Pod is gone");
                 Next::Gone
             }
             Err(error) => {
@@ -112,7 +111,6 @@ impl Worker {
                 self.story.failed("remove", began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("what it left cannot be removed: {error}"));
-                warn!(%error, "Cannot remove what a pod left behind");
                 Next::Wait(Some(until))
             }
         }

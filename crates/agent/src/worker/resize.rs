@@ -11,7 +11,6 @@ use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
 use crablet_host::cgroup::{CpuBandwidth, Limits};
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use crate::story::State;
 use crate::worker::retry::What;
@@ -106,13 +105,11 @@ impl Worker {
             Ok(()) => {
                 self.retries.worked(&What::Resize);
                 self.story.step("resize", began.elapsed(), format_args!("gave containers other resources"));
-                info!("Gave the containers of a pod other resources");
                 Next::Again
             }
             Err(error) => {
                 self.story.failed("resize", began.elapsed(), format_args!("{error}"));
                 self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
-                warn!(%error, "Cannot resize a pod; trying again later");
                 Next::Wait(Some(self.retries.failed(What::Resize)))
             }
         }

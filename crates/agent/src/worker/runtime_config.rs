@@ -239,7 +239,8 @@ impl Worker {
         let attempt = self.attempt(start).await;
         let refused = |worker: &Worker, message: String| {
             worker.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
+            let error = StartError::new(ContainerRefusal::REASON, message);
+            NotStarted { error, until: None, has_event: true }
         };
         let environment = self.environment(container).await;
         let environment = environment.map_err(|refusal| refused(self, refusal.to_string()))?;
@@ -253,7 +254,8 @@ impl Worker {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
+            let error = StartError::new(ContainerRefusal::REASON, message);
+            NotStarted { error, until: None, has_event: true }
         })?;
         let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
         Ok(ContainerConfig { config, sandbox: sandbox.config, log })
@@ -266,6 +268,7 @@ impl Worker {
         let (sandbox, handler) = sandbox.map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
+            has_event: false,
         })?;
         Ok(SandboxConfig { config: sandbox.config, handler })
     }

@@ -121,7 +121,7 @@ impl Worker {
                 Ok(())
             }
             Err(errors) => {
-                self.tell_of_volumes(&errors, began);
+                self.tell_of_volumes(&errors);
                 if has_all {
                     self.retries.failed(What::Refresh);
                     return Ok(());
@@ -135,18 +135,9 @@ impl Worker {
         }
     }
 
-    fn tell_of_volumes(&self, errors: &[VolumeError], began: Instant) {
+    fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
             self.warn_pod(reason::FAILED_MOUNT, &error.to_string());
-            self.story.failed(
-                WHAT,
-                began.elapsed(),
-                format_args!("volume {}: {}", error.volume, error.cause),
-            );
-            warn!(
-                volume = error.volume, error = %error.cause,
-                "Cannot set up a volume; trying again"
-            );
         }
     }
 
@@ -159,7 +150,6 @@ impl Worker {
         if let Some(until) = self.retries.held(&What::Refresh) {
             return Next::Wait(Some(until));
         }
-        let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
         let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
@@ -172,7 +162,7 @@ impl Worker {
                 Next::Wait(None)
             }
             Err(errors) => {
-                self.tell_of_volumes(&errors, began);
+                self.tell_of_volumes(&errors);
                 Next::Wait(Some(self.retries.failed(What::Refresh)))
             }
         }
@@ -230,10 +220,6 @@ impl Worker {
                 self.story.failed(WHAT, began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("its volumes cannot be taken away: {error}"));
-                warn!(
-                    %error,
-                    "Cannot take away a pod's volumes; trying again"
-                );
                 Err(Next::Wait(Some(until)))
             }
         }
