@@ -375,10 +375,15 @@ impl Admission {
             let Some(entry) = books.pods.get_mut(uid) else { continue };
             let victim = &entry.pod;
             let _span = pod_span(victim).entered();
-            let _cause = info_span!("preemption", critical = %full_name(pod)).entered();
+            let _cause = info_span!("preemption", critical = %pod.identity()).entered();
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
-            self.recorder.event(&involved(victim), EventType::Warning, reason::PREEMPTING, message);
+            self.recorder.event(
+                &Involved::pod(victim.identity()),
+                EventType::Warning,
+                reason::PREEMPTING,
+                message,
+            );
             let grace = victim.spec.termination_grace_period_seconds.unwrap_or(0).unsigned_abs();
             let time = Duration::from_secs(grace.saturating_add(grace / 2).max(LEAST_TIME_TO_MAKE_ROOM));
             until = until.max(now.checked_add(time).unwrap_or(until));
@@ -401,22 +406,18 @@ impl Admission {
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
             let _span = pod_span(pod).entered();
             let message = "Container runtime did not kill the pod within specified grace period.";
-            self.recorder.event(&involved(pod), EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+            self.recorder.event(
+                &Involved::pod(pod.identity()),
+                EventType::Warning,
+                reason::EXCEEDED_GRACE_PERIOD,
+                message,
+            );
         }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn full_name(pod: &Pod) -> String {
-    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
-}
-
-fn involved(pod: &Pod) -> Involved {
-    let metadata = &pod.metadata;
-    Involved::pod(metadata.namespace.as_str(), metadata.name.as_str(), metadata.uid.as_str())
 }
 
 #[cfg(test)]

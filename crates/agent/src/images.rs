@@ -181,7 +181,7 @@ impl Images {
                 // That it is there is not for this pod to know.
                 self.unless_never_pulled(&request)?;
             }
-            if let Some(held) = self.backoff.held(&request.involved.uid, request.image) {
+            if let Some(held) = self.backoff.held(request.involved.uid(), request.image) {
                 let Held { event, message, until } = held;
                 self.tell(request.involved, reason::BACK_OFF, event);
                 return Err(ImageError::new(ImageErrorReason::ImagePullBackOff, message).retry_at(until));
@@ -300,7 +300,7 @@ impl Images {
             &format!("Failed to pull image {:?}: {error}", request.image),
         );
         let error = PullError::from_runtime(request.image, &error.to_string());
-        let until = self.backoff.failed(&request.involved.uid, request.image, &error);
+        let until = self.backoff.failed(request.involved.uid(), request.image, &error);
         ImageError::from(error).retry_at(until)
     }
 

@@ -8,7 +8,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::Text;
+use crablet_api::core::{Pod, PodIdentity, PodPhase};
 use crablet_core::labels;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
@@ -45,7 +46,7 @@ pub struct Pods {
     node: Arc<Shared>,
     workers: BTreeMap<String, Handle>,
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
-    names: BTreeMap<(String, String), String>,
+    names: BTreeMap<(Text, Text), Text>,
     ended: mpsc::Sender<String>,
     evictions: mpsc::Receiver<(String, End)>,
     tasks: Tasks,
@@ -74,7 +75,7 @@ struct Handle {
     mailbox: Mailbox,
     /// Cancelled when nothing of the pod is left.
     gone: CancellationToken,
-    full_name: (String, String),
+    identity: PodIdentity,
     /// What its source has; nothing once it has let it go. What is there when all of the pod is gone begins again: a
     /// static pod that was taken away and put back has the UID that it had.
     wanted: Option<Arc<Pod>>,
@@ -169,11 +170,11 @@ impl Pods {
 
     /// Makes a worker for a pod.
     fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
-        let uid = pod.metadata.uid.to_string();
-        let full_name = (pod.metadata.namespace.to_string(), pod.metadata.name.to_string());
+        let identity = pod.identity();
+        let full_name = full_name(&identity);
         let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
-        let after = is_static.then(|| self.names.insert(full_name.clone(), uid.clone())).flatten().and_then(
-            |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
+        let after = is_static.then(|| self.names.insert(full_name, identity.uid.clone())).flatten().and_then(
+            |earlier| self.workers.get(&*earlier).map(|worker| (earlier.to_string(), worker.gone.clone())),
         );
         let mailbox = Mailbox::new();
         let is_let_go = end.is_some();
@@ -185,11 +186,11 @@ impl Pods {
             mailbox.tell(Input::End(end));
         }
         let gone = CancellationToken::new();
-        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted, is_let_go };
+        let handle = Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         let span = pod_span(&beginning.pod);
         self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()).instrument(span));
-        self.workers.insert(uid, handle);
+        self.workers.insert(handle.identity.uid.to_string(), handle);
     }
 
     /// Whether a pod is over already when it is first seen, or its end has begun.
@@ -222,8 +223,9 @@ impl Pods {
     fn see_off(&mut self, uid: &str) {
         let Some(worker) = self.workers.remove(uid) else { return };
         worker.gone.cancel();
-        if self.names.get(&worker.full_name).is_some_and(|current| current == uid) {
-            self.names.remove(&worker.full_name);
+        let full_name = full_name(&worker.identity);
+        if self.names.get(&full_name).is_some_and(|current| *current == worker.identity.uid) {
+            self.names.remove(&full_name);
         }
         self.node.reports.statuses.remove(uid);
         self.node.admission.release(uid);
@@ -244,6 +246,10 @@ impl Pods {
             self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }
+}
+
+fn full_name(pod: &PodIdentity) -> (Text, Text) {
+    (pod.namespace.clone(), pod.name.clone())
 }
 
 /// The search for pods that are on the node, to find those that nobody wants.

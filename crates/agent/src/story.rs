@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_api::Text;
+use crablet_api::core::PodIdentity;
 use crablet_host::clock::Clock;
 use jiff::Timestamp;
-use serde::Serialize;
 use tracing::{info, warn};
 
 pub use explain::{Story, Summary, since};
@@ -33,20 +33,6 @@ pub(crate) use ring::Telling;
 
 /// How many pods that are gone are remembered.
 const GONE: usize = 64;
-
-/// Whose story it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PodName {
-    pub namespace: Text,
-    pub name: Text,
-    pub uid: Text,
-}
-
-impl fmt::Display for PodName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The stories of all pods, and of the last ones that are gone. Clones show the same.
 #[derive(Debug, Clone)]
@@ -65,7 +51,7 @@ struct Shelf {
 /// What has been told of a pod.
 #[derive(Debug)]
 struct Book {
-    pod: PodName,
+    pod: PodIdentity,
     headline: Headline,
     gone: Option<Timestamp>,
     ring: Ring,
@@ -78,14 +64,14 @@ impl Stories {
     }
 
     /// Opens the story of a pod, or goes on with the one that there is.
-    pub fn open(&self, namespace: &str, name: &str, uid: &str) -> Teller {
+    pub fn open(&self, pod: &PodIdentity) -> Teller {
         let mut shelf = self.shelf();
-        let told = match shelf.live.get(uid) {
+        let told = match shelf.live.get(&pod.uid) {
             Some(told) => told.clone(),
             None => {
-                let returned = shelf.take_back(uid);
-                let told = returned.unwrap_or_else(|| Arc::new(Mutex::new(self.begin(namespace, name, uid))));
-                shelf.live.insert(uid.into(), told.clone());
+                let returned = shelf.take_back(&pod.uid);
+                let told = returned.unwrap_or_else(|| Arc::new(Mutex::new(self.begin(pod))));
+                shelf.live.insert(pod.uid.clone(), told.clone());
                 told
             }
         };
@@ -115,7 +101,7 @@ impl Stories {
             .all()
             .filter_map(|told| {
                 let told = lock(told);
-                told.pod.is_meant_by(pod).then(|| told.story())
+                told.is_meant_by(pod).then(|| told.story())
             })
             .collect()
     }
@@ -133,9 +119,13 @@ impl Stories {
         }
     }
 
-    fn begin(&self, namespace: &str, name: &str, uid: &str) -> Book {
-        let pod = PodName { namespace: namespace.into(), name: name.into(), uid: uid.into() };
-        Book { pod, headline: Headline::first(self.clock.now()), gone: None, ring: Ring::default() }
+    fn begin(&self, pod: &PodIdentity) -> Book {
+        Book {
+            pod: pod.clone(),
+            headline: Headline::first(self.clock.now()),
+            gone: None,
+            ring: Ring::default(),
+        }
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -156,16 +146,15 @@ impl Shelf {
     }
 }
 
-impl PodName {
+impl Book {
     fn is_meant_by(&self, text: &str) -> bool {
+        let PodIdentity { namespace, name, uid } = &self.pod;
         match text.split_once('/') {
-            Some((namespace, name)) => self.namespace == namespace && self.name == name,
-            None => self.uid == text || self.name == text,
+            Some((wanted, name_in_it)) => *namespace == *wanted && *name == *name_in_it,
+            None => *uid == *text || *name == *text,
         }
     }
-}
 
-impl Book {
     fn summary(&self) -> Summary {
         Summary { pod: self.pod.clone(), headline: self.headline.clone(), gone: self.gone }
     }
@@ -248,8 +237,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_story_is_found_by_uid_by_name_and_by_namespace_and_name() {
         let stories = stories();
-        let _one = stories.open("default", "web", "u1");
-        let _other = stories.open("kube-system", "web", "u2");
+        let _one = stories.open(&PodIdentity::new("default", "web", "u1"));
+        let _other = stories.open(&PodIdentity::new("kube-system", "web", "u2"));
         let found = |text| {
             stories.find(text).iter().map(|story| story.summary.pod.uid.to_string()).collect::<Vec<_>>()
         };
@@ -265,7 +254,7 @@ mod tests {
     async fn the_last_pods_that_are_gone_are_remembered() {
         let stories = stories();
         for number in 0..70 {
-            let teller = stories.open("default", "web", &format!("u{number}"));
+            let teller = stories.open(&PodIdentity::new("default", "web", format!("u{number}")));
             teller.note("Removed", format_args!("its manifest went"));
             stories.close(&format!("u{number}"));
         }
@@ -280,23 +269,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_comes_back_goes_on_with_its_story() {
         let stories = stories();
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         teller.note("Admitted", format_args!("it fits"));
         stories.close("u1");
-        let again = stories.open("default", "web", "u1");
+        let again = stories.open(&PodIdentity::new("default", "web", "u1"));
         again.note("Admitted", format_args!("it still fits"));
         let story = stories.story("u1").unwrap();
         assert_eq!(texts(&story), ["Admitted: it fits", "Admitted: it still fits"]);
         assert_eq!(story.summary.gone, None);
         assert_eq!(stories.find("web").len(), 1);
-        stories.open("default", "web", "u1").note("Same", format_args!("story"));
+        stories.open(&PodIdentity::new("default", "web", "u1")).note("Same", format_args!("story"));
         assert_eq!(again.story().entries.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_headline_that_stays_the_same_keeps_its_time() {
         let stories = stories();
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         let say = |image| teller.headline(State::Waiting, format_args!("image {image:?}"));
         say("a");
         let since = teller.story().summary.headline.since;

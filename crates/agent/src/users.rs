@@ -104,7 +104,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pod_files::{Owner, Simulated};
+    use crate::pod_files::Simulated;
+    use crablet_api::core::PodIdentity;
 
     fn ids() -> UserIds {
         UserIds::new(Some((65536, 2 * 65536)), 65536, 2).unwrap()
@@ -117,7 +118,7 @@ mod tests {
     async fn files(uids: &[&str]) -> Arc<Simulated> {
         let files = Arc::new(Simulated::new());
         for uid in uids {
-            let owner = Owner { namespace: "ns".into(), name: (*uid).into(), uid: (*uid).into() };
+            let owner = PodIdentity::new("ns", *uid, *uid);
             files.make_pod(&owner).await.unwrap();
         }
         files

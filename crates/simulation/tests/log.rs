@@ -1,5 +1,7 @@
 //! What the log says of pods.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 mod common;
 
 use std::io::Write;

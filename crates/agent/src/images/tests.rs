@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Bytes;
-use crablet_api::core::{PullPolicy, Secret};
+use crablet_api::core::{PodIdentity, PullPolicy, Secret};
 use crablet_host::clock::Clock;
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
@@ -52,7 +52,8 @@ impl Node {
         let secrets: Vec<Arc<Secret>> = users.iter().map(|user| secret(user)).collect();
         let (images, image, pod) = (self.images.clone(), image.to_owned(), pod.to_owned());
         tokio::spawn(async move {
-            let involved = Involved::pod("default", &*pod, &*pod).in_container(ContainerKind::Main, "c");
+            let involved = Involved::pod(PodIdentity::new("default", &*pod, &*pod))
+                .in_container(ContainerKind::Main, "c");
             let request = Request {
                 involved: &involved,
                 image: &image,

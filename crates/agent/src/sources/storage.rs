@@ -7,7 +7,7 @@ use crablet_api::Text;
 use crablet_api::core::Pod;
 
 use super::compare::{Difference, difference, introduced, succeeded};
-use super::{Change, SourceKind, Wanted, full_name};
+use super::{Change, SourceKind, Wanted};
 
 /// What each source wants, by UID.
 #[derive(Default)]
@@ -110,7 +110,7 @@ fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec
         } else if uid.is_empty() {
             format!("Error validating pod {described} from {source}: it has no UID, ignoring")
         } else if let Some(other) = uids.get(uid) {
-            let other = full_name(other);
+            let other = other.identity();
             format!(
                 "Error validating pod {described} from {source}: its UID is that of pod {other}, ignoring"
             )

@@ -66,8 +66,8 @@ impl Worker {
             return Ok(None);
         }
         let labels = BTreeMap::from([
-            (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.clone()),
-            (labels::POD_NAME.to_owned(), self.owner.name.clone()),
+            (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.to_string()),
+            (labels::POD_NAME.to_owned(), self.owner.name.to_string()),
         ]);
         // A sandbox that died may have left containers.
         let filter = ContainerFilter { labels: labels.clone(), ..ContainerFilter::default() };
@@ -79,7 +79,7 @@ impl Worker {
             .into_iter()
             .map(|sandbox| sandbox.metadata.uid)
             .chain(live.filter_map(|container| container.labels.get(labels::POD_UID).cloned()));
-        Ok(uids.find(|uid| *uid != self.owner.uid))
+        Ok(uids.find(|uid| **uid != *self.owner.uid))
     }
 
     /// What keeps containers from being started now, if something does.

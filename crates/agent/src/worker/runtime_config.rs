@@ -363,7 +363,7 @@ impl Worker {
         for (volume, path) in translate::references(container).files {
             let Some(volume_path) = self.volumes.files(volume) else { continue };
             let file = VolumeFile {
-                uid: self.owner.uid.clone(),
+                uid: self.owner.uid.to_string(),
                 volume_path: volume_path.into(),
                 path: path.to_owned(),
             };

@@ -182,7 +182,7 @@ impl Worker {
             let path = translate::sub_path(mount, environment)?;
             let Some(path) = path else { continue };
             let wanted = SubPath {
-                uid: self.owner.uid.clone(),
+                uid: self.owner.uid.to_string(),
                 container: container.name.to_string(),
                 index,
                 volume: mount.name.to_string(),
