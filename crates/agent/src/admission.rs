@@ -204,8 +204,8 @@ impl Admission {
         self.changes.notified()
     }
 
-    /// The thousandths of a CPU that all burstable pods ask for which the node has taken; nothing while it is not known
-    /// who runs.
+    /// The thousandths of a CPU that the burstable pods on the node ask for together; nothing while it is not known who
+    /// runs.
     pub fn burstable_cpu(&self) -> Option<i64> {
         let books = self.books();
         match books.stage {

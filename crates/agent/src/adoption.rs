@@ -266,7 +266,7 @@ impl State {
         (record.manifest == **candidate.digest).then(|| record.uid.clone())
     }
 
-    /// What was written down of pods that a source wants no more, or from another manifest.
+    /// The records of pods that a source wants no more, or wants from another manifest.
     fn unwanted(&self, source: SourceKind, candidates: &[Candidate<'_>]) -> Vec<Record> {
         let is_wanted = |record: &Record| {
             let mut candidates = candidates.iter();

@@ -100,8 +100,8 @@ pub struct Request<'a> {
 pub struct Ensured {
     /// What to make a container from.
     pub reference: String,
-    /// What the runtime says of the image, or why it would not say after the pull. Nobody knows then as whom its
-    /// containers would run.
+    /// What the runtime says of the image, or why it would not say after the pull. Nobody knows then which
+    /// user its containers would run as.
     pub image: Result<Image, ImageUnknown>,
     /// Whether it was pulled for this.
     pub was_pulled: bool,

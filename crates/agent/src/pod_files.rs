@@ -79,13 +79,13 @@ pub trait PodFiles: Send + Sync {
     /// Writes the pod's `/etc/hosts`. Containers that have it mounted see the change.
     async fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
-    /// What was written down of which users of the node are the pod's own, if anything was.
+    /// The record of which users of the node are the pod's own, if there is one.
     async fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes down which users of the node are the pod's own. It is on disk when this returns.
     async fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
-    /// Removes what was written down of the pod's users.
+    /// Removes the record of the pod's users.
     async fn remove_users(&self, uid: &str) -> io::Result<()>;
 
     /// The names of the log files that a container has.

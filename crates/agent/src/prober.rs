@@ -315,7 +315,7 @@ fn set_timer(timers: &mut BTreeSet<(Duration, Key)>, key: Key, probed: &mut Prob
     timers.extend(due.map(|at| (at, key)));
 }
 
-/// Which part of its period a container waits that ran before the agent did. Their names are random already.
+/// Which part of its period a container that ran before the agent did waits first. The IDs are random already.
 fn spread(id: &str) -> f64 {
     let hash =
         id.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

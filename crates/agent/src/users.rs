@@ -1,4 +1,4 @@
-//! Which users of the node belong to which pod that has its own: one owner, who writes it down before it is acted on.
+//! Which users of the node belong to which pod: one owner, who writes it down before anybody acts on it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,18 +28,18 @@ pub enum NoUsers {
     /// There are none.
     #[error(transparent)]
     NoneLeft(#[from] NoneLeft),
-    /// Which they are cannot be written down.
+    /// The record of them cannot be written.
     #[error(transparent)]
     Disk(#[from] io::Error),
 }
 
-/// Why it cannot be told whose which users are. To go on would give them to two pods.
+/// Why it is not known which users belong to which pod. To go on would give them to two pods.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// What was written down of pods cannot be read.
+    /// The records of pods cannot be read.
     #[error("read pods from disk")]
     Disk(#[from] io::Error),
-    /// What was written down of one cannot be.
+    /// The record of one pod cannot be right.
     #[error("record pod mappings for existing pod {uid:?}")]
     Record {
         /// The pod.

@@ -16,7 +16,7 @@ use crate::node::NodeHandles;
 use crate::query;
 use crate::respond::{json, text};
 
-/// How many pods that are gone are told of where nobody asked for one.
+/// How many of the pods that are gone to tell of when nobody asked for one.
 const GONE_SHOWN: usize = 5;
 
 /// `GET /explain`: a sentence on each pod. `GET /explain?pod=<pod>`: the whole story of one, by its UID, its name, or

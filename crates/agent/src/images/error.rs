@@ -68,7 +68,7 @@ impl ImageError {
         ImageError { retry_at: Some(moment), ..self }
     }
 
-    /// What the event says by which a container tells that it cannot be made.
+    /// The message of the event that says that the container cannot be made.
     pub fn event_message(&self) -> String {
         format!("Error: {}", self.reason)
     }

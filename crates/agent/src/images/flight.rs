@@ -27,7 +27,7 @@ use super::error::{ImageUnknown, PullFailure};
 use super::service::ImageService;
 use crate::recorder::bucket::{Bucket, Rate};
 
-/// How long a pull goes on that nobody waits for.
+/// How long a pull that nobody waits for goes on.
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
 /// A pull that runs or waits for its turn.

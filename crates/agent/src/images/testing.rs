@@ -99,7 +99,7 @@ impl FakeImages {
     }
 }
 
-/// What a runtime answers that says this, in the words of a client in Go or its own.
+/// The answer of a runtime that says this, in its own words or in those of a client in Go.
 pub(super) fn error(text: &str) -> Error {
     let codes = [("NotFound", Code::NotFound), ("Internal", Code::Internal)];
     let coded = text.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = "));

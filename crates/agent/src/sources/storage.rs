@@ -78,7 +78,7 @@ impl Storage {
         Merged { changes, refused }
     }
 
-    /// Which sources want a pod of that name, in the order of their kinds; those are asked that `which` accepts.
+    /// Which of the sources that `which` accepts want a pod of that name, in the order of their kinds.
     pub(super) fn owners(
         &self,
         namespace: &str,

@@ -43,7 +43,7 @@ impl Worker {
         }
     }
 
-    /// What was stopped to be started again is, whatever the pod's restart policy makes of how it ended.
+    /// Stops containers, and names those to start in their place whatever the pod's restart policy makes of how they ended.
     async fn replace(&mut self, plan: &Plan, sandbox: &str) -> Result<Ready, Next> {
         let failed = match self.kill(&plan.kill).await {
             Ok(()) => None,

@@ -221,7 +221,7 @@ impl Worker {
         self.node.checkpoints.write(&self.owner.uid, self.record());
     }
 
-    /// Writes the pod's checkpoint before anything is done that stands on it.
+    /// Writes the pod's checkpoint before anything that relies on it is done.
     pub(super) async fn checkpoint_now(&self) {
         let began = Instant::now();
         if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, self.record()).await {

@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a runtime that is away is left alone.
 const RUNTIME_AWAY: Duration = Duration::from_secs(1);
 
-/// How often it is asked, while a hook after a start runs, whether its container still does.
+/// How often to ask whether a container still runs while the hook after its start does.
 const CONTAINER_LOOK: Duration = Duration::from_secs(10);
 
 /// What a hook does, made ready.

@@ -58,7 +58,7 @@ impl Worker {
         self.allocation.pod = Arc::clone(&self.pod);
     }
 
-    /// A container of which no agent wrote down what it was given has what was allocated until now.
+    /// A container whose resources no agent wrote down has what was allocated until now.
     fn know_what_was_given(&mut self) {
         let containers = self.observed.containers();
         let lives = |id: &str| {
