@@ -374,7 +374,7 @@ impl Admission {
         for uid in &leaving {
             let Some(entry) = books.pods.get_mut(uid) else { continue };
             let victim = &entry.pod;
-            let _span = pod_span(victim).entered();
+            let _span = pod_span(&victim.identity()).entered();
             let _cause = info_span!("preemption", critical = %pod.identity()).entered();
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
@@ -404,7 +404,7 @@ impl Admission {
         entry.state = State::Granted { was_there: false };
         self.changes.notify_waiters();
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
-            let _span = pod_span(pod).entered();
+            let _span = pod_span(&pod.identity()).entered();
             let message = "Container runtime did not kill the pod within specified grace period.";
             self.recorder.event(
                 &Involved::pod(pod.identity()),

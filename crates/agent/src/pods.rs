@@ -19,11 +19,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
-use crate::pod_span::pod_span;
+use crate::pod_span::{in_pod_span, pod_span};
 use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
@@ -188,8 +188,8 @@ impl Pods {
         let gone = CancellationToken::new();
         let handle = Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
-        let span = pod_span(&beginning.pod);
-        self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()).instrument(span));
+        let work = supervise(beginning, handle.gone.clone(), self.ended.clone()).boxed();
+        self.tasks.spawn(in_pod_span(handle.identity.clone(), work));
         self.workers.insert(handle.identity.uid.to_string(), handle);
     }
 
@@ -242,7 +242,7 @@ impl Pods {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;
             }
-            pod_span(&pod).in_scope(|| info!("Ending a pod that nobody wants"));
+            pod_span(&pod.identity()).in_scope(|| info!("Ending a pod that nobody wants"));
             self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }

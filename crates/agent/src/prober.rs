@@ -289,7 +289,7 @@ impl Rounds {
         let changed = probed.schedule.end(kind, answer.outcome(), now);
         set_timer(&mut self.timers, key, probed);
         let (pod, name) = (&watched.watch.pod, probed.name.clone());
-        let _span = pod_span(pod).entered();
+        let _span = pod_span(&pod.identity()).entered();
         self.parts.metrics.count(pod, &name, kind, &answer, took);
         tell_people(&self.parts.recorder, pod, &name, kind, &answer);
         if changed {

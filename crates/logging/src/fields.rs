@@ -28,16 +28,6 @@ impl Fields {
         }
         self.values.push((name, value));
     }
-
-    /// Gives back the room that nothing fills.
-    pub(crate) fn shrink(&mut self) {
-        self.values.shrink_to_fit();
-        for (_, value) in &mut self.values {
-            if let Value::Text(text) = value {
-                text.kept.shrink_to_fit();
-            }
-        }
-    }
 }
 
 impl Visit for Fields {

@@ -94,8 +94,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
         if let Some(span) = context.span(id) {
             let mut fields = Fields::default();
             attributes.record(&mut fields);
-            // Every pod has a span for as long as it is there.
-            fields.shrink();
             span.extensions_mut().insert(fields);
         }
     }

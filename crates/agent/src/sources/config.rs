@@ -100,7 +100,7 @@ impl PodConfig {
             let is_other = |kind: SourceKind| kind != source && kind.is_static() == source.is_static();
             let other = storage.owners(&metadata.namespace, &metadata.name, is_other).next();
             if let Some((kind, wanted)) = other {
-                let _span = pod_span(pod).entered();
+                let _span = pod_span(&pod.identity()).entered();
                 warn!(
                     %source, other_source = %kind, other = %wanted.origin,
                     "Two sources want a pod of this name; the one that came later waits until the other is gone"

@@ -224,7 +224,7 @@ impl Inner {
         kept.broken.remove(&file);
         self.problems.set(SourceKind::Push, &file, Consequence::Ignored, vec![]);
         let pod = made.pod.identity();
-        pod_span(&made.pod).in_scope(|| info!(?outcome, "A pod was given to the agent and is kept"));
+        pod_span(&pod).in_scope(|| info!(?outcome, "A pod was given to the agent and is kept"));
         kept.pods.insert(key, self.pushed(file, made));
         self.tell(&kept);
         Ok(Applied { outcome, pod })
@@ -237,7 +237,7 @@ impl Inner {
             let key = (Text::from(&namespace), name.clone());
             if let Some(pushed) = kept.pods.get(&key) {
                 self.store.remove(&pushed.file).await?;
-                pod_span(&pushed.wanted.pod)
+                pod_span(&pushed.wanted.pod.identity())
                     .in_scope(|| info!("A pod that was given to the agent is let go"));
                 kept.pods.remove(&key);
                 self.tell(&kept);
