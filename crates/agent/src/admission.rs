@@ -29,10 +29,11 @@ use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info_span;
 
 use crate::mailbox::{End, Input as Told, Mailbox};
 use crate::node_facts::LiveFacts;
+use crate::pod_span::pod_span;
 use crate::recorder::{EventType, Involved, Recorder, reason};
 
 /// The least time that pods have to make room for a critical one. It does not wait for longer than one and a half times
@@ -203,8 +204,8 @@ impl Admission {
         self.changes.notified()
     }
 
-    /// The thousandths of a CPU that all burstable pods ask for which the node has taken; nothing while it is not known
-    /// who runs.
+    /// The thousandths of a CPU that the burstable pods on the node ask for together; nothing while it is not known who
+    /// runs.
     pub fn burstable_cpu(&self) -> Option<i64> {
         let books = self.books();
         match books.stage {
@@ -373,13 +374,16 @@ impl Admission {
         for uid in &leaving {
             let Some(entry) = books.pods.get_mut(uid) else { continue };
             let victim = &entry.pod;
-            info!(
-                pod = %full_name(victim), uid, critical = %full_name(pod),
-                "Preempting a pod, because a critical one needs its place"
-            );
+            let _span = pod_span(&victim.identity()).entered();
+            let _cause = info_span!("preemption", critical = %pod.identity()).entered();
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
-            self.recorder.event(&involved(victim), EventType::Warning, reason::PREEMPTING, message);
+            self.recorder.event(
+                &Involved::pod(victim.identity()),
+                EventType::Warning,
+                reason::PREEMPTING,
+                message,
+            );
             let grace = victim.spec.termination_grace_period_seconds.unwrap_or(0).unsigned_abs();
             let time = Duration::from_secs(grace.saturating_add(grace / 2).max(LEAST_TIME_TO_MAKE_ROOM));
             until = until.max(now.checked_add(time).unwrap_or(until));
@@ -400,24 +404,20 @@ impl Admission {
         entry.state = State::Granted { was_there: false };
         self.changes.notify_waiters();
         for pod in slow.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
-            warn!(pod = %full_name(pod), uid = %pod.metadata.uid, "A pod did not make room for a critical one in time");
+            let _span = pod_span(&pod.identity()).entered();
             let message = "Container runtime did not kill the pod within specified grace period.";
-            self.recorder.event(&involved(pod), EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+            self.recorder.event(
+                &Involved::pod(pod.identity()),
+                EventType::Warning,
+                reason::EXCEEDED_GRACE_PERIOD,
+                message,
+            );
         }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn full_name(pod: &Pod) -> String {
-    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
-}
-
-fn involved(pod: &Pod) -> Involved {
-    let metadata = &pod.metadata;
-    Involved::pod(metadata.namespace.as_str(), metadata.name.as_str(), metadata.uid.as_str())
 }
 
 #[cfg(test)]

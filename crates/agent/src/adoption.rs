@@ -28,7 +28,7 @@ use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use tracing::{info, warn};
+use tracing::{Instrument as _, Span, info, warn};
 
 use crate::sources::{CONFIG_HASH, CONFIG_SOURCE, SourceKind, uid_error};
 
@@ -142,12 +142,13 @@ impl Adoption {
         }
         let Found { adopted, uids } = self.find(source, &unknown, &state.records).await;
         for record in adopted {
-            self.write_down(state, record).await;
+            let span = record.span();
+            self.write_down(state, record).instrument(span).await;
         }
         for record in state.unwanted(source, candidates) {
             if !uids.contains(&record.uid) {
                 state.records.remove(&record.key());
-                self.remove(&record).await;
+                self.remove(&record).instrument(record.span()).await;
             }
         }
     }
@@ -239,22 +240,21 @@ impl Adoption {
 
     /// Tries until it is written: nobody acts on a UID that the next agent would not know.
     async fn write_down(&self, state: &mut State, record: Record) {
-        let (uid, pod) = (&record.uid, format!("{}/{}", record.namespace, record.name));
-        info!(pod, uid, source = record.source, "Adopting a static pod that another kubelet ran");
-        while let Err(error) = self.0.store.save(uid, &crablet_api::to_json(&record)).await {
-            warn!(pod, uid, %error, "Cannot write down that a static pod was adopted; trying again");
+        info!(source = record.source, "Adopting a static pod that another kubelet ran");
+        while let Err(error) = self.0.store.save(&record.uid, &crablet_api::to_json(&record)).await {
+            warn!(%error, "Cannot write down that a static pod was adopted; trying again");
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
         let before = state.records.insert(record.key(), record.clone());
         if let Some(before) = before.filter(|before| before.uid != record.uid) {
-            self.remove(&before).await;
+            self.remove(&before).instrument(before.span()).await;
         }
     }
 
     async fn remove(&self, record: &Record) {
         if let Err(error) = self.0.store.remove(&record.uid).await {
             // The next agent finds that it is gone, and tries again.
-            warn!(uid = record.uid, %error, "Cannot remove the record of a static pod that was adopted");
+            warn!(%error, "Cannot remove the record of a static pod that was adopted");
         }
     }
 }
@@ -266,7 +266,7 @@ impl State {
         (record.manifest == **candidate.digest).then(|| record.uid.clone())
     }
 
-    /// What was written down of pods that a source wants no more, or from another manifest.
+    /// The records of pods that a source wants no more, or wants from another manifest.
     fn unwanted(&self, source: SourceKind, candidates: &[Candidate<'_>]) -> Vec<Record> {
         let is_wanted = |record: &Record| {
             let mut candidates = candidates.iter();
@@ -288,6 +288,10 @@ struct Found {
 impl Record {
     fn key(&self) -> Key {
         (self.source.clone(), self.namespace.clone(), self.name.clone())
+    }
+
+    fn span(&self) -> Span {
+        crablet_logging::pod_span(&self.namespace, &self.name, &self.uid)
     }
 }
 

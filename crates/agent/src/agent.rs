@@ -73,7 +73,7 @@ pub struct Agent {
     pub statuses: Statuses,
     /// What happened to each pod.
     pub stories: Stories,
-    /// Who has pods ended that the node cannot keep.
+    /// Ends pods that the node cannot keep.
     pub evictor: Evictor,
     /// Who gets images.
     pub images: Images,
@@ -92,7 +92,7 @@ pub enum StartError {
     /// The checkpoints could not be read.
     #[error("cannot read the checkpoints of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
-    /// Whose which users of the node are could not be told.
+    /// It could not be found out which users of the node belong to which pod.
     #[error("cannot tell which users of the node belong to which pod")]
     Users(#[from] UsersError),
     /// What is counted could not be named.

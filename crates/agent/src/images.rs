@@ -46,7 +46,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
 pub use access::Access;
-pub use error::{ImageError, ImageErrorReason};
+pub use error::{ImageError, ImageErrorReason, ImageUnknown, ServiceError};
 pub use flight::Pull;
 
 use crate::recorder::bucket::Rate;
@@ -96,13 +96,13 @@ pub struct Request<'a> {
 }
 
 /// An image that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Ensured {
     /// What to make a container from.
     pub reference: String,
-    /// What the runtime says of the image, or why it would not say after the pull. Nobody knows then as whom its
-    /// containers would run.
-    pub image: Result<Image, String>,
+    /// What the runtime says of the image, or why it would not say after the pull. Nobody knows then which
+    /// user its containers would run as.
+    pub image: Result<Image, ImageUnknown>,
     /// Whether it was pulled for this.
     pub was_pulled: bool,
 }
@@ -181,7 +181,7 @@ impl Images {
                 // That it is there is not for this pod to know.
                 self.unless_never_pulled(&request)?;
             }
-            if let Some(held) = self.backoff.held(&request.involved.uid, request.image) {
+            if let Some(held) = self.backoff.held(request.involved.uid(), request.image) {
                 let Held { event, message, until } = held;
                 self.tell(request.involved, reason::BACK_OFF, event);
                 return Err(ImageError::new(ImageErrorReason::ImagePullBackOff, message).retry_at(until));
@@ -190,7 +190,7 @@ impl Images {
             let wanted = Wanted {
                 spec: spec.clone(),
                 image: request.image.to_owned(),
-                credentials: credentials.map_err(|error| self.failed(&request, &error.to_string()))?,
+                credentials: credentials.map_err(|error| self.failed(&request, &error))?,
                 sandbox: request.sandbox.cloned(),
             };
             // A pull that ended since the runtime was asked may have been the one for this image.
@@ -293,14 +293,14 @@ impl Images {
         Ensured { reference: pulled.reference.clone(), image: pulled.image.clone(), was_pulled: true }
     }
 
-    fn failed(&self, request: &Request<'_>, error: &str) -> ImageError {
+    fn failed(&self, request: &Request<'_>, error: &dyn std::error::Error) -> ImageError {
         self.warn(
             request.involved,
             reason::FAILED,
             &format!("Failed to pull image {:?}: {error}", request.image),
         );
-        let error = PullError::from_runtime(request.image, error);
-        let until = self.backoff.failed(&request.involved.uid, request.image, &error);
+        let error = PullError::from_runtime(request.image, &error.to_string());
+        let until = self.backoff.failed(request.involved.uid(), request.image, &error);
         ImageError::from(error).retry_at(until)
     }
 

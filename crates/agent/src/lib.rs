@@ -39,6 +39,7 @@ pub mod observe;
 mod orphan;
 #[doc(hidden)]
 pub mod pod_files;
+mod pod_span;
 pub mod pods;
 pub mod prober;
 mod qos_cgroups;

@@ -1,7 +1,7 @@
 //! A pod made from what the runtime remembers of it and its checkpoint, good enough to end it as it would have wanted.
 
 use crablet_api::core::{Container as PodContainer, ContainerRestartPolicy, Lifecycle, Pod};
-use crablet_core::labels::{self, ContainerRecord, Owner};
+use crablet_core::labels::{self, ContainerRecord};
 use crablet_cri_api::{Container, Sandbox};
 
 use crate::worker::Checkpoint;
@@ -26,9 +26,8 @@ pub(crate) fn pod(
     }
     let labels = sandbox.map(|sandbox| &sandbox.labels).or(of_pod.first().map(|container| &container.labels));
     if let Some(labels) = labels {
-        let owner = Owner::from_labels(labels);
-        pod.metadata.namespace = owner.pod_namespace.into();
-        pod.metadata.name = owner.pod_name.into();
+        let identity = labels::pod_identity(labels);
+        (pod.metadata.namespace, pod.metadata.name) = (identity.namespace, identity.name);
     }
     let mut spec: Vec<PodContainer> = Vec::new();
     for container in of_pod {

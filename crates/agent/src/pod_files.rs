@@ -19,21 +19,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use crablet_api::core::PodIdentity;
 
 pub use on_disk::OnDisk;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::Simulated;
-
-/// Whose files they are.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
-    /// The pod's UID.
-    pub uid: String,
-}
 
 /// Where files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +58,7 @@ impl Places {
     }
 
     /// The directory of a pod's logs.
-    pub fn pod_logs(&self, owner: &Owner) -> PathBuf {
+    pub fn pod_logs(&self, owner: &PodIdentity) -> PathBuf {
         self.logs.join(format!("{}_{}_{}", owner.namespace, owner.name, owner.uid))
     }
 }
@@ -81,28 +71,28 @@ pub trait PodFiles: Send + Sync {
     fn places(&self) -> &Places;
 
     /// Makes the pod's directories.
-    async fn make_pod(&self, owner: &Owner) -> io::Result<()>;
+    async fn make_pod(&self, owner: &PodIdentity) -> io::Result<()>;
 
     /// Makes what one attempt of a container needs: the directory of its logs, and an empty termination log.
-    async fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()>;
+    async fn make_container(&self, owner: &PodIdentity, container: &str, attempt: u32) -> io::Result<()>;
 
     /// Writes the pod's `/etc/hosts`. Containers that have it mounted see the change.
     async fn write_hosts(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
-    /// What was written down of which users of the node are the pod's own, if anything was.
+    /// The record of which users of the node are the pod's own, if there is one.
     async fn users(&self, uid: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes down which users of the node are the pod's own. It is on disk when this returns.
     async fn write_users(&self, uid: &str, text: &[u8]) -> io::Result<()>;
 
-    /// Removes what was written down of the pod's users.
+    /// Removes the record of the pod's users.
     async fn remove_users(&self, uid: &str) -> io::Result<()>;
 
     /// The names of the log files that a container has.
-    async fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>>;
+    async fn logs(&self, owner: &PodIdentity, container: &str) -> io::Result<Vec<String>>;
 
     /// Puts a link to a log where log collectors look. `name` is the link's.
-    async fn link_log(&self, owner: &Owner, name: &str, log: &Path) -> io::Result<()>;
+    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()>;
 
     /// A file of the node's own, such as its `/etc/hosts`. What its administrator put there is followed where it is a
     /// link. One that is longer than `limit` is an error.
@@ -114,14 +104,14 @@ pub trait PodFiles: Send + Sync {
     /// Removes a container's log and termination log of one attempt.
     async fn remove_container(
         &self,
-        owner: &Owner,
+        owner: &PodIdentity,
         container: &str,
         attempt: u32,
         log: &Path,
     ) -> io::Result<()>;
 
     /// Removes everything that a pod has, once nothing is mounted in it any more.
-    async fn remove_pod(&self, owner: &Owner) -> io::Result<()>;
+    async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()>;
 
     /// The UIDs that have a directory.
     async fn pods(&self) -> io::Result<Vec<String>>;

@@ -8,11 +8,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::Text;
+use crablet_api::core::{Pod, PodIdentity, PodPhase};
 use crablet_core::labels;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
+use crablet_host::cgroup::CgroupError;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -21,6 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::mailbox::{Cause, End, Input, Mailbox};
 use crate::orphan;
+use crate::pod_span::{in_pod_span, pod_span};
 use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes, SourceKind};
@@ -43,7 +46,7 @@ pub struct Pods {
     node: Arc<Shared>,
     workers: BTreeMap<String, Handle>,
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
-    names: BTreeMap<(String, String), String>,
+    names: BTreeMap<(Text, Text), Text>,
     ended: mpsc::Sender<String>,
     evictions: mpsc::Receiver<(String, End)>,
     tasks: Tasks,
@@ -72,7 +75,7 @@ struct Handle {
     mailbox: Mailbox,
     /// Cancelled when nothing of the pod is left.
     gone: CancellationToken,
-    full_name: (String, String),
+    identity: PodIdentity,
     /// What its source has; nothing once it has let it go. What is there when all of the pod is gone begins again: a
     /// static pod that was taken away and put back has the UID that it had.
     wanted: Option<Arc<Pod>>,
@@ -167,11 +170,11 @@ impl Pods {
 
     /// Makes a worker for a pod.
     fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
-        let uid = pod.metadata.uid.to_string();
-        let full_name = (pod.metadata.namespace.to_string(), pod.metadata.name.to_string());
+        let identity = pod.identity();
+        let full_name = full_name(&identity);
         let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
-        let after = is_static.then(|| self.names.insert(full_name.clone(), uid.clone())).flatten().and_then(
-            |earlier| self.workers.get(&earlier).map(|worker| (earlier.clone(), worker.gone.clone())),
+        let after = is_static.then(|| self.names.insert(full_name, identity.uid.clone())).flatten().and_then(
+            |earlier| self.workers.get(&*earlier).map(|worker| (earlier.to_string(), worker.gone.clone())),
         );
         let mailbox = Mailbox::new();
         let is_let_go = end.is_some();
@@ -183,10 +186,11 @@ impl Pods {
             mailbox.tell(Input::End(end));
         }
         let gone = CancellationToken::new();
-        let handle = Handle { mailbox: mailbox.clone(), gone, full_name, wanted, is_let_go };
+        let handle = Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
-        self.tasks.spawn(supervise(beginning, handle.gone.clone(), self.ended.clone()));
-        self.workers.insert(uid, handle);
+        let work = supervise(beginning, handle.gone.clone(), self.ended.clone()).boxed();
+        self.tasks.spawn(in_pod_span(handle.identity.clone(), work));
+        self.workers.insert(handle.identity.uid.to_string(), handle);
     }
 
     /// Whether a pod is over already when it is first seen, or its end has begun.
@@ -219,8 +223,9 @@ impl Pods {
     fn see_off(&mut self, uid: &str) {
         let Some(worker) = self.workers.remove(uid) else { return };
         worker.gone.cancel();
-        if self.names.get(&worker.full_name).is_some_and(|current| current == uid) {
-            self.names.remove(&worker.full_name);
+        let full_name = full_name(&worker.identity);
+        if self.names.get(&full_name).is_some_and(|current| *current == worker.identity.uid) {
+            self.names.remove(&full_name);
         }
         self.node.reports.statuses.remove(uid);
         self.node.admission.release(uid);
@@ -237,13 +242,14 @@ impl Pods {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;
             }
-            info!(
-                pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
-                "Ending a pod that nobody wants"
-            );
+            pod_span(&pod.identity()).in_scope(|| info!("Ending a pod that nobody wants"));
             self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }
+}
+
+fn full_name(pod: &PodIdentity) -> (Text, Text) {
+    (pod.namespace.clone(), pod.name.clone())
 }
 
 /// The search for pods that are on the node, to find those that nobody wants.
@@ -293,20 +299,30 @@ async fn find(node: Arc<Shared>) -> Vec<Pod> {
     loop {
         match try_to_find(&node).await {
             Ok(found) => return found,
-            Err(reason) => {
-                warn!(reason, "Cannot look for pods that nobody wants; trying again");
+            Err(error) => {
+                warn!(%error, "Cannot look for pods that nobody wants; trying again");
                 tokio::time::sleep(BETWEEN_SEARCHES).await;
             }
         }
     }
 }
 
-async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, String> {
-    let words = |error: crablet_cri::Error| error.to_string();
-    let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await.map_err(words)?;
-    let containers = node.runtime.list_containers(ContainerFilter::default()).await.map_err(words)?;
-    let cgroups = node.host.cgroups.pods().await.map_err(|error| error.to_string())?;
-    let directories = node.host.files.pods().await.map_err(|error| error.to_string())?;
+/// What could not be asked for its pods.
+#[derive(Debug, thiserror::Error)]
+enum NotSearched {
+    #[error(transparent)]
+    Runtime(#[from] crablet_cri::Error),
+    #[error(transparent)]
+    Cgroups(#[from] CgroupError),
+    #[error(transparent)]
+    Files(#[from] std::io::Error),
+}
+
+async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, NotSearched> {
+    let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await?;
+    let containers = node.runtime.list_containers(ContainerFilter::default()).await?;
+    let cgroups = node.host.cgroups.pods().await?;
+    let directories = node.host.files.pods().await?;
     let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.labels.get(labels::POD_UID).cloned());
     let of_containers =
         containers.iter().filter_map(|container| container.labels.get(labels::POD_UID).cloned());
@@ -338,12 +354,7 @@ async fn supervise(beginning: Beginning, gone: CancellationToken, ended: mpsc::S
     let mut worker = Worker::new(node, mailbox.clone(), pod);
     while let Err(panic) = AssertUnwindSafe(worker.begin(after.as_ref())).catch_unwind().await {
         let reason = panic_text(&*panic);
-        error!(
-            uid,
-            reason,
-            ?pause,
-            "A pod's worker panicked; only this pod is affected, and it begins again"
-        );
+        error!(reason, ?pause, "A pod's worker panicked; only this pod is affected, and it begins again");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_AFTER_PANIC);
         mailbox.tell_again();

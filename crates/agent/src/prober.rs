@@ -39,6 +39,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::mailbox::{Input, Mailbox};
+use crate::pod_span::pod_span;
 use crate::recorder::{ContainerKind, EventType, Involved, Recorder, reason};
 
 pub(crate) use metrics::Metrics;
@@ -288,14 +289,12 @@ impl Rounds {
         let changed = probed.schedule.end(kind, answer.outcome(), now);
         set_timer(&mut self.timers, key, probed);
         let (pod, name) = (&watched.watch.pod, probed.name.clone());
+        let _span = pod_span(&pod.identity()).entered();
         self.parts.metrics.count(pod, &name, kind, &answer, took);
         tell_people(&self.parts.recorder, pod, &name, kind, &answer);
         if changed {
-            info!(
-                pod = %format!("{}/{}", pod.metadata.namespace, pod.metadata.name), uid = %pod.metadata.uid,
-                container = %name, probe = %kind, well = answer.outcome() == Outcome::Success,
-                "A probe found something else than before"
-            );
+            let well = answer.outcome() == Outcome::Success;
+            info!(container = %name, probe = %kind, well, "A probe found something else than before");
             let all = watched.containers.iter();
             let results =
                 Probes(all.map(|(id, probed)| (id.to_string(), probed.schedule.results())).collect());
@@ -316,7 +315,7 @@ fn set_timer(timers: &mut BTreeSet<(Duration, Key)>, key: Key, probed: &mut Prob
     timers.extend(due.map(|at| (at, key)));
 }
 
-/// Which part of its period a container waits that ran before the agent did. Their names are random already.
+/// Which part of its period a container that ran before the agent did waits first. The IDs are random already.
 fn spread(id: &str) -> f64 {
     let hash =
         id.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -383,7 +382,7 @@ async fn ask(runtime: &dyn Runtime, id: &str, target: &Target, timeout: Duration
 fn tell_people(recorder: &Recorder, pod: &Pod, name: &str, kind: ProbeKind, answer: &Answer) {
     let (reason, message) = match answer {
         Answer::Success => {
-            return debug!(uid = %pod.metadata.uid, container = name, probe = %kind, "A probe succeeded");
+            return debug!(container = name, probe = %kind, "A probe succeeded");
         }
         Answer::Warning(output) => (reason::PROBE_WARNING, format!("{kind} probe warning: {output}")),
         Answer::Failure(output) => (reason::UNHEALTHY, format!("{kind} probe failed: {output}")),
@@ -393,7 +392,6 @@ fn tell_people(recorder: &Recorder, pod: &Pod, name: &str, kind: ProbeKind, answ
     };
     let is_init = pod.spec.init_containers.iter().any(|init| *init.name == *name);
     let place = if is_init { ContainerKind::Init } else { ContainerKind::Main };
-    let metadata = &pod.metadata;
-    let involved = Involved::pod(metadata.namespace.clone(), metadata.name.clone(), metadata.uid.clone());
+    let involved = Involved::pod(pod.identity());
     recorder.event(&involved.in_container(place, name), EventType::Warning, reason, message);
 }

@@ -15,13 +15,36 @@ const WHEN_READY: Duration = Duration::from_secs(10);
 /// How often one that is not is asked.
 const WHEN_NOT: Duration = Duration::from_secs(1);
 
-/// What a node is ready for. The reasons are in upstream's words.
+/// Why a node is not ready, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// The runtime was not asked yet.
+    #[error("container runtime status check may not have completed yet")]
+    NotAsked,
+    /// The runtime does not answer.
+    #[error("container runtime is down: {0}")]
+    Down(String),
+    /// The runtime says so itself.
+    #[error("container {what} not ready: {condition}=false reason:{reason} message:{message}")]
+    Said {
+        /// What is not ready.
+        what: &'static str,
+        /// The runtime's name for that.
+        condition: &'static str,
+        /// Why, in a word.
+        reason: String,
+        /// Why, in a sentence.
+        message: String,
+    },
+}
+
+/// What a node is ready for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ready {
     /// Whether it can run containers, else why not.
-    pub runtime: Result<(), String>,
+    pub runtime: Result<(), NotReady>,
     /// Whether it can give pods a network, else why not.
-    pub network: Result<(), String>,
+    pub network: Result<(), NotReady>,
 }
 
 /// What the node is ready for now. Clones show the same. Those who wait for a change are woken in the order in which
@@ -41,7 +64,7 @@ impl Readiness {
         runtime: Arc<dyn Runtime>,
         facts: LiveFacts,
     ) -> (Readiness, impl Future<Output = ()> + Send) {
-        let unknown = Err("container runtime status check may not have completed yet".to_owned());
+        let unknown = Err(NotReady::NotAsked);
         let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown });
         let readiness = Readiness(Arc::new(Board { ready, news: Notify::new() }));
         (readiness.clone(), keep_asking(runtime, facts, readiness))
@@ -91,31 +114,28 @@ async fn ask(runtime: &dyn Runtime, facts: &LiveFacts) -> Ready {
         Ok(status) => {
             facts.tell_runtime(status.handlers, status.features);
             Ready {
-                runtime: in_words("RuntimeReady", "runtime", &status.runtime),
-                network: in_words("NetworkReady", "runtime network", &status.network),
+                runtime: said(status.runtime, "runtime", "RuntimeReady"),
+                network: said(status.network, "runtime network", "NetworkReady"),
             }
         }
         Err(error) => {
-            let reason = Err(format!("container runtime is down: {error}"));
+            let reason = Err(NotReady::Down(error.to_string()));
             Ready { runtime: reason.clone(), network: reason }
         }
     }
 }
 
-fn in_words(name: &str, what: &str, condition: &Condition) -> Result<(), String> {
-    if condition.ready {
-        return Ok(());
-    }
-    let Condition { reason, message, .. } = condition;
-    Err(format!("container {what} not ready: {name}=false reason:{reason} message:{message}"))
+fn said(said: Condition, what: &'static str, condition: &'static str) -> Result<(), NotReady> {
+    let Condition { ready, reason, message } = said;
+    if ready { Ok(()) } else { Err(NotReady::Said { what, condition, reason, message }) }
 }
 
 fn mention(ready: &Ready) {
     match (&ready.runtime, &ready.network) {
         (Ok(()), Ok(())) => info!("Container runtime and network are ready"),
-        (Err(reason), _) => warn!(reason, "Container runtime is not ready: no container is started"),
+        (Err(reason), _) => warn!(%reason, "Container runtime is not ready: no container is started"),
         (Ok(()), Err(reason)) => {
-            warn!(reason, "Network is not ready: only pods on the host's network are started");
+            warn!(%reason, "Network is not ready: only pods on the host's network are started");
         }
     }
 }

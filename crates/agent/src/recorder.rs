@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub use involved::{ContainerKind, Involved, InvolvedKind};
+pub use involved::{ContainerKind, Involved, InvolvedObject};
 pub use queue::EventQueue;
 
 use crate::story::{Stories, Telling};
@@ -161,7 +161,7 @@ impl Recorder {
             is_warning: draft.event_type == EventType::Warning,
             is_combined: correlated.is_combined,
         };
-        self.stories.event(&draft.involved.uid, telling);
+        self.stories.event(draft.involved.uid(), telling);
     }
 }
 
@@ -174,7 +174,7 @@ impl fmt::Debug for Recorder {
 /// One line per event, with the fields that upstream's line has. (`message` is what a log line calls its own.)
 fn log(event: &Event) {
     let Event { involved, event_type, reason, message, count, .. } = event;
-    let (kind, field_path) = (involved.kind.as_str(), &*involved.field_path);
+    let (kind, field_path) = (involved.kind(), &*involved.field_path);
     match event_type {
         EventType::Normal => {
             info!(object = %involved, fieldPath = field_path, kind, "type" = %event_type, %reason, note = %message, count, "Event occurred")
@@ -196,6 +196,8 @@ fn bounded(message: Text) -> Text {
 mod tests {
     use std::time::Duration;
 
+    use crablet_api::core::PodIdentity;
+
     use super::*;
 
     fn recorder() -> (Recorder, Stories) {
@@ -205,13 +207,13 @@ mod tests {
     }
 
     fn pod() -> Involved {
-        Involved::pod("default", "web", "u1")
+        Involved::pod(PodIdentity::new("default", "web", "u1"))
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_reaches_the_story_and_the_queue() {
         let (recorder, stories) = recorder();
-        stories.open("default", "web", "u1");
+        stories.open(&PodIdentity::new("default", "web", "u1"));
         let queue = recorder.queue();
         let container = pod().in_container(ContainerKind::Main, "c");
         recorder.event(&container, EventType::Normal, reason::PULLED, "Container image \"x\" is there");
@@ -240,7 +242,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_held_back_from_the_queue_but_counted_in_the_story() {
         let (recorder, stories) = recorder();
-        stories.open("default", "web", "u1");
+        stories.open(&PodIdentity::new("default", "web", "u1"));
         let queue = recorder.queue();
         for _ in 0..100 {
             recorder.event(&pod(), EventType::Warning, reason::UNHEALTHY, "the probe failed");

@@ -25,7 +25,7 @@ impl Restored {
                     restored.insert(uid, checkpoint);
                 }
                 Err(error) => {
-                    warn!(uid, error, "Cannot understand the checkpoint of a pod; its state is made anew");
+                    warn!(uid, %error, "Cannot understand the checkpoint of a pod; its state is made anew");
                     // Nobody else would remove it if the pod is gone: a power cut during its end can leave such a one.
                     if let Err(error) = checkpoints.remove(&uid).await {
                         warn!(uid, %error, "Cannot remove the checkpoint of a pod");

@@ -14,8 +14,8 @@ use crate::admission::Remains;
 use crate::shared::Shared;
 use crate::sources::{CONFIG_SOURCE, SourceKind, SourcesReady};
 
-/// How long pods of which nothing lives wait for all sources to be heard: what runs is taken over first, wherever it comes
-/// from. No longer: a static pod may be the very API server that is waited for.
+/// How long pods that do not run yet wait until all sources were heard: what runs is taken over first, wherever it comes
+/// from. No longer: a static pod may be the very API server that a source waits for.
 const LONGEST_WAIT_FOR_SOURCES: Duration = Duration::from_secs(2);
 /// How long they wait for the static pods that live: their sources are on the node, and a UID that another kubelet gave
 /// is known when the runtime has told what its pod was made from.

@@ -108,11 +108,6 @@ pub struct Wanted {
 /// Without the pod's content, which may hold secrets.
 impl fmt::Debug for Wanted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} from {}", full_name(&self.pod), self.origin)
+        write!(formatter, "{} from {}", self.pod.identity(), self.origin)
     }
-}
-
-/// A pod as a person names it.
-fn full_name(pod: &Pod) -> String {
-    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }

@@ -70,7 +70,7 @@ impl Statuses {
         self.change(|_| {});
     }
 
-    /// Keeps a pod of which nothing has changed that is shown, but the status that its source has.
+    /// Keeps the newer object of a pod. Only the status at its source has changed, which nobody is shown.
     pub fn keep_pod(&self, pod: &Arc<Pod>) {
         if let Some(view) = self.lock().get_mut(&*pod.metadata.uid) {
             view.pod = Arc::clone(pod);

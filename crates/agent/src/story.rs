@@ -1,8 +1,9 @@
 //! The story of each pod: what was decided and done, when, why, and how long it took. `crablet explain` tells it.
 //!
 //! A pod's worker opens the story and gets a [`Teller`] to tell it with: a headline (what the pod is and why, the
-//! answer to "why is my pod not running"), notes on decisions, and steps with their duration. The event recorder adds
-//! the pod's events. A [`Story`] is a copy to read, as text ([`Story::explain`]) or as JSON.
+//! answer to "why is my pod not running"), notes on decisions, and steps with their duration. What is told is said
+//! once: the teller puts notes and steps into the log, too, and the event recorder, which has the log's and the API
+//! server's share of events, adds the pod's to its story. A [`Story`] is a copy to read, as text ([`Story::explain`]) or as JSON.
 //!
 //! Everything is bounded: a story by entries and bytes, where what is told again is merged with what was told before
 //! and the oldest entry goes first; and the stories of pods that are gone by their number. A story must not hold a
@@ -18,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_api::Text;
+use crablet_api::core::PodIdentity;
 use crablet_host::clock::Clock;
 use jiff::Timestamp;
-use serde::Serialize;
+use tracing::{info, warn};
 
 pub use explain::{Story, Summary, since};
 pub use headline::{Headline, State};
@@ -31,20 +33,6 @@ pub(crate) use ring::Telling;
 
 /// How many pods that are gone are remembered.
 const GONE: usize = 64;
-
-/// Whose story it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PodName {
-    pub namespace: Text,
-    pub name: Text,
-    pub uid: Text,
-}
-
-impl fmt::Display for PodName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The stories of all pods, and of the last ones that are gone. Clones show the same.
 #[derive(Debug, Clone)]
@@ -63,7 +51,7 @@ struct Shelf {
 /// What has been told of a pod.
 #[derive(Debug)]
 struct Book {
-    pod: PodName,
+    pod: PodIdentity,
     headline: Headline,
     gone: Option<Timestamp>,
     ring: Ring,
@@ -76,14 +64,14 @@ impl Stories {
     }
 
     /// Opens the story of a pod, or goes on with the one that there is.
-    pub fn open(&self, namespace: &str, name: &str, uid: &str) -> Teller {
+    pub fn open(&self, pod: &PodIdentity) -> Teller {
         let mut shelf = self.shelf();
-        let told = match shelf.live.get(uid) {
+        let told = match shelf.live.get(&pod.uid) {
             Some(told) => told.clone(),
             None => {
-                let returned = shelf.take_back(uid);
-                let told = returned.unwrap_or_else(|| Arc::new(Mutex::new(self.begin(namespace, name, uid))));
-                shelf.live.insert(uid.into(), told.clone());
+                let returned = shelf.take_back(&pod.uid);
+                let told = returned.unwrap_or_else(|| Arc::new(Mutex::new(self.begin(pod))));
+                shelf.live.insert(pod.uid.clone(), told.clone());
                 told
             }
         };
@@ -113,7 +101,7 @@ impl Stories {
             .all()
             .filter_map(|told| {
                 let told = lock(told);
-                told.pod.is_meant_by(pod).then(|| told.story())
+                told.is_meant_by(pod).then(|| told.story())
             })
             .collect()
     }
@@ -131,9 +119,13 @@ impl Stories {
         }
     }
 
-    fn begin(&self, namespace: &str, name: &str, uid: &str) -> Book {
-        let pod = PodName { namespace: namespace.into(), name: name.into(), uid: uid.into() };
-        Book { pod, headline: Headline::first(self.clock.now()), gone: None, ring: Ring::default() }
+    fn begin(&self, pod: &PodIdentity) -> Book {
+        Book {
+            pod: pod.clone(),
+            headline: Headline::first(self.clock.now()),
+            gone: None,
+            ring: Ring::default(),
+        }
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -154,16 +146,15 @@ impl Shelf {
     }
 }
 
-impl PodName {
+impl Book {
     fn is_meant_by(&self, text: &str) -> bool {
+        let PodIdentity { namespace, name, uid } = &self.pod;
         match text.split_once('/') {
-            Some((namespace, name)) => self.namespace == namespace && self.name == name,
-            None => self.uid == text || self.name == text,
+            Some((wanted, name_in_it)) => *namespace == *wanted && *name == *name_in_it,
+            None => *uid == *text || *name == *text,
         }
     }
-}
 
-impl Book {
     fn summary(&self) -> Summary {
         Summary { pod: self.pod.clone(), headline: self.headline.clone(), gone: self.gone }
     }
@@ -173,7 +164,8 @@ impl Book {
     }
 }
 
-/// Tells the story of one pod. Clones tell the same one.
+/// Tells the story of one pod, and the log: whoever tells is in the pod's span, which names it there. Clones tell the
+/// same one.
 #[derive(Debug, Clone)]
 pub struct Teller {
     clock: Clock,
@@ -211,7 +203,17 @@ impl Teller {
     }
 
     fn tell(&self, telling: Telling<'_>) {
+        log(&telling);
         lock(&self.told).ring.tell(telling, self.clock.now());
+    }
+}
+
+fn log(telling: &Telling<'_>) {
+    let Telling { topic, text, took, is_warning, is_combined: _ } = telling;
+    let took = took.map(tracing::field::debug);
+    match is_warning {
+        false => info!(took, "{topic}: {text}"),
+        true => warn!(took, "{topic}: {text}"),
     }
 }
 
@@ -235,8 +237,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_story_is_found_by_uid_by_name_and_by_namespace_and_name() {
         let stories = stories();
-        let _one = stories.open("default", "web", "u1");
-        let _other = stories.open("kube-system", "web", "u2");
+        let _one = stories.open(&PodIdentity::new("default", "web", "u1"));
+        let _other = stories.open(&PodIdentity::new("kube-system", "web", "u2"));
         let found = |text| {
             stories.find(text).iter().map(|story| story.summary.pod.uid.to_string()).collect::<Vec<_>>()
         };
@@ -252,7 +254,7 @@ mod tests {
     async fn the_last_pods_that_are_gone_are_remembered() {
         let stories = stories();
         for number in 0..70 {
-            let teller = stories.open("default", "web", &format!("u{number}"));
+            let teller = stories.open(&PodIdentity::new("default", "web", format!("u{number}")));
             teller.note("Removed", format_args!("its manifest went"));
             stories.close(&format!("u{number}"));
         }
@@ -267,23 +269,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_comes_back_goes_on_with_its_story() {
         let stories = stories();
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         teller.note("Admitted", format_args!("it fits"));
         stories.close("u1");
-        let again = stories.open("default", "web", "u1");
+        let again = stories.open(&PodIdentity::new("default", "web", "u1"));
         again.note("Admitted", format_args!("it still fits"));
         let story = stories.story("u1").unwrap();
         assert_eq!(texts(&story), ["Admitted: it fits", "Admitted: it still fits"]);
         assert_eq!(story.summary.gone, None);
         assert_eq!(stories.find("web").len(), 1);
-        stories.open("default", "web", "u1").note("Same", format_args!("story"));
+        stories.open(&PodIdentity::new("default", "web", "u1")).note("Same", format_args!("story"));
         assert_eq!(again.story().entries.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_headline_that_stays_the_same_keeps_its_time() {
         let stories = stories();
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         let say = |image| teller.headline(State::Waiting, format_args!("image {image:?}"));
         say("a");
         let since = teller.story().summary.headline.since;

@@ -1,4 +1,4 @@
-//! Which users of the node belong to which pod that has its own: one owner, who writes it down before it is acted on.
+//! Which users of the node belong to which pod: one owner, who writes it down before anybody acts on it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,18 +28,18 @@ pub enum NoUsers {
     /// There are none.
     #[error(transparent)]
     NoneLeft(#[from] NoneLeft),
-    /// Which they are cannot be written down.
+    /// The record of them cannot be written.
     #[error(transparent)]
     Disk(#[from] io::Error),
 }
 
-/// Why it cannot be told whose which users are. To go on would give them to two pods.
+/// Why it is not known which users belong to which pod. To go on would give them to two pods.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// What was written down of pods cannot be read.
+    /// The records of pods cannot be read.
     #[error("read pods from disk")]
     Disk(#[from] io::Error),
-    /// What was written down of one cannot be.
+    /// The record of one pod cannot be right.
     #[error("record pod mappings for existing pod {uid:?}")]
     Record {
         /// The pod.
@@ -104,7 +104,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pod_files::{Owner, Simulated};
+    use crate::pod_files::Simulated;
+    use crablet_api::core::PodIdentity;
 
     fn ids() -> UserIds {
         UserIds::new(Some((65536, 2 * 65536)), 65536, 2).unwrap()
@@ -117,7 +118,7 @@ mod tests {
     async fn files(uids: &[&str]) -> Arc<Simulated> {
         let files = Arc::new(Simulated::new());
         for uid in uids {
-            let owner = Owner { namespace: "ns".into(), name: (*uid).into(), uid: (*uid).into() };
+            let owner = PodIdentity::new("ns", *uid, *uid);
             files.make_pod(&owner).await.unwrap();
         }
         files

@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::core::{Pod, PodPhase, PodStatus};
+use crablet_api::core::{Pod, PodIdentity, PodPhase, PodStatus};
 use crablet_core::observed;
 use crablet_core::status::{Failure, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
@@ -59,7 +59,6 @@ use tracing::info;
 use crate::mailbox::{End, Mailbox, News};
 use crate::objects::Interest;
 use crate::observe::observe;
-use crate::pod_files::Owner;
 use crate::shared::Shared;
 use crate::statuses::Reported;
 use crate::story::{State, Teller};
@@ -79,7 +78,7 @@ pub(crate) struct Worker {
     node: Arc<Shared>,
     mailbox: Mailbox,
     story: Teller,
-    owner: Owner,
+    owner: PodIdentity,
     /// What is wanted, in its latest form.
     pod: Arc<Pod>,
     /// What the node granted of that, and what was given of it.
@@ -147,12 +146,8 @@ pub(crate) struct Beginning {
 
 impl Worker {
     pub(crate) fn new(node: Arc<Shared>, mailbox: Mailbox, pod: Arc<Pod>) -> Worker {
-        let owner = Owner {
-            namespace: pod.metadata.namespace.to_string(),
-            name: pod.metadata.name.to_string(),
-            uid: pod.metadata.uid.to_string(),
-        };
-        let story = node.reports.stories.open(&owner.namespace, &owner.name, &owner.uid);
+        let owner = pod.identity();
+        let story = node.reports.stories.open(&owner);
         Worker {
             status: Arc::new(pod.status.clone()),
             starts: Starts::new(node.limits.restarts),
@@ -397,7 +392,7 @@ impl Worker {
         }
         if self.status.phase != status.phase {
             let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
-            info!(pod = %self.pod_name(), uid = self.owner.uid, phase, "Pod is in another phase");
+            info!(phase, "Pod is in another phase");
         }
         self.status = Arc::new(status);
         let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
@@ -417,10 +412,6 @@ impl Worker {
             self.status = shown;
         }
         self.show(status);
-    }
-
-    fn pod_name(&self) -> String {
-        format!("{}/{}", self.owner.namespace, self.owner.name)
     }
 
     /// The runtime did not answer: nothing is known, so nothing is decided.

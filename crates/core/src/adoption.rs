@@ -74,7 +74,7 @@ fn resources_fit(pod: &Pod, container: &Container, had: &v1::LinuxContainerResou
         && (!has_quota || had.cpu_quota == cpu_quota(cpu_limit.milli_value(), had.cpu_period))
 }
 
-/// Whether a container may do what the manifest says. As whom it runs where that says nothing, its image does.
+/// Whether a container may do what the manifest says. Where that names no user, the image does.
 fn security_fits(pod: &Pod, container: &Container, had: &v1::LinuxContainerSecurityContext) -> bool {
     let (own, whole) = (container.security_context.as_deref(), pod.spec.security_context.as_deref());
     let user = own.and_then(|own| own.run_as_user).or(whole.and_then(|pod| pod.run_as_user));

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crablet_api::core::{Container, ContainerPort, LifecycleHandler, Pod, TerminationMessagePolicy};
+use crablet_api::core::{
+    Container, ContainerPort, LifecycleHandler, Pod, PodIdentity, TerminationMessagePolicy,
+};
 use crablet_api::document::Limits;
 use crablet_api::{OneOf, from_json};
 
@@ -96,27 +98,11 @@ pub fn container_annotations(
     annotations
 }
 
-/// Whose a sandbox or a container is, as its labels say. What a label is missing for is empty: the runtime has
+/// The pod of a sandbox or a container, as its labels say. What a label is missing for is empty: the runtime has
 /// containers that are not a kubelet's, too.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
-    pub pod_name: String,
-    pub pod_namespace: String,
-    pub pod_uid: String,
-    /// The name of the container; empty for a sandbox.
-    pub container_name: String,
-}
-
-impl Owner {
-    /// Reads the labels of a sandbox or a container.
-    pub fn from_labels(labels: &Labels) -> Owner {
-        Owner {
-            pod_name: text(labels, POD_NAME),
-            pod_namespace: text(labels, POD_NAMESPACE),
-            pod_uid: text(labels, POD_UID),
-            container_name: text(labels, CONTAINER_NAME),
-        }
-    }
+pub fn pod_identity(labels: &Labels) -> PodIdentity {
+    let text = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+    PodIdentity::new(text(POD_NAMESPACE), text(POD_NAME), text(POD_UID))
 }
 
 /// What a container's annotations say about it. What is missing, or what nobody could have written, is absent: a
@@ -191,9 +177,8 @@ mod tests {
         let labels = sandbox_labels(&pod);
         assert_eq!(labels["app"], "web");
         assert_eq!(labels[POD_NAME], "web");
-        let owner = Owner::from_labels(&labels);
-        assert_eq!((owner.pod_namespace.as_str(), owner.pod_uid.as_str()), ("default", "uid-web"));
-        assert_eq!(owner.container_name, "");
+        assert_eq!(pod_identity(&labels), pod.identity());
+        assert_eq!(labels.get(CONTAINER_NAME), None);
         assert_eq!(sandbox_annotations(&pod), Labels::from([("note".to_owned(), "x".to_owned())]));
     }
 
@@ -235,7 +220,8 @@ spec:
         assert_eq!(record.termination_message_policy, Some(TerminationMessagePolicy::File));
         assert_eq!(record.pre_stop.as_ref(), container.lifecycle.as_ref().unwrap().pre_stop.as_ref());
         assert_eq!(record.ports, container.ports.to_vec());
-        assert_eq!(Owner::from_labels(&container_labels(&pod, container)).container_name, "c");
+        let labels = container_labels(&pod, container);
+        assert_eq!((pod_identity(&labels), &*labels[CONTAINER_NAME]), (pod.identity(), "c"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which pods make room for a critical one that the node has not enough for.
+//! Which pods make room for a critical one when the node has not enough left for it.
 //!
 //! As few as possible, and those that matter least: guaranteed pods only for what all others together could not free,
 //! burstable ones only for what those without requests could not.

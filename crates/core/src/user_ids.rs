@@ -1,5 +1,5 @@
-//! Which users and groups of the node belong to which pod that has its own: as many for each, and never the same for
-//! two. What a pod got is written down beside its volumes as upstream writes it, so that whoever runs the node next
+//! Which users and groups of the node belong to which pod, where pods have their own: as many for each, and never the
+//! same for two. What a pod got is written down beside its volumes as upstream writes it, so that whoever runs the node next
 //! gives it the same.
 
 use std::collections::{BTreeMap, BTreeSet};

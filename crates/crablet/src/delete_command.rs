@@ -104,7 +104,7 @@ fn named(list: Option<&PodList>, text: &str, namespace: Option<&str>) -> anyhow:
     Ok((in_text.or(namespace).unwrap_or("default").to_owned(), name.to_owned()))
 }
 
-/// Waits until the pods of a name are gone that are there now.
+/// Waits until the pods of a name that are there now are gone.
 async fn gone(agent: &Agent, mut list: PodList, namespace: &str, name: &str) -> anyhow::Result<()> {
     let uids = |list: &PodList| -> Vec<String> {
         let is_meant = |pod: &&crablet_api::core::Pod| {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_api::GoDuration;
+use crablet_api::core::PodIdentity;
 use crablet_core::translate::container_log_directory;
 use crablet_host::clock::Clock;
 use jiff::Timestamp;
@@ -118,7 +119,7 @@ async fn logs(wanted: &Logs) -> anyhow::Result<()> {
     let (list, chosen) = choose_log(&agent, wanted).await?;
     let configuration = agent.configuration().await?;
     let pod_logs = configuration["podLogsDir"].as_str().context("the agent does not say where logs are")?;
-    let Chosen { namespace, name, uid, container, .. } = &chosen;
+    let Chosen { pod: PodIdentity { namespace, name, uid }, container, .. } = &chosen;
     let directory = PathBuf::from(container_log_directory(pod_logs, namespace, name, uid, container));
     let path = directory.join(format!("{}.log", chosen.attempt));
     let since = wanted.since.map(|since| Clock::system().now().checked_sub(since).unwrap_or(Timestamp::MIN));
@@ -157,7 +158,7 @@ async fn logs(wanted: &Logs) -> anyhow::Result<()> {
 fn cannot_read(chosen: &Chosen) -> String {
     format!(
         "cannot read the log of container {:?} of pod {}/{}",
-        chosen.container, chosen.namespace, chosen.name
+        chosen.container, chosen.pod.namespace, chosen.pod.name
     )
 }
 
@@ -190,7 +191,7 @@ async fn choose_log(agent: &Agent, wanted: &Logs) -> anyhow::Result<(PodList, Ch
 /// Waits until the container has ended. An agent that is away says nothing, and the container runs on.
 async fn ended(agent: &Agent, mut list: PodList, chosen: &Chosen) {
     loop {
-        let pod = list.items.iter().find(|pod| *pod.metadata.uid == *chosen.uid);
+        let pod = list.items.iter().find(|pod| *pod.metadata.uid == *chosen.pod.uid);
         let still = pod.and_then(|pod| choose::log(pod, &chosen.container, false).ok());
         match still {
             Some(Log::There(now)) if now.attempt == chosen.attempt && now.is_running => {}

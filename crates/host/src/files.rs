@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// What the names of files begin with that are not yet complete. Whoever lists a directory that is written to with
+/// What the names of files that are not yet complete begin with. Whoever lists a directory that is written to with
 /// [`write_atomically`] passes them by; what a crash left of them can be deleted.
 pub const TEMPORARY_PREFIX: &str = ".tmp-";
 
@@ -180,7 +180,7 @@ pub fn is_exactly(mut reader: impl Read, expected: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// What something is that is not a regular file.
+/// What something other than a regular file is.
 fn irregular(kind: FileType) -> Option<&'static str> {
     match kind {
         FileType::RegularFile => None,

@@ -263,7 +263,7 @@ fn architecture(rust: &'static str) -> &'static str {
     }
 }
 
-/// What the first of these files says that can be read and says something.
+/// What the first of these files that can be read and is not empty says.
 fn first(root: &Path, files: &[&str]) -> String {
     let texts = files.iter().filter_map(|file| read(&root.join(file)).ok());
     // Texts from a device tree end in a zero byte.

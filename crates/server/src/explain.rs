@@ -16,7 +16,7 @@ use crate::node::NodeHandles;
 use crate::query;
 use crate::respond::{json, text};
 
-/// How many pods that are gone are told of where nobody asked for one.
+/// How many of the pods that are gone to tell of when nobody asked for one.
 const GONE_SHOWN: usize = 5;
 
 /// `GET /explain`: a sentence on each pod. `GET /explain?pod=<pod>`: the whole story of one, by its UID, its name, or
@@ -245,6 +245,7 @@ mod tests {
     use super::*;
     use crate::testing::{running_node, view, waiting_node};
     use crablet_agent::story::State as PodState;
+    use crablet_api::core::PodIdentity;
     use expect_test::{Expect, expect};
 
     async fn check(node: &NodeHandles, target: &str, expected: Expect) {
@@ -259,7 +260,10 @@ mod tests {
         let (node, agent) = running_node();
         for (name, uid) in [("web-node", "u1"), ("db-node", "u2")] {
             agent.statuses.show(view("default", name, uid));
-            agent.stories.open("default", name, uid).headline(PodState::Running, format_args!(""));
+            agent
+                .stories
+                .open(&PodIdentity::new("default", name, uid))
+                .headline(PodState::Running, format_args!(""));
         }
         (node, agent)
     }
@@ -267,7 +271,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_pod_gets_a_sentence() {
         let (node, agent) = node();
-        agent.stories.open("default", "old-node", "u3").headline(PodState::Succeeded, format_args!(""));
+        agent
+            .stories
+            .open(&PodIdentity::new("default", "old-node", "u3"))
+            .headline(PodState::Succeeded, format_args!(""));
         agent.stories.close("u3");
         check(
             &node,
@@ -285,7 +292,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pod_is_found_by_the_name_in_its_manifest_too() {
         let (node, agent) = node();
-        agent.stories.open("default", "web-node", "u1").note("Admitted", format_args!("it fits"));
+        agent
+            .stories
+            .open(&PodIdentity::new("default", "web-node", "u1"))
+            .note("Admitted", format_args!("it fits"));
         for pod in ["web", "web-node", "default/web", "default%2Fweb-node", "u1"] {
             check(
                 &node,

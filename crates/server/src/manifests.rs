@@ -4,6 +4,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crablet_agent::sources::{ApplyError, DeleteError, Outcome};
+use crablet_api::core::PodIdentity;
 use serde_json::json;
 
 use crate::node::NodeHandles;
@@ -28,8 +29,9 @@ pub(crate) async fn apply(
                 Outcome::Changed => "changed",
                 Outcome::Unchanged => "unchanged",
             };
-            let (namespace, name, uid) = (&*applied.namespace, &*applied.name, &*applied.uid);
-            let answer = json!({ "outcome": outcome, "namespace": namespace, "name": name, "uid": uid });
+            let PodIdentity { namespace, name, uid } = &applied.pod;
+            let answer =
+                json!({ "outcome": outcome, "namespace": **namespace, "name": **name, "uid": **uid });
             json(answer.to_string().into_bytes())
         }
         Err(error) => {

@@ -5,9 +5,9 @@
 mod common;
 
 use common::{Node, seconds};
-use crablet_agent::pod_files::{Owner, PodFiles as _};
+use crablet_agent::pod_files::PodFiles as _;
 use crablet_agent::sources::SourceKind;
-use crablet_api::core::{ContainerState, PodPhase};
+use crablet_api::core::{ContainerState, PodIdentity, PodPhase};
 use crablet_cri_api::ContainerState as Seen;
 use crablet_cri_sim::{Fault, Method};
 use tonic::Code;
@@ -18,7 +18,7 @@ async fn kept(node: &Node, pod: &str, container: &str) -> (Vec<u32>, Vec<String>
     let mut attempts: Vec<u32> =
         runs.filter(|run| run.pod_uid == pod && run.name == container).map(|run| run.attempt).collect();
     attempts.sort_unstable();
-    let owner = Owner { namespace: "default".into(), name: pod.into(), uid: pod.into() };
+    let owner = PodIdentity::new("default", pod, pod);
     (attempts, node.world.files.logs(&owner, container).await.unwrap())
 }
 

@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use common::{Node, seconds};
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Objects};
-use crablet_agent::recorder::InvolvedKind;
 use crablet_api::core::{ConfigMap, ContainerState, Pod, RecursiveReadOnlyMode, Secret, Service};
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
@@ -311,9 +310,9 @@ async fn a_cluster_without_name_servers_is_a_concern_of_the_pod_and_of_the_node(
     while let Some(event) = events.try_next() {
         if *event.reason == *"MissingClusterDNS" {
             assert!(event.message.contains("cannot create Pod using \"ClusterFirst\" policy"));
-            about.push((event.involved.kind, event.involved.name.to_string(), event.count));
+            about.push((event.involved.kind(), event.involved.to_string(), event.count));
         }
     }
-    let expected = [(InvolvedKind::Node, "node".to_owned(), 1), (InvolvedKind::Pod, "p".to_owned(), 1)];
+    let expected = [("Node", "node".to_owned(), 1), ("Pod", "default/p".to_owned(), 1)];
     assert_eq!(about, expected);
 }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// How often the kernel is asked again that could not tell whether a rename elsewhere led it out.
+/// How often to ask the kernel again when it could not tell whether a rename elsewhere led it out.
 const TRIES: usize = 64;
 
 /// How paths are opened.

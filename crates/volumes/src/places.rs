@@ -58,7 +58,7 @@ impl Places {
         self.pod(uid).join("volume-subpaths")
     }
 
-    /// What a mount of a container sees that asks for a sub path; `index` is the mount's place in the list.
+    /// What a container sees where a mount asks for a sub path; `index` is the mount's place in the list.
     pub fn sub_path(&self, uid: &str, volume: &str, container: &str, index: usize) -> PathBuf {
         self.sub_paths(uid).join(volume).join(container).join(index.to_string())
     }

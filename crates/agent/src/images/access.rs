@@ -9,6 +9,7 @@ use crablet_cri_api::v1;
 use crablet_host::clock::Clock;
 use tracing::warn;
 
+use super::error::PullFailure;
 use super::service::ImageService;
 
 /// Who may pull and use which images.
@@ -38,7 +39,7 @@ impl Access {
                     records.resolve(&image, found.as_ref().map(|image| image.id.as_str())).await;
                 }
                 Err(error) => {
-                    warn!(image, error, "Cannot tell what became of a pull; it counts as under way")
+                    warn!(image, %error, "Cannot tell what became of a pull; it counts as under way")
                 }
             }
         }
@@ -48,16 +49,15 @@ impl Access {
                 let there: BTreeSet<String> = images.into_iter().map(|image| image.id).collect();
                 records.prune(&there, before).await;
             }
-            Err(error) => warn!(error, "Cannot tell which images are gone; what is known of them stays"),
+            Err(error) => warn!(%error, "Cannot tell which images are gone; what is known of them stays"),
         }
     }
 
     /// Writes down that a pull begins, which it must not before.
-    pub(super) async fn begin(&self, image: &str) -> Result<(), String> {
+    pub(super) async fn begin(&self, image: &str) -> Result<(), PullFailure> {
         let Some(records) = &self.records else { return Ok(()) };
-        records.begin(image).await.map_err(|error| {
-            format!("Failed to record image pull intent for container image {image:?}: {error}")
-        })
+        let begun = records.begin(image).await;
+        begun.map_err(|source| PullFailure::Intent { image: image.to_owned(), source })
     }
 
     /// Writes down what became of a pull.

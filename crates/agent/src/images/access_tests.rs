@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crablet_api::Bytes;
-use crablet_api::core::{PullPolicy, Secret};
+use crablet_api::core::{PodIdentity, PullPolicy, Secret};
 use crablet_credentials::{Credentials, PullRecords, VerificationPolicy};
 use crablet_cri::client::{self, Client};
 use crablet_cri_sim::{Image, Method, Settings, Simulator};
@@ -72,7 +72,8 @@ impl Owner {
         policy: PullPolicy,
         secrets: &[Arc<Secret>],
     ) -> Result<bool, (ImageErrorReason, String)> {
-        let involved = Involved::pod("default", pod, pod).in_container(ContainerKind::Main, "c");
+        let involved =
+            Involved::pod(PodIdentity::new("default", pod, pod)).in_container(ContainerKind::Main, "c");
         let request = Request {
             involved: &involved,
             image,

@@ -23,10 +23,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use super::access::Access;
-use super::service::{ImageService, aggregated, without_code};
+use super::error::{ImageUnknown, PullFailure};
+use super::service::ImageService;
 use crate::recorder::bucket::{Bucket, Rate};
 
-/// How long a pull goes on that nobody waits for.
+/// How long a pull that nobody waits for goes on.
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
 /// A pull that runs or waits for its turn.
@@ -57,14 +58,14 @@ pub(super) struct Wanted {
 pub(super) struct Pulled {
     pub(super) reference: String,
     /// What the runtime says of it, or why it would not say.
-    pub(super) image: Result<Image, String>,
+    pub(super) image: Result<Image, ImageUnknown>,
     pub(super) took: Duration,
     /// The credential that did, if one was needed.
     with: Option<TrackedCredential>,
 }
 
 /// What became of a pull: the image, or why it could not be pulled.
-pub(super) type Outcome = Arc<Result<Pulled, String>>;
+pub(super) type Outcome = Arc<Result<Pulled, PullFailure>>;
 
 /// All pulls under way. They are cancelled when the last clone is dropped.
 #[derive(Clone)]
@@ -200,7 +201,7 @@ impl Seat {
             }
         }
         // Its task is gone: the agent stops, or it panicked.
-        Arc::new(Err("the pull was abandoned".to_owned()))
+        Arc::new(Err(PullFailure::Abandoned))
     }
 }
 
@@ -273,7 +274,7 @@ async fn nobody_waits(progress: &watch::Sender<Progress>) {
 }
 
 impl Tower {
-    async fn pull(&self, wanted: Wanted, progress: &watch::Sender<Progress>) -> Result<Pulled, String> {
+    async fn pull(&self, wanted: Wanted, progress: &watch::Sender<Progress>) -> Result<Pulled, PullFailure> {
         let _slot = match &self.slots {
             // It is never closed.
             Some(slots) => slots.acquire().await.ok(),
@@ -289,21 +290,27 @@ impl Tower {
         let (reference, with) = self.try_credentials(&wanted).await?;
         // The pull has done its part either way: who needs to know what the image is asks for a reason then.
         let image = match self.service.status(&wanted.spec).await {
-            Ok(image) => image.ok_or_else(|| format!("image {:?} is not there after its pull", wanted.image)),
-            Err(error) => Err(without_code(&error).to_owned()),
+            Ok(image) => image.ok_or(ImageUnknown::NotThere(wanted.image)),
+            Err(error) => Err(ImageUnknown::NotTold(error)),
         };
         Ok(Pulled { reference, image, took: started.elapsed(), with })
     }
 
     /// The reference, and the credential that did.
-    async fn try_credentials(&self, wanted: &Wanted) -> Result<(String, Option<TrackedCredential>), String> {
+    async fn try_credentials(
+        &self,
+        wanted: &Wanted,
+    ) -> Result<(String, Option<TrackedCredential>), PullFailure> {
         let with = |auth: Option<v1::AuthConfig>| ImagePull {
             image: wanted.spec.clone(),
             auth,
             sandbox: wanted.sandbox.clone(),
         };
         if wanted.credentials.is_empty() {
-            return Ok((self.service.pull(with(None)).await?, None));
+            let pulled = self.service.pull(with(None)).await;
+            return pulled
+                .map(|reference| (reference, None))
+                .map_err(|error| PullFailure::Runtime(vec![error]));
         }
         let mut errors = Vec::new();
         for tracked in &wanted.credentials {
@@ -317,11 +324,11 @@ impl Tower {
                 Err(error) => errors.push(error),
             }
         }
-        Err(aggregated(errors))
+        Err(PullFailure::Runtime(errors))
     }
 
     /// Tells the outcome to all who wait. Nobody can join between that and the flight leaving the board.
-    fn land(&self, number: u64, progress: &watch::Sender<Progress>, outcome: Result<Pulled, String>) {
+    fn land(&self, number: u64, progress: &watch::Sender<Progress>, outcome: Result<Pulled, PullFailure>) {
         let mut board = self.board();
         board.flights.remove(&number);
         board.landed += u64::from(outcome.is_ok());

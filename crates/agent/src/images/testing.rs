@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_cri::ImagePull;
+use crablet_cri::{Error, ImagePull};
 use crablet_cri_api::{Image, v1};
 use tokio::time::sleep;
+use tonic::Code;
 
+use super::error::ServiceError;
 use super::service::ImageService;
 
 /// The images, and what was asked about them.
@@ -97,6 +99,15 @@ impl FakeImages {
     }
 }
 
+/// The answer of a runtime that says this, in its own words or in those of a client in Go.
+pub(super) fn error(text: &str) -> Error {
+    let codes = [("NotFound", Code::NotFound), ("Internal", Code::Internal)];
+    let coded = text.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = "));
+    let coded = coded.map(|(name, message)| (codes.iter().find(|code| code.0 == name).unwrap().1, message));
+    let (code, message) = coded.unwrap_or((Code::Unknown, text));
+    Error::Answer { method: "Image", code, message: message.to_owned() }
+}
+
 fn image(name: &str) -> Image {
     Image {
         id: format!("id of {name}"),
@@ -110,10 +121,10 @@ fn image(name: &str) -> Image {
 
 #[async_trait]
 impl ImageService for FakeImages {
-    async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<Image>, String> {
+    async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<Image>, ServiceError> {
         let (seen, looks_take) = self.change(|state| {
             let seen = match &state.broken {
-                Some(error) => Err(error.clone()),
+                Some(text) => Err(ServiceError::Inspect(error(text))),
                 None => Ok(state.present.get(&spec.image).cloned()),
             };
             (seen, state.looks_take)
@@ -123,11 +134,11 @@ impl ImageService for FakeImages {
         seen
     }
 
-    async fn list(&self) -> Result<Vec<Image>, String> {
+    async fn list(&self) -> Result<Vec<Image>, ServiceError> {
         Ok(self.change(|state| state.present.values().cloned().collect()))
     }
 
-    async fn pull(&self, pull: ImagePull) -> Result<String, String> {
+    async fn pull(&self, pull: ImagePull) -> Result<String, ServiceError> {
         let name = pull.image.image;
         let script = self.change(|state| {
             state.running += 1;
@@ -143,7 +154,7 @@ impl ImageService for FakeImages {
         running.is_done = true;
         assert!(!name.contains("panic"), "the test wants it");
         match script.failures.front() {
-            Some(error) => Err(error.clone()),
+            Some(text) => Err(ServiceError::Pull(error(text))),
             None => Ok(self.change(|state| {
                 let image = image(&name);
                 let id = image.id.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Bytes;
-use crablet_api::core::{PullPolicy, Secret};
+use crablet_api::core::{PodIdentity, PullPolicy, Secret};
 use crablet_host::clock::Clock;
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
@@ -52,7 +52,8 @@ impl Node {
         let secrets: Vec<Arc<Secret>> = users.iter().map(|user| secret(user)).collect();
         let (images, image, pod) = (self.images.clone(), image.to_owned(), pod.to_owned());
         tokio::spawn(async move {
-            let involved = Involved::pod("default", &*pod, &*pod).in_container(ContainerKind::Main, "c");
+            let involved = Involved::pod(PodIdentity::new("default", &*pod, &*pod))
+                .in_container(ContainerKind::Main, "c");
             let request = Request {
                 involved: &involved,
                 image: &image,
@@ -101,7 +102,7 @@ async fn an_image_that_is_there_is_taken() {
     for policy in [PullPolicy::IfNotPresent, PullPolicy::Never] {
         let ensured = node.get("p", "busybox", policy).await.unwrap();
         assert_eq!((&*ensured.reference, ensured.was_pulled), ("id of busybox:latest", false));
-        assert_eq!(ensured.image.map(|image| image.size), Ok(1234));
+        assert_eq!(ensured.image.unwrap().size, 1234);
         let expected = "Normal Pulled Container image \"busybox\" already present on machine";
         assert_eq!(node.events(), [expected]);
     }
@@ -114,7 +115,7 @@ async fn an_image_that_is_not_there_is_pulled() {
     node.fake.takes("busybox:1", 2);
     let ensured = node.get("p", "busybox:1", PullPolicy::IfNotPresent).await.unwrap();
     assert_eq!((&*ensured.reference, ensured.was_pulled), ("id of busybox:1", true));
-    assert_eq!(ensured.image.map(|image| image.size), Ok(1234));
+    assert_eq!(ensured.image.unwrap().size, 1234);
     assert_eq!(
         node.events(),
         [
@@ -165,8 +166,8 @@ async fn a_runtime_that_cannot_say_what_is_there_is_an_error() {
     assert_eq!(failed, ("ImageInspectError", message.to_owned()));
     assert_eq!(node.events(), [format!("Warning InspectFailed {message}")]);
     let ensured = node.get("p", "a:1", PullPolicy::Always).await.unwrap();
-    let unknown = (Err("no".to_owned()), "id of a:1");
-    assert_eq!((ensured.image, &*ensured.reference), unknown, "who needs to know it is told why not");
+    let unknown = (ensured.image.unwrap_err().to_string(), &*ensured.reference);
+    assert_eq!(unknown, ("no".to_owned(), "id of a:1"), "who needs to know it is told why not");
     assert!(node.events()[1].ends_with("Image size: 0 bytes."));
 }
 
@@ -175,7 +176,7 @@ async fn an_image_that_is_gone_after_its_pull_is_not_known() {
     let node = Node::new(ANY);
     node.fake.loses_what_is_pulled();
     let ensured = node.get("p", "a:1", PullPolicy::IfNotPresent).await.unwrap();
-    assert_eq!(ensured.image, Err("image \"a:1\" is not there after its pull".to_owned()));
+    assert_eq!(ensured.image.unwrap_err().to_string(), "image \"a:1\" is not there after its pull");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crablet_api::core::PodIdentity;
 use crablet_host::files::{is_exactly, open_regular, write_atomically};
 use crablet_host::lanes::Lanes;
 use tokio::io::AsyncReadExt as _;
 
-use crate::pod_files::{Owner, Places, PodFiles};
+use crate::pod_files::{Places, PodFiles};
 use crate::turns::Turns;
 
 /// What says which users are a pod's is not read beyond this.
@@ -66,12 +67,12 @@ impl PodFiles for OnDisk {
         &self.places
     }
 
-    async fn make_pod(&self, owner: &Owner) -> io::Result<()> {
+    async fn make_pod(&self, owner: &PodIdentity) -> io::Result<()> {
         let of = owner.clone();
         self.change(&owner.uid, move |places| make_pod(places, &of)).await
     }
 
-    async fn make_container(&self, owner: &Owner, container: &str, attempt: u32) -> io::Result<()> {
+    async fn make_container(&self, owner: &PodIdentity, container: &str, attempt: u32) -> io::Result<()> {
         let (of, container) = (owner.clone(), container.to_owned());
         self.change(&owner.uid, move |places| make_container(places, &of, &container, attempt)).await
     }
@@ -100,12 +101,12 @@ impl PodFiles for OnDisk {
         self.change(uid, move |_| absent_is_fine(fs::remove_file(path))).await
     }
 
-    async fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+    async fn logs(&self, owner: &PodIdentity, container: &str) -> io::Result<Vec<String>> {
         let directory = self.places.pod_logs(owner).join(container);
         self.read(move |_| names(&directory)).await
     }
 
-    async fn link_log(&self, owner: &Owner, name: &str, log: &Path) -> io::Result<()> {
+    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()> {
         let (name, log) = (name.to_owned(), log.to_owned());
         self.change(&owner.uid, move |places| link_log(places, &name, &log)).await
     }
@@ -129,7 +130,7 @@ impl PodFiles for OnDisk {
 
     async fn remove_container(
         &self,
-        owner: &Owner,
+        owner: &PodIdentity,
         container: &str,
         attempt: u32,
         log: &Path,
@@ -139,7 +140,7 @@ impl PodFiles for OnDisk {
         self.change(&owner.uid, move |places| remove_container(places, &of, &termination_log, &log)).await
     }
 
-    async fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+    async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()> {
         let of = owner.clone();
         self.change(&owner.uid, move |places| remove_pod(places, &of)).await
     }
@@ -149,7 +150,7 @@ impl PodFiles for OnDisk {
     }
 }
 
-fn make_pod(places: &Places, owner: &Owner) -> io::Result<()> {
+fn make_pod(places: &Places, owner: &PodIdentity) -> io::Result<()> {
     let pod = places.pod(&owner.uid);
     make_directory(&pod, 0o750)?;
     for part in ["volumes", "plugins", "containers"] {
@@ -158,7 +159,7 @@ fn make_pod(places: &Places, owner: &Owner) -> io::Result<()> {
     make_directory(&places.pod_logs(owner), 0o755)
 }
 
-fn make_container(places: &Places, owner: &Owner, container: &str, attempt: u32) -> io::Result<()> {
+fn make_container(places: &Places, owner: &PodIdentity, container: &str, attempt: u32) -> io::Result<()> {
     make_directory(&places.pod_logs(owner).join(container), 0o755)?;
     let log = places.termination_log(&owner.uid, container, attempt);
     if let Some(directory) = log.parent() {
@@ -206,7 +207,7 @@ fn link_log(places: &Places, name: &str, log: &Path) -> io::Result<()> {
 }
 
 /// Removes the links to logs that are no longer there, of this pod.
-fn unlink_logs(places: &Places, owner: &Owner) -> io::Result<()> {
+fn unlink_logs(places: &Places, owner: &PodIdentity) -> io::Result<()> {
     let Some(entries) = entries(&places.links)? else { return Ok(()) };
     let own = places.pod_logs(owner);
     // Those of all containers on the node are there; a link's name begins with its pod's, which may be cut.
@@ -238,7 +239,12 @@ fn part(path: &Path, begin: impl FnOnce(u64) -> u64, limit: usize) -> io::Result
     Ok(Some(content))
 }
 
-fn remove_container(places: &Places, owner: &Owner, termination_log: &Path, log: &Path) -> io::Result<()> {
+fn remove_container(
+    places: &Places,
+    owner: &PodIdentity,
+    termination_log: &Path,
+    log: &Path,
+) -> io::Result<()> {
     absent_is_fine(fs::remove_file(termination_log))?;
     if let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
         && let Some(entries) = entries(directory)?
@@ -254,7 +260,7 @@ fn remove_container(places: &Places, owner: &Owner, termination_log: &Path, log:
     unlink_logs(places, owner)
 }
 
-fn remove_pod(places: &Places, owner: &Owner) -> io::Result<()> {
+fn remove_pod(places: &Places, owner: &PodIdentity) -> io::Result<()> {
     if owner.name.is_empty() {
         remove_logs_by_uid(places, &owner.uid)?;
     }
@@ -315,11 +321,11 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn files() -> (tempfile::TempDir, OnDisk, Owner) {
+    fn files() -> (tempfile::TempDir, OnDisk, PodIdentity) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let places = Places { root: at("root"), logs: at("logs"), links: at("links") };
-        let owner = Owner { namespace: "ns".into(), name: "pod".into(), uid: "uid".into() };
+        let owner = PodIdentity::new("ns", "pod", "uid");
         (directory, OnDisk::new(places), owner)
     }
 
@@ -352,9 +358,9 @@ mod tests {
     async fn the_logs_of_a_pod_that_nobody_knows_by_name_go_too() {
         let (_directory, files, owner) = files();
         files.make_pod(&owner).await.unwrap();
-        let other = Owner { uid: "other".into(), ..owner.clone() };
+        let other = PodIdentity { uid: "other".into(), ..owner.clone() };
         files.make_pod(&other).await.unwrap();
-        let nameless = Owner { namespace: String::new(), name: String::new(), uid: "uid".into() };
+        let nameless = PodIdentity::new("", "", "uid");
         files.remove_pod(&nameless).await.unwrap();
         assert!(!files.places().pod_logs(&owner).exists() && files.places().pod_logs(&other).exists());
     }
@@ -407,7 +413,7 @@ mod tests {
         }
         let mut removal = files.remove_pod(&owner);
         assert!(futures_util::poll!(&mut removal).is_pending());
-        let other = Owner { uid: "other".into(), ..owner.clone() };
+        let other = PodIdentity { uid: "other".into(), ..owner.clone() };
         files.make_pod(&other).await.unwrap();
         files.remove_pod(&other).await.unwrap();
         go_on.send(()).unwrap();

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use crablet_api::core::PodIdentity;
 
-use crate::pod_files::{Owner, Places, PodFiles};
+use crate::pod_files::{Places, PodFiles};
 
 /// Files in memory.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct Simulated {
 
 #[derive(Debug, Default)]
 struct State {
-    pods: BTreeSet<Owner>,
+    pods: BTreeSet<PodIdentity>,
     users: BTreeMap<String, Vec<u8>>,
     /// The logs that a link was made to, since the runtime's own files are not seen here: whose they are, as links
     /// say it, and their names.
@@ -63,7 +64,7 @@ impl Simulated {
 
     /// The UIDs that have a directory.
     pub fn uids(&self) -> Vec<String> {
-        self.state().pods.iter().map(|owner| owner.uid.clone()).collect()
+        self.state().pods.iter().map(|owner| owner.uid.to_string()).collect()
     }
 
     /// Lets everything that is done to the files of a pod take so long.
@@ -116,12 +117,12 @@ impl PodFiles for Simulated {
         &self.places
     }
 
-    async fn make_pod(&self, owner: &Owner) -> io::Result<()> {
+    async fn make_pod(&self, owner: &PodIdentity) -> io::Result<()> {
         let make = |state: &mut State| _ = state.pods.insert(owner.clone());
         self.change(&owner.uid, make).await
     }
 
-    async fn make_container(&self, owner: &Owner, _: &str, _: u32) -> io::Result<()> {
+    async fn make_container(&self, owner: &PodIdentity, _: &str, _: u32) -> io::Result<()> {
         self.change(&owner.uid, |_| {}).await
     }
 
@@ -142,13 +143,13 @@ impl PodFiles for Simulated {
         self.change(uid, |state| _ = state.users.remove(uid)).await
     }
 
-    async fn logs(&self, owner: &Owner, container: &str) -> io::Result<Vec<String>> {
+    async fn logs(&self, owner: &PodIdentity, container: &str) -> io::Result<Vec<String>> {
         self.take_time(&owner.uid).await;
         let whose = whose(owner, container);
         Ok(self.state().logs.iter().filter(|log| log.0 == whose).map(|log| log.1.clone()).collect())
     }
 
-    async fn link_log(&self, owner: &Owner, name: &str, log: &Path) -> io::Result<()> {
+    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()> {
         let link = |state: &mut State| {
             if let (Some((whose, _)), Some(log)) = (name.rsplit_once('-'), log.file_name()) {
                 state.logs.insert((whose.to_owned(), log.display().to_string()));
@@ -172,7 +173,7 @@ impl PodFiles for Simulated {
 
     async fn remove_container(
         &self,
-        owner: &Owner,
+        owner: &PodIdentity,
         container: &str,
         attempt: u32,
         _: &Path,
@@ -181,12 +182,12 @@ impl PodFiles for Simulated {
         self.change(&owner.uid, |state| _ = state.logs.remove(&log)).await
     }
 
-    async fn remove_pod(&self, owner: &Owner) -> io::Result<()> {
+    async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()> {
         let logs = whose(owner, "");
         let remove = |state: &mut State| {
             state.logs.retain(|log| !log.0.starts_with(&logs));
             state.pods.retain(|other| other.uid != owner.uid);
-            state.users.remove(&owner.uid);
+            state.users.remove(&*owner.uid);
         };
         self.change(&owner.uid, remove).await
     }
@@ -196,6 +197,6 @@ impl PodFiles for Simulated {
     }
 }
 
-fn whose(owner: &Owner, container: &str) -> String {
+fn whose(owner: &PodIdentity, container: &str) -> String {
     format!("{}_{}_{container}", owner.name, owner.namespace)
 }

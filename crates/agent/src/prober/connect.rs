@@ -8,7 +8,7 @@ use crablet_core::probes::target::Address;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::resolve::Resolver;
+use super::resolve::{LookupError, Resolver};
 
 /// Why there is no connection, in the words that Go has for it.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum ConnectError {
         /// The name.
         host: String,
         /// Why.
-        reason: String,
+        reason: LookupError,
     },
     /// Nobody answered in time.
     Timeout {
@@ -57,7 +57,7 @@ impl Display for ConnectError {
 /// all others.
 pub(crate) async fn connect(address: &Address, deadline: Instant) -> Result<TcpStream, ConnectError> {
     let timeout = |_| ConnectError::Timeout { address: address.in_url() };
-    let mut last = ConnectError::Lookup { host: address.host.clone(), reason: "no such host".into() };
+    let mut last = ConnectError::Lookup { host: address.host.clone(), reason: LookupError::NoSuchHost };
     for ip in timeout_at(deadline, addresses(&address.host)).await.map_err(timeout)?? {
         let to = SocketAddr::new(ip, address.port);
         match timeout_at(deadline, TcpStream::connect(to)).await {

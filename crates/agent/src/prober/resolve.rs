@@ -33,6 +33,21 @@ pub(super) struct Resolver {
     dots: usize,
 }
 
+/// Why a name has no addresses, in Go's words.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookupError {
+    #[error("no such host")]
+    NoSuchHost,
+    #[error("i/o timeout")]
+    Timeout,
+    #[error("server misbehaving")]
+    Misbehaving,
+    #[error("cannot unmarshal DNS message")]
+    Malformed,
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
 impl Resolver {
     /// The node's. Its two files are small and are read anew each time, as the C library does.
     pub(super) fn of_node() -> Resolver {
@@ -49,12 +64,12 @@ impl Resolver {
     }
 
     /// The addresses of a name, IPv4 first, or why there are none.
-    pub(super) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+    pub(super) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, LookupError> {
         let known = self.in_table(name);
         if !known.is_empty() {
             return Ok(known);
         }
-        let mut why = "no such host".to_owned();
+        let mut why = LookupError::NoSuchHost;
         for candidate in self.candidates(name) {
             match self.ask_all(&candidate).await {
                 Ok(found) if !found.is_empty() => return Ok(found),
@@ -86,8 +101,8 @@ impl Resolver {
         all
     }
 
-    async fn ask_all(&self, name: &str) -> Result<Vec<IpAddr>, String> {
-        let mut why = "no such host".to_owned();
+    async fn ask_all(&self, name: &str) -> Result<Vec<IpAddr>, LookupError> {
+        let mut why = LookupError::NoSuchHost;
         for _ in 0..ROUNDS {
             for server in &self.servers {
                 let both = async { tokio::join!(ask(*server, name, A), ask(*server, name, AAAA)) };
@@ -98,7 +113,7 @@ impl Resolver {
                     }
                     Ok((Ok(found), Err(_)) | (Err(_), Ok(found))) if !found.is_empty() => return Ok(found),
                     Ok((Err(reason), _) | (_, Err(reason))) => why = reason,
-                    Err(_) => why = "i/o timeout".to_owned(),
+                    Err(_) => why = LookupError::Timeout,
                 }
             }
         }
@@ -107,21 +122,20 @@ impl Resolver {
 }
 
 /// Asks a server. A name that it does not know has no addresses.
-async fn ask(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<IpAddr>, String> {
-    let io = |error: io::Error| error.to_string();
+async fn ask(server: SocketAddr, name: &str, kind: u16) -> Result<Vec<IpAddr>, LookupError> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).await.map_err(io)?;
-    socket.connect(server).await.map_err(io)?;
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(server).await?;
     // The kernel chose a port at random, and only that server may answer to it.
-    let id = socket.local_addr().map_err(io)?.port();
+    let id = socket.local_addr()?.port();
     let question = question(id, name, kind)?;
-    let mut answer = by_datagram(&socket, id, &question).await.map_err(io)?;
+    let mut answer = by_datagram(&socket, id, &question).await?;
     if answer.get(2).is_some_and(|flags| flags & TRUNCATED != 0) {
-        answer = by_stream(server, &question).await.map_err(io)?;
+        answer = by_stream(server, &question).await?;
     }
     let read = if number(&answer, 0) == Some(id) { read_answer(&answer, kind) } else { None };
-    read.unwrap_or_else(|| Err("cannot unmarshal DNS message".to_owned()))
+    read.unwrap_or(Err(LookupError::Malformed))
 }
 
 async fn by_datagram(socket: &UdpSocket, id: u16, question: &[u8]) -> io::Result<Vec<u8>> {
@@ -147,14 +161,14 @@ async fn by_stream(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn question(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, String> {
+fn question(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, LookupError> {
     let mut message = Vec::with_capacity(name.len() + 18);
     message.extend_from_slice(&id.to_be_bytes());
     // Recursion is wanted; one question.
     message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.split('.') {
         let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));
-        message.push(length.ok_or_else(|| "no such host".to_owned())?);
+        message.push(length.ok_or(LookupError::NoSuchHost)?);
         message.extend_from_slice(label.as_bytes());
     }
     message.push(0);
@@ -164,10 +178,10 @@ fn question(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, String> {
 }
 
 /// What an answer says, or nothing where it makes no sense.
-fn read_answer(message: &[u8], kind: u16) -> Option<Result<Vec<IpAddr>, String>> {
+fn read_answer(message: &[u8], kind: u16) -> Option<Result<Vec<IpAddr>, LookupError>> {
     match message.get(3)? & 0x0f {
         0 | 3 => {}
-        _ => return Some(Err("server misbehaving".to_owned())),
+        _ => return Some(Err(LookupError::Misbehaving)),
     }
     let (questions, answers) = (number(message, 4)?, number(message, 6)?);
     let mut at = 12;
@@ -279,37 +293,37 @@ mod tests {
     #[tokio::test]
     async fn a_name_server_tells_addresses() {
         let resolver = asking(&[server(Some([10, 1, 2, 3])).await]);
-        assert_eq!(resolver.addresses("db").await, Ok(vec![IpAddr::from([10, 1, 2, 3])]));
+        assert_eq!(resolver.addresses("db").await.unwrap(), vec![IpAddr::from([10, 1, 2, 3])]);
     }
 
     #[tokio::test]
     async fn an_answer_that_does_not_fit_into_a_datagram_is_asked_for_by_tcp() {
         let resolver = asking(&[verbose_server(200).await]);
         let expected: Vec<IpAddr> = (0..200).map(|last| IpAddr::from([10, 0, 0, last])).collect();
-        assert_eq!(resolver.addresses("db").await, Ok(expected));
+        assert_eq!(resolver.addresses("db").await.unwrap(), expected);
     }
 
     #[tokio::test]
     async fn a_name_that_nobody_knows_has_no_address() {
         let resolver = asking(&[server(None).await]);
-        assert_eq!(resolver.addresses("db").await, Err("no such host".into()));
-        assert_eq!(resolver.addresses("a..b").await, Err("no such host".into()));
-        assert_eq!(Resolver::default().addresses("db").await, Err("no such host".into()));
+        assert!(matches!(resolver.addresses("db").await, Err(LookupError::NoSuchHost)));
+        assert!(matches!(resolver.addresses("a..b").await, Err(LookupError::NoSuchHost)));
+        assert!(matches!(Resolver::default().addresses("db").await, Err(LookupError::NoSuchHost)));
     }
 
     #[tokio::test]
     async fn the_table_of_hosts_goes_first() {
         let hosts = "127.0.0.1 localhost # here\n10.0.0.9\tdb.local DB\n# 10.0.0.8 db\n::1 db\n".into();
         let resolver = Resolver { hosts, ..Resolver::default() };
-        let expected = ["10.0.0.9", "::1"].map(|address| address.parse().unwrap());
-        assert_eq!(resolver.addresses("db").await, Ok(expected.to_vec()));
+        let expected = ["10.0.0.9", "::1"].map(|address| address.parse::<IpAddr>().unwrap());
+        assert_eq!(resolver.addresses("db").await.unwrap(), expected.to_vec());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_name_server_that_does_not_answer_is_given_up() {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let resolver = asking(&[silent.local_addr().unwrap()]);
-        assert_eq!(resolver.addresses("db.").await, Err("i/o timeout".into()));
+        assert!(matches!(resolver.addresses("db.").await, Err(LookupError::Timeout)));
     }
 
     #[test]
@@ -325,9 +339,9 @@ mod tests {
         let whole =
             [&[0, 7, 0x81, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4][..], &[1, 2, 3, 4]]
                 .concat();
-        assert_eq!(read_answer(&whole, A), Some(Ok(vec![IpAddr::from([1, 2, 3, 4])])));
+        assert_eq!(read_answer(&whole, A).unwrap().unwrap(), [IpAddr::from([1, 2, 3, 4])]);
         for length in 0..whole.len() {
-            assert_eq!(read_answer(&whole[..length], A), None, "{length}");
+            assert!(read_answer(&whole[..length], A).is_none(), "{length}");
         }
     }
 }

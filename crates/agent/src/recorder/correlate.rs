@@ -82,7 +82,7 @@ impl Correlator {
     /// What becomes of an event at `now`, which is `at` on the clock.
     pub(super) fn correlate(&mut self, draft: &Draft<'_>, now: Instant, at: Timestamp) -> Correlated {
         let Draft { involved, event_type, reason, message } = draft;
-        let object = (involved.kind, &involved.namespace, &involved.name, &involved.uid, *event_type);
+        let object = (&involved.object, *event_type);
         let group = digest("similar", &(&object, *reason));
 
         let similar = self.similar.entry(group, || Similar::new(now));
@@ -143,6 +143,8 @@ fn digest(domain: &str, value: &(impl Hash + ?Sized)) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use crablet_api::core::PodIdentity;
+
     use super::*;
     use crate::recorder::ContainerKind;
 
@@ -158,7 +160,7 @@ mod tests {
             Listener {
                 correlator: Correlator::default(),
                 start: Instant::now(),
-                involved: Involved::pod("default", "web", "u1"),
+                involved: Involved::pod(PodIdentity::new("default", "web", "u1")),
             }
         }
 
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(told.tell(0, EventType::Warning, "Failed", "m").count, 1);
         told.involved = told.involved.in_container(ContainerKind::Main, "c");
         assert_eq!(told.warn(0, "m").count, 1);
-        told.involved = Involved::pod("default", "web", "u2");
+        told.involved = Involved::pod(PodIdentity::new("default", "web", "u2"));
         assert_eq!(told.warn(0, "m").count, 1);
     }
 
@@ -238,11 +240,11 @@ mod tests {
     fn of_many_objects_the_latest_are_remembered() {
         let mut told = Listener::new();
         for number in 0..5000 {
-            told.involved = Involved::pod("default", "web", format!("u{number}"));
+            told.involved = Involved::pod(PodIdentity::new("default", "web", format!("u{number}")));
             told.warn(0, "m");
         }
         assert_eq!(told.warn(1, "m").count, 2);
-        told.involved = Involved::pod("default", "web", "u0");
+        told.involved = Involved::pod(PodIdentity::new("default", "web", "u0"));
         assert_eq!(told.warn(1, "m").count, 1);
     }
 }

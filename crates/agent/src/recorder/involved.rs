@@ -3,24 +3,14 @@
 use std::fmt;
 
 use crablet_api::Text;
+use crablet_api::core::PodIdentity;
 
-/// The kind of an object that events are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InvolvedKind {
-    /// A pod, or a part of it.
-    Pod,
-    /// The node itself.
-    Node,
-}
-
-impl InvolvedKind {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            InvolvedKind::Pod => "Pod",
-            InvolvedKind::Node => "Node",
-        }
-    }
+/// An object that events are about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum InvolvedObject {
+    Pod(PodIdentity),
+    /// The node of this name.
+    Node(Text),
 }
 
 /// Where in a pod's spec a container is.
@@ -37,36 +27,33 @@ pub enum ContainerKind {
 /// What an event is about: an object, or a part of it. Copies share their text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Involved {
-    /// The kind of the object.
-    pub kind: InvolvedKind,
-    /// Its namespace, if it is in one.
-    pub namespace: Text,
-    pub name: Text,
-    pub uid: Text,
+    pub object: InvolvedObject,
     /// Which part of it, such as `spec.containers{web}`; empty for all of it.
     pub field_path: Text,
 }
 
 impl Involved {
-    pub fn pod(namespace: impl Into<Text>, name: impl Into<Text>, uid: impl Into<Text>) -> Involved {
-        Involved {
-            kind: InvolvedKind::Pod,
-            namespace: namespace.into(),
-            name: name.into(),
-            uid: uid.into(),
-            field_path: Text::default(),
+    pub fn pod(pod: PodIdentity) -> Involved {
+        Involved { object: InvolvedObject::Pod(pod), field_path: Text::default() }
+    }
+
+    pub fn node(name: impl Into<Text>) -> Involved {
+        Involved { object: InvolvedObject::Node(name.into()), field_path: Text::default() }
+    }
+
+    /// The kind of the object, as the word on the wire.
+    pub fn kind(&self) -> &'static str {
+        match &self.object {
+            InvolvedObject::Pod(_) => "Pod",
+            InvolvedObject::Node(_) => "Node",
         }
     }
 
-    /// The node. Upstream gives its name for its UID, and that is how its events are found.
-    pub fn node(name: impl Into<Text>) -> Involved {
-        let name = name.into();
-        Involved {
-            kind: InvolvedKind::Node,
-            namespace: Text::default(),
-            uid: name.clone(),
-            name,
-            field_path: Text::default(),
+    /// The UID of the object. Upstream gives the node's name for its UID, and that is how its events are found.
+    pub fn uid(&self) -> &Text {
+        match &self.object {
+            InvolvedObject::Pod(pod) => &pod.uid,
+            InvolvedObject::Node(name) => name,
         }
     }
 
@@ -90,9 +77,9 @@ impl Involved {
 /// The object as the log names it: `namespace/name`, or the name alone.
 impl fmt::Display for Involved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
+        match &self.object {
+            InvolvedObject::Pod(pod) => pod.fmt(f),
+            InvolvedObject::Node(name) => f.write_str(name),
         }
     }
 }
@@ -103,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_container_is_a_path_within_its_pod() {
-        let pod = Involved::pod("default", "web", "u1");
+        let pod = Involved::pod(PodIdentity::new("default", "web", "u1"));
         assert_eq!((pod.container(), pod.to_string()), (None, "default/web".to_owned()));
         for (kind, expected) in [
             (ContainerKind::Main, "spec.containers{c}"),
@@ -118,6 +105,6 @@ mod tests {
     #[test]
     fn a_nodes_uid_is_its_name() {
         let node = Involved::node("n1");
-        assert_eq!((&*node.uid, node.to_string(), node.kind.as_str()), ("n1", "n1".to_owned(), "Node"));
+        assert_eq!((&**node.uid(), node.to_string(), node.kind()), ("n1", "n1".to_owned(), "Node"));
     }
 }

@@ -48,7 +48,7 @@ pub const PROBE_WARNING: &str = "ProbeWarning";
 pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
 /// A hook before a stop failed.
 pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
-/// What was to be asked by HTTPS for a hook does not speak it, and was asked by HTTP.
+/// A server answered the HTTPS request of a hook in HTTP, and was asked again by HTTP.
 pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 /// A pod was active for longer than it may.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use crablet_api::core::Pod;
 use tokio::sync::{mpsc, watch};
 
-use super::full_name;
-
 /// What happened to a pod. It carries the source's annotation, the time it was first seen, and all that its source
 /// says of it.
 #[derive(Clone, PartialEq)]
@@ -50,7 +48,8 @@ impl Change {
 /// Without the pod's content, which may hold secrets.
 impl fmt::Debug for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}({})", self.word(), full_name(self.pod()), self.pod().metadata.uid)
+        let pod = self.pod().identity();
+        write!(formatter, "{} {pod}({})", self.word(), pod.uid)
     }
 }
 

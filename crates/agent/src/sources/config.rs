@@ -11,7 +11,8 @@ use super::changes::Message;
 use super::feed::Inbox;
 use super::problems::{Consequence, Found};
 use super::storage::{Merged, Storage};
-use super::{Changes, Feed, Problems, SourceKind, Wanted, full_name};
+use super::{Changes, Feed, Problems, SourceKind, Wanted};
+use crate::pod_span::pod_span;
 
 /// How many changes may wait for the one who acts on them.
 const WAITING_CHANGES: usize = 64;
@@ -99,8 +100,9 @@ impl PodConfig {
             let is_other = |kind: SourceKind| kind != source && kind.is_static() == source.is_static();
             let other = storage.owners(&metadata.namespace, &metadata.name, is_other).next();
             if let Some((kind, wanted)) = other {
+                let _span = pod_span(&pod.identity()).entered();
                 warn!(
-                    pod = full_name(pod), uid = %metadata.uid, %source, other_source = %kind, other = %wanted.origin,
+                    %source, other_source = %kind, other = %wanted.origin,
                     "Two sources want a pod of this name; the one that came later waits until the other is gone"
                 );
             }

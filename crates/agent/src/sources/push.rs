@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crablet_api::Text;
+use crablet_api::core::PodIdentity;
 use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use crablet_host::clock::Clock;
 use sha2::{Digest, Sha256};
@@ -15,6 +16,7 @@ use super::identity::Origin;
 use super::manifest::{Made, read_pod};
 use super::problems::{Consequence, Found};
 use super::{Feed, Owner, Owners, Problem, Problems, SourceKind, StaticPods, Wanted};
+use crate::pod_span::pod_span;
 
 /// The most pods that are kept.
 const MOST_PODS: usize = 1000;
@@ -56,12 +58,8 @@ struct Pushed {
 pub struct Applied {
     /// What it changed.
     pub outcome: Outcome,
-    /// The pod's namespace.
-    pub namespace: Text,
-    /// The pod's name, with the node's.
-    pub name: Text,
-    /// The pod's UID. A changed manifest makes another pod.
-    pub uid: Text,
+    /// The pod. Its name has the node's, and a changed manifest makes another UID.
+    pub pod: PodIdentity,
 }
 
 /// What a manifest changed.
@@ -214,8 +212,7 @@ impl Inner {
         let known = kept.pods.get(&key);
         let outcome = match known {
             Some(pushed) if pushed.digest == made.digest => {
-                let uid = pushed.wanted.pod.metadata.uid.clone();
-                return Ok(Applied { outcome: Outcome::Unchanged, namespace, name, uid });
+                return Ok(Applied { outcome: Outcome::Unchanged, pod: pushed.wanted.pod.identity() });
             }
             Some(_) => Outcome::Changed,
             None if kept.pods.len() + kept.broken.len() >= MOST_PODS => return Err(ApplyError::TooMany),
@@ -226,11 +223,11 @@ impl Inner {
         self.store.save(&file, text.as_bytes()).await?;
         kept.broken.remove(&file);
         self.problems.set(SourceKind::Push, &file, Consequence::Ignored, vec![]);
-        let uid = made.pod.metadata.uid.clone();
-        info!(pod = format!("{namespace}/{name}"), %uid, ?outcome, "A pod was given to the agent and is kept");
+        let pod = made.pod.identity();
+        pod_span(&pod).in_scope(|| info!(?outcome, "A pod was given to the agent and is kept"));
         kept.pods.insert(key, self.pushed(file, made));
         self.tell(&kept);
-        Ok(Applied { outcome, namespace, name, uid })
+        Ok(Applied { outcome, pod })
     }
 
     async fn delete(&self, namespace: String, name: String) -> Result<(), DeleteError> {
@@ -240,8 +237,8 @@ impl Inner {
             let key = (Text::from(&namespace), name.clone());
             if let Some(pushed) = kept.pods.get(&key) {
                 self.store.remove(&pushed.file).await?;
-                let uid = pushed.wanted.pod.metadata.uid.clone();
-                info!(pod = format!("{namespace}/{name}"), %uid, "A pod that was given to the agent is let go");
+                pod_span(&pushed.wanted.pod.identity())
+                    .in_scope(|| info!("A pod that was given to the agent is let go"));
                 kept.pods.remove(&key);
                 self.tell(&kept);
                 return Ok(());

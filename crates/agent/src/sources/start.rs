@@ -16,7 +16,7 @@ use super::{
 pub struct Settings {
     /// How manifests become pods of this node.
     pub pods: StaticPods,
-    /// Where pods are kept that are given to the agent itself. Without it there are none.
+    /// Where pods that are given to the agent itself are kept. Without it there are none.
     pub pushed: Option<Arc<dyn Checkpoints>>,
     /// Whether an API server will say what it wants, through [`Sources::api`].
     pub has_api: bool,

@@ -7,7 +7,7 @@ use crablet_api::Text;
 use crablet_api::core::Pod;
 
 use super::compare::{Difference, difference, introduced, succeeded};
-use super::{Change, SourceKind, Wanted, full_name};
+use super::{Change, SourceKind, Wanted};
 
 /// What each source wants, by UID.
 #[derive(Default)]
@@ -78,7 +78,7 @@ impl Storage {
         Merged { changes, refused }
     }
 
-    /// Which sources want a pod of that name, in the order of their kinds; those are asked that `which` accepts.
+    /// Which of the sources that `which` accepts want a pod of that name, in the order of their kinds.
     pub(super) fn owners(
         &self,
         namespace: &str,
@@ -110,7 +110,7 @@ fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec
         } else if uid.is_empty() {
             format!("Error validating pod {described} from {source}: it has no UID, ignoring")
         } else if let Some(other) = uids.get(uid) {
-            let other = full_name(other);
+            let other = other.identity();
             format!(
                 "Error validating pod {described} from {source}: its UID is that of pod {other}, ignoring"
             )

@@ -3,16 +3,17 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use crablet_api::core::PodIdentity;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::headline::moment;
-use super::{Entry, Headline, PodName};
+use super::{Entry, Headline};
 
 /// What is to be said of a pod in one sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    pub pod: PodName,
+    pub pod: PodIdentity,
     /// What it is, and why; what it was last, if it is gone.
     pub headline: Headline,
     /// Since when it is gone.
@@ -135,6 +136,8 @@ impl Serialize for Summary {
 
 #[cfg(test)]
 mod tests {
+    use crablet_api::core::PodIdentity;
+
     use std::time::Duration;
 
     use super::Short;
@@ -147,7 +150,7 @@ mod tests {
     async fn a_story_begins_with_the_answer() {
         let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
         let stories = Stories::new(clock.clone());
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         teller.step("Sandbox", Duration::from_millis(1234), format_args!("made, as there was none"));
         advance(Duration::from_secs(12)).await;
         for _ in 0..3 {
@@ -175,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_story_says_how_much_it_has_forgotten() {
         let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
-        let teller = Stories::new(clock.clone()).open("default", "web", "u1");
+        let teller = Stories::new(clock.clone()).open(&PodIdentity::new("default", "web", "u1"));
         assert_eq!(teller.story().explain(clock.now()).lines().count(), 1);
         for number in 0..1000 {
             teller.note("Note", format_args!("{number}"));
@@ -188,7 +191,7 @@ mod tests {
     async fn a_story_is_json_too() {
         let clock = Clock::simulated("2026-11-15T03:46:00.5Z".parse().unwrap());
         let stories = Stories::new(clock.clone());
-        let teller = stories.open("default", "web", "u1");
+        let teller = stories.open(&PodIdentity::new("default", "web", "u1"));
         teller.headline(State::Running, format_args!(""));
         teller.step("Sandbox", Duration::from_millis(250), format_args!("made"));
         teller.note("Note", format_args!("n"));

@@ -11,7 +11,6 @@ use crablet_core::{labels, observed};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::admission::Verdict;
 use crate::log_tail;
@@ -57,11 +56,6 @@ impl Worker {
         self.rejected = true;
         self.show(status);
         self.checkpoint_now().await;
-        self.story.note("admission", format_args!("rejected: {}: {}", rejection.reason, rejection.message));
-        warn!(
-            pod = %self.pod_name(), uid = self.owner.uid, reason = %rejection.reason, message = %rejection.message,
-            "The node does not take a pod"
-        );
         Some(Next::Again)
     }
 
@@ -72,8 +66,8 @@ impl Worker {
             return Ok(None);
         }
         let labels = BTreeMap::from([
-            (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.clone()),
-            (labels::POD_NAME.to_owned(), self.owner.name.clone()),
+            (labels::POD_NAMESPACE.to_owned(), self.owner.namespace.to_string()),
+            (labels::POD_NAME.to_owned(), self.owner.name.to_string()),
         ]);
         // A sandbox that died may have left containers.
         let filter = ContainerFilter { labels: labels.clone(), ..ContainerFilter::default() };
@@ -85,7 +79,7 @@ impl Worker {
             .into_iter()
             .map(|sandbox| sandbox.metadata.uid)
             .chain(live.filter_map(|container| container.labels.get(labels::POD_UID).cloned()));
-        Ok(uids.find(|uid| *uid != self.owner.uid))
+        Ok(uids.find(|uid| **uid != *self.owner.uid))
     }
 
     /// What keeps containers from being started now, if something does.

@@ -11,7 +11,7 @@ use crablet_cri::Error;
 use crablet_cri_api::ContainerState;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::mailbox::Mailbox;
 use crate::recorder::reason;
@@ -43,7 +43,7 @@ impl Worker {
         }
     }
 
-    /// What was stopped to be started again is, whatever the pod's restart policy makes of how it ended.
+    /// Stops containers, and names those to start in their place whatever the pod's restart policy makes of how they ended.
     async fn replace(&mut self, plan: &Plan, sandbox: &str) -> Result<Ready, Next> {
         let failed = match self.kill(&plan.kill).await {
             Ok(()) => None,
@@ -118,7 +118,7 @@ impl Worker {
         match unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await {
             Some(Err(error)) if begins_again => Err(self.runtime_failed(&error)),
             Some(Err(error)) => {
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove old init containers; trying again");
+                warn!(%error, "Cannot remove old init containers; trying again");
                 Ok(Some(self.retries.failed(What::Removal)))
             }
             Some(Ok(())) => {
@@ -173,13 +173,11 @@ impl Worker {
             Ok(remarks) => {
                 self.retries.worked(&What::Sandbox);
                 self.story.step("sandbox", began.elapsed(), format_args!("made sandbox {attempt}{remarks}"));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, attempt, took = ?began.elapsed(), "Made a sandbox");
                 Next::Again
             }
             Err(NotMade { reason, message }) => {
                 let until = self.retries.failed(What::Sandbox);
                 self.warn_pod(reason, &message);
-                self.story.failed("sandbox", began.elapsed(), format_args!("{message}"));
                 self.story.headline(State::Blocked, format_args!("its sandbox cannot be made: {message}"));
                 Next::Wait(Some(until))
             }
@@ -226,10 +224,6 @@ impl Worker {
                     began.elapsed(),
                     format_args!("started container {name}, attempt {attempt}"),
                 );
-                info!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %name, attempt, took = ?began.elapsed(),
-                    "Started a container"
-                );
             }
             Err(failure) => {
                 let what = What::Start(start.name.clone());
@@ -240,15 +234,10 @@ impl Worker {
                     }
                 }
                 let (name, error) = (&start.name, &failure.error);
-                self.story.failed(
-                    "start",
-                    began.elapsed(),
-                    format_args!("container {name}: {}: {}", error.reason, error.message),
-                );
-                warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %name,
-                    reason = %error.reason, message = %error.message, "Cannot start a container"
-                );
+                if !failure.has_event {
+                    let what = format_args!("container {name}: {}: {}", error.reason, error.message);
+                    self.story.failed("start", began.elapsed(), what);
+                }
                 self.starts.errors.insert(start.name.clone(), failure.error);
             }
         }
@@ -270,7 +259,7 @@ impl Worker {
         let Some(config) = config.transpose()? else { return Ok(Started::No) };
         if let Err(error) = self.fit_cgroup().await {
             let error = StartError::new("CreateContainerError", format!("the pod's cgroup: {error}"));
-            return Err(NotStarted { error, until: None });
+            return Err(NotStarted { error, until: None, has_event: false });
         }
         let node = Arc::clone(&self.node);
         // A start is never let go of: one that nobody waits for could still happen when the pod is over.
@@ -314,7 +303,7 @@ impl Worker {
             other => other.to_string(),
         };
         self.warn(container, reason::FAILED, &format!("Error: {said}"));
-        NotStarted { error: StartError::new(reason, said), until: None }
+        NotStarted { error: StartError::new(reason, said), until: None, has_event: true }
     }
 }
 
@@ -354,4 +343,6 @@ enum Started {
 pub(super) struct NotStarted {
     pub(super) error: StartError,
     pub(super) until: Option<Instant>,
+    /// Whether an event has told of it.
+    pub(super) has_event: bool,
 }

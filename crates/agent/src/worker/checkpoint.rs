@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crablet_api::Text;
 use crablet_api::core::{Pod, PodCondition, PodStatus};
 use crablet_api::document::Limits;
+use crablet_api::{JsonError, Text};
 use crablet_core::backoff::{Restarts, Waits};
 use crablet_core::kill::Termination;
 use crablet_core::observed;
@@ -20,7 +20,6 @@ use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::checkpoints::Record;
 use crate::worker::terminate::Terminating;
@@ -120,8 +119,8 @@ impl From<Failed> for Failure {
 }
 
 impl Checkpoint {
-    pub fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
-        crablet_api::from_json(bytes, Limits::API).map_err(|error| error.to_string())
+    pub fn read(bytes: &[u8]) -> Result<Checkpoint, JsonError> {
+        crablet_api::from_json(bytes, Limits::API)
     }
 
     /// Whether a pod that it is about has terminated: its UID never runs again. A static pod that the node did not take
@@ -222,12 +221,13 @@ impl Worker {
         self.node.checkpoints.write(&self.owner.uid, self.record());
     }
 
-    /// Writes the pod's checkpoint before anything is done that stands on it.
+    /// Writes the pod's checkpoint before anything that relies on it is done.
     pub(super) async fn checkpoint_now(&self) {
+        let began = Instant::now();
         if let Err(error) = self.node.checkpoints.write_now(&self.owner.uid, self.record()).await {
             // The disk may be full: the pod's life goes on, and the next status tries again.
-            warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot write the checkpoint of a pod");
-            self.story.note("disk", format_args!("cannot write its checkpoint: {error}"));
+            let what = format_args!("cannot write its checkpoint: {error}");
+            self.story.failed("disk", began.elapsed(), what);
         }
     }
 

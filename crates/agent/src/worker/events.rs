@@ -49,7 +49,7 @@ impl Worker {
     }
 
     pub(super) fn involved(&self) -> Involved {
-        Involved::pod(self.owner.namespace.as_str(), self.owner.name.as_str(), self.owner.uid.as_str())
+        Involved::pod(self.owner.clone())
     }
 
     pub(super) fn kind_of(&self, container: &str) -> ContainerKind {

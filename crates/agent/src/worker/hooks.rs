@@ -1,13 +1,14 @@
 //! The hooks of containers: after their start and before their stop. What a hook wrote or was answered may be a secret
 //! and is told to nobody.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use crablet_api::IntOrString;
 use crablet_api::core::{Container, LifecycleHandler, Pod, TCPSocketAction};
 use crablet_core::kill::{KillReason, container_grace};
 use crablet_core::plan::Kill;
-use crablet_core::probes::target::{HttpTarget, Purpose, http_target};
+use crablet_core::probes::target::{HttpTarget, NoTarget, Purpose, http_target};
 use crablet_core::status::StartError;
 use crablet_core::translate::{go_quote, pod_description};
 use crablet_cri::{Error, Runtime};
@@ -15,7 +16,6 @@ use crablet_cri_api::{ContainerState, ExecOutput};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::prober::exec::took_too_long;
 use crate::prober::http::{self, HttpError};
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a runtime that is away is left alone.
 const RUNTIME_AWAY: Duration = Duration::from_secs(1);
 
-/// How often it is asked, while a hook after a start runs, whether its container still does.
+/// How often to ask whether a container still runs while the hook after its start does.
 const CONTAINER_LOOK: Duration = Duration::from_secs(10);
 
 /// What a hook does, made ready.
@@ -40,7 +40,34 @@ enum Hook {
     Http(Box<HttpTarget>),
     Sleep(Duration),
     /// It cannot be done.
-    Broken(String),
+    Broken(Broken),
+}
+
+/// Why a hook cannot be done.
+#[derive(Debug, Clone, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    NoTarget(#[from] NoTarget),
+    /// A handler that does nothing.
+    #[error("{}", invalid(.0))]
+    TcpSocket(Box<TCPSocketAction>),
+}
+
+/// Why a hook failed, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum HookError {
+    #[error("command '{command}' exited with {code}: {complaint}, message: {}", quoted(written))]
+    Exited { command: String, code: i32, complaint: String, written: Vec<u8> },
+    #[error("command timed out: {} timed out after {seconds}s, message: \"\"", go_quote(command))]
+    TimedOut { command: String, seconds: u64 },
+    #[error("{}, message: \"\"", .0.in_go_words())]
+    Exec(Error),
+    #[error("Get {}: {error}", go_quote(url))]
+    Get { url: String, error: HttpError },
+    #[error("the container ended")]
+    ContainerEnded,
+    #[error(transparent)]
+    Broken(Broken),
 }
 
 /// How a hook that did not fail came to its end.
@@ -58,39 +85,40 @@ impl Hook {
             }
             LifecycleHandler::HttpGet(get) => match http_target(get, container, pod_ip, Purpose::Lifecycle) {
                 Ok(target) => Hook::Http(Box::new(target)),
-                Err(error) => Hook::Broken(error.to_string()),
+                Err(error) => Hook::Broken(error.into()),
             },
             LifecycleHandler::Sleep(sleep) => Hook::Sleep(Duration::from_secs(sleep.seconds.unsigned_abs())),
-            LifecycleHandler::TcpSocket(socket) => Hook::Broken(invalid(socket)),
+            LifecycleHandler::TcpSocket(socket) => Hook::Broken(Broken::TcpSocket(socket.clone())),
         }
     }
 
-    async fn run(&self, runtime: &dyn Runtime, id: &str, within: Option<Duration>) -> Result<Done, String> {
+    async fn run(
+        &self,
+        runtime: &dyn Runtime,
+        id: &str,
+        within: Option<Duration>,
+    ) -> Result<Done, HookError> {
         match self {
-            Hook::Exec(command) => {
-                let words = command.join(" ");
-                match exec(runtime, id, command, within).await {
-                    Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
-                    Ok(output) => {
-                        let complaint = String::from_utf8_lossy(&output.stderr);
-                        let error =
-                            format!("command '{words}' exited with {}: {complaint}", output.exit_code);
-                        Err(exec_failure(&error, &[output.stdout.as_slice(), &output.stderr].concat()))
-                    }
-                    Err(error) if took_too_long(&error) => {
-                        let (words, seconds) = (go_quote(&words), within.unwrap_or_default().as_secs());
-                        let error = format!("command timed out: {words} timed out after {seconds}s");
-                        Err(exec_failure(&error, b""))
-                    }
-                    Err(error) => Err(exec_failure(&error.in_go_words(), b"")),
+            Hook::Exec(command) => match exec(runtime, id, command, within).await {
+                Ok(output) if output.exit_code == 0 => Ok(Done::AsWanted),
+                Ok(output) => {
+                    let ExecOutput { exit_code: code, mut stdout, stderr } = output;
+                    let complaint = String::from_utf8_lossy(&stderr).into_owned();
+                    stdout.extend(stderr);
+                    Err(HookError::Exited { command: command.join(" "), code, complaint, written: stdout })
                 }
-            }
+                Err(error) if took_too_long(&error) => {
+                    let seconds = within.unwrap_or_default().as_secs();
+                    Err(HookError::TimedOut { command: command.join(" "), seconds })
+                }
+                Err(error) => Err(HookError::Exec(error)),
+            },
             Hook::Http(target) => get(target, Instant::now() + within.unwrap_or(LONGEST)).await,
             Hook::Sleep(wanted) => {
                 tokio::time::sleep(*wanted).await;
                 Ok(Done::AsWanted)
             }
-            Hook::Broken(why) => Err(why.clone()),
+            Hook::Broken(why) => Err(HookError::Broken(why.clone())),
         }
     }
 }
@@ -136,7 +164,7 @@ fn invalid(socket: &TCPSocketAction) -> String {
 }
 
 /// What is said of a hook that failed, in upstream's words.
-fn failure(handler: &LifecycleHandler, container: &str, pod: &Pod, error: &str) -> String {
+fn failure(handler: &LifecycleHandler, container: &str, pod: &Pod, error: impl Display) -> String {
     let hook = match handler {
         LifecycleHandler::Exec(exec) => {
             let words: Vec<&str> = exec.command.iter().map(|word| word.as_str()).collect();
@@ -150,14 +178,12 @@ fn failure(handler: &LifecycleHandler, container: &str, pod: &Pod, error: &str) 
     format!("{hook} for Container {container} in Pod {pod} failed - error: {error}")
 }
 
-/// Why a command failed, and what it wrote.
-fn exec_failure(error: &str, written: &[u8]) -> String {
-    format!("{error}, message: {}", go_quote(&String::from_utf8_lossy(written)))
+fn quoted(written: &[u8]) -> String {
+    go_quote(&String::from_utf8_lossy(written))
 }
 
 /// Any answer will do.
-async fn get(target: &HttpTarget, deadline: Instant) -> Result<Done, String> {
-    let words = |(url, error): (String, HttpError)| format!("Get {}: {error}", go_quote(&url));
+async fn get(target: &HttpTarget, deadline: Instant) -> Result<Done, HookError> {
     match http::get(target, deadline).await {
         Ok(_) | Err((_, HttpError::Body(_))) => Ok(Done::AsWanted),
         Err((url, HttpError::NotTls)) => {
@@ -167,10 +193,10 @@ async fn get(target: &HttpTarget, deadline: Instant) -> Result<Done, String> {
             match http::get(&plain, deadline).await {
                 Ok(_) | Err((_, HttpError::Body(_))) => Ok(Done::WithoutTls(plain.address.in_url())),
                 // As upstream: what went wrong first is what is told.
-                Err(_) => Err(words((url, HttpError::NotTls))),
+                Err(_) => Err(HookError::Get { url, error: HttpError::NotTls }),
             }
         }
-        Err(error) => Err(words(error)),
+        Err((url, error)) => Err(HookError::Get { url, error }),
     }
 }
 
@@ -192,7 +218,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 done = hook.run(&*runtime, id, None) => done,
-                () = ended(&*runtime, id) => Err("the container ended".to_owned()),
+                () = ended(&*runtime, id) => Err(HookError::ContainerEnded),
             }
         };
         // An end is more urgent; the container is stopped then anyway.
@@ -206,12 +232,6 @@ impl Worker {
             }
             Err(error) => error,
         };
-        self.story.failed(
-            "hook",
-            began.elapsed(),
-            format_args!("the hook after the start of container {name} failed"),
-        );
-        warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "The hook after a start failed; the container is stopped");
         self.warn(&name, reason::FAILED_POST_START_HOOK, "PostStartHook failed");
         let kill = Kill {
             id: id.to_owned(),
@@ -222,13 +242,11 @@ impl Worker {
             starts_anew: false,
         };
         match self.kill(&[kill]).await {
-            Ok(()) | Err(NotKilled::PodEnds) => {}
-            Err(NotKilled::Failed(_)) => {
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, container = %name, "Cannot stop a container whose hook failed");
-            }
+            Ok(()) | Err(NotKilled::PodEnds | NotKilled::Failed(_)) => {}
         }
-        let message = failure(handler, &name, &self.pod, &error);
-        Err(NotStarted { error: StartError::new("PostStartHookError", message), until: None })
+        let message = failure(handler, &name, &self.pod, error);
+        let error = StartError::new("PostStartHookError", message);
+        Err(NotStarted { error, until: None, has_event: true })
     }
 
     /// Runs the hook before a container's stop, within the grace period. How it ends changes nothing: the container
@@ -250,7 +268,7 @@ impl Worker {
             let Some(hook) = hook else { return stops::Done::Hook { id } };
             let began = Instant::now();
             let done = tokio::time::timeout(within, hook.run(&*runtime, &id, Some(within))).await;
-            let outcome = match done {
+            let how = match done {
                 Ok(Ok(Done::AsWanted)) => "is done",
                 Ok(Ok(Done::WithoutTls(at))) => {
                     recorder.event(&pod, EventType::Warning, reason::LIFECYCLE_HTTP_FALLBACK, fallback(&at));
@@ -261,10 +279,10 @@ impl Worker {
                 Ok(Err(_)) | Err(_) => {
                     let reason = reason::FAILED_PRE_STOP_HOOK;
                     recorder.event(&involved, EventType::Warning, reason, "PreStopHook failed");
-                    "failed"
+                    return stops::Done::Hook { id };
                 }
             };
-            let what = format_args!("the hook before the stop of container {name} {outcome}");
+            let what = format_args!("the hook before the stop of container {name} {how}");
             story.step("hook", began.elapsed(), what);
             stops::Done::Hook { id }
         }
@@ -311,10 +329,10 @@ mod tests {
         let hooks = container.lifecycle.as_ref().unwrap().post_start.as_ref().unwrap();
         let handler = hooks.one().unwrap();
         let error = match Hook::new(handler, container, "10.0.0.1") {
-            Hook::Broken(error) => error,
+            Hook::Broken(error) => error.to_string(),
             Hook::Exec(_) | Hook::Http(_) | Hook::Sleep(_) => error.to_owned(),
         };
-        assert_eq!(failure(handler, &container.name, &pod, &error), expected);
+        assert_eq!(failure(handler, &container.name, &pod, error), expected);
     }
 
     #[test]
@@ -338,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_a_command_wrote_is_quoted_as_go_does() {
-        assert_eq!(exec_failure("no", b"it's\x1b \0\xc2\xa0\n"), r#"no, message: "it's\x1b \x00\u00a0\n""#);
+        assert_eq!(quoted(b"it's\x1b \0\xc2\xa0\n"), r#""it's\x1b \x00\u00a0\n""#);
     }
 
     #[test]

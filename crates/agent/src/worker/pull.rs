@@ -143,6 +143,7 @@ impl Worker {
         NotStarted {
             until: error.retry_at.filter(|_| waits),
             error: StartError::new(error.reason.as_str(), error.message),
+            has_event: true,
         }
     }
 

@@ -9,7 +9,7 @@ use crablet_host::checkpoint::CheckpointError;
 use crablet_volumes::TearDownError;
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::story::State;
 use crate::worker::carry_out::Logs;
@@ -59,7 +59,7 @@ impl Worker {
                 look_again
             }
             Err(error) => {
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove dead containers; trying again");
+                warn!(%error, "Cannot remove dead containers; trying again");
                 earliest(look_again, Some(self.retries.failed(What::Removal)))
             }
         }
@@ -79,7 +79,7 @@ impl Worker {
             let log = std::path::Path::new(&container.log_path);
             let removal = node.host.files.remove_container(&owner, &container.name, container.attempt, log);
             if let Err(error) = self.see_through(removal).await {
-                warn!(pod = %self.pod_name(), container = container.name, %error, "Cannot remove a container's log");
+                warn!(container = container.name, %error, "Cannot remove a container's log");
             }
         }
         results.into_iter().collect()
@@ -104,7 +104,6 @@ impl Worker {
         match self.try_to_remove().await {
             Ok(()) => {
                 self.story.step("remove", began.elapsed(), format_args!("nothing of it is left"));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod is gone");
                 Next::Gone
             }
             Err(error) => {
@@ -112,7 +111,6 @@ impl Worker {
                 self.story.failed("remove", began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("what it left cannot be removed: {error}"));
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot remove what a pod left behind");
                 Next::Wait(Some(until))
             }
         }

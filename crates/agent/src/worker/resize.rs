@@ -11,10 +11,10 @@ use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
 use crablet_host::cgroup::{CpuBandwidth, Limits};
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use crate::story::State;
 use crate::worker::retry::What;
+use crate::worker::runtime_config::PodCgroupError;
 use crate::worker::{Next, Worker};
 
 /// What the node granted of what a pod asks for, and what was given of it.
@@ -39,7 +39,7 @@ impl Allocation {
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
     #[error("its cgroup: {0}")]
-    Cgroup(String),
+    Cgroup(PodCgroupError),
     #[error("container {name}: {source}")]
     Container { name: String, source: Error },
 }
@@ -58,7 +58,7 @@ impl Worker {
         self.allocation.pod = Arc::clone(&self.pod);
     }
 
-    /// A container of which no agent wrote down what it was given has what was allocated until now.
+    /// A container whose resources no agent wrote down has what was allocated until now.
     fn know_what_was_given(&mut self) {
         let containers = self.observed.containers();
         let lives = |id: &str| {
@@ -87,7 +87,7 @@ impl Worker {
     }
 
     /// Sees to it that the pod's cgroup has what is allocated by now, before a container is started in it.
-    pub(super) async fn fit_cgroup(&mut self) -> Result<(), String> {
+    pub(super) async fn fit_cgroup(&mut self) -> Result<(), PodCgroupError> {
         if !self.allocation.cgroup_fits {
             self.make_cgroup().await?;
             self.allocation.cgroup_fits = true;
@@ -105,13 +105,11 @@ impl Worker {
             Ok(()) => {
                 self.retries.worked(&What::Resize);
                 self.story.step("resize", began.elapsed(), format_args!("gave containers other resources"));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, "Gave the containers of a pod other resources");
                 Next::Again
             }
             Err(error) => {
                 self.story.failed("resize", began.elapsed(), format_args!("{error}"));
                 self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
-                warn!(pod = %self.pod_name(), uid = self.owner.uid, %error, "Cannot resize a pod; trying again later");
                 Next::Wait(Some(self.retries.failed(What::Resize)))
             }
         }
@@ -140,14 +138,14 @@ impl Worker {
         self.fit_cgroup().await.map_err(ResizeError::Cgroup)
     }
 
-    async fn grow_cgroup(&mut self) -> Result<(), String> {
+    async fn grow_cgroup(&mut self) -> Result<(), PodCgroupError> {
         let (cgroup, wanted) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
         let grow = async {
             let current = node.host.cgroups.pod_limits(&cgroup).await?;
             node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await
         };
-        self.see_through(grow).await.map_err(|error| error.to_string())
+        Ok(self.see_through(grow).await?)
     }
 }
 

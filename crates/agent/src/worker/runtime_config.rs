@@ -18,7 +18,9 @@ use crablet_core::translate::{
     SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
 use crablet_cri_api::v1;
-use crablet_host::cgroup::{Bound, CpuBandwidth, Ensured, HugePages, Limits, PodCgroup};
+use crablet_host::cgroup::{
+    Bound, CgroupError, CpuBandwidth, Ensured, HugePages, Limits, NameError, PodCgroup,
+};
 use crablet_volumes::VolumeFile;
 use tracing::warn;
 
@@ -69,6 +71,15 @@ impl NotMade {
         let message = format!("Failed to create pod sandbox: {error}");
         NotMade { reason: reason::FAILED_CREATE_POD_SANDBOX, message }
     }
+}
+
+/// Why a pod's cgroup is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PodCgroupError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
 }
 
 /// A container to make.
@@ -178,11 +189,11 @@ impl Worker {
         }
     }
 
-    pub(super) fn cgroup(&self) -> Result<PodCgroup, String> {
-        PodCgroup::new(qos_class(&self.pod), &self.owner.uid).map_err(|error| error.to_string())
+    pub(super) fn cgroup(&self) -> Result<PodCgroup, NameError> {
+        PodCgroup::new(qos_class(&self.pod), &self.owner.uid)
     }
 
-    pub(super) async fn make_cgroup(&mut self) -> Result<(), String> {
+    pub(super) async fn make_cgroup(&mut self) -> Result<(), PodCgroupError> {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
         let make = async {
@@ -192,7 +203,7 @@ impl Worker {
                 Ensured::Existed => node.host.cgroups.update_pod(&cgroup, &limits).await,
             }
         };
-        self.see_through(make).await.map_err(|error| error.to_string())
+        Ok(self.see_through(make).await?)
     }
 
     pub(super) fn cgroup_limits(&self) -> Limits {
@@ -228,12 +239,13 @@ impl Worker {
         let attempt = self.attempt(start).await;
         let refused = |worker: &Worker, message: String| {
             worker.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
+            let error = StartError::new(ContainerRefusal::REASON, message);
+            NotStarted { error, until: None, has_event: true }
         };
         let environment = self.environment(container).await;
         let environment = environment.map_err(|refusal| refused(self, refusal.to_string()))?;
         let sub_paths = self.sub_paths(container, &environment).await;
-        let sub_paths = sub_paths.map_err(|message| refused(self, message))?;
+        let sub_paths = sub_paths.map_err(|error| refused(self, error.to_string()))?;
         let config =
             self.container(container, attempt, images, environment, &sub_paths, &sandbox.handler).await;
         let config = config.map_err(|refusal| refused(self, refusal.to_string()))?;
@@ -242,7 +254,8 @@ impl Worker {
             let message =
                 format!("create container log directory for container {} failed: {error}", container.name);
             self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
-            NotStarted { error: StartError::new(ContainerRefusal::REASON, message), until: None }
+            let error = StartError::new(ContainerRefusal::REASON, message);
+            NotStarted { error, until: None, has_event: true }
         })?;
         let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
         Ok(ContainerConfig { config, sandbox: sandbox.config, log })
@@ -255,6 +268,7 @@ impl Worker {
         let (sandbox, handler) = sandbox.map_err(|refusal| NotStarted {
             error: StartError::new(SandboxRefusal::REASON, refusal.message(&self.pod)),
             until: None,
+            has_event: false,
         })?;
         Ok(SandboxConfig { config: sandbox.config, handler })
     }
@@ -305,7 +319,7 @@ impl Worker {
         let hosts = places.hosts(&self.owner.uid).display().to_string();
         let termination_log = places.termination_log(&self.owner.uid, &container.name, attempt);
         let image = images.own.image.as_ref();
-        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.clone()))?;
+        let image = image.map_err(|error| ContainerRefusal::ImageUserUnknown(error.to_string()))?;
         let mut volumes = self.volumes.mounted();
         for (name, image) in &images.volumes {
             volumes.insert(name, MountedVolume::Image(image.clone()));
@@ -349,7 +363,7 @@ impl Worker {
         for (volume, path) in translate::references(container).files {
             let Some(volume_path) = self.volumes.files(volume) else { continue };
             let file = VolumeFile {
-                uid: self.owner.uid.clone(),
+                uid: self.owner.uid.to_string(),
                 volume_path: volume_path.into(),
                 path: path.to_owned(),
             };
@@ -358,7 +372,7 @@ impl Worker {
             let content = content.and_then(|bytes| String::from_utf8(bytes).map_err(|_| not_text()));
             if let Err(error) = &content {
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = %container.name, volume, path, %error,
+                    container = %container.name, volume, path, %error,
                     "Cannot read a file of variables"
                 );
             }
@@ -425,7 +439,7 @@ impl Worker {
         let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
         let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
         if let Err(error) = self.see_through(node.host.files.link_log(&owner, name, &config.log)).await {
-            warn!(pod = %self.pod_name(), container = metadata.name, %error, "Cannot link a container's log");
+            warn!(container = metadata.name, %error, "Cannot link a container's log");
         }
     }
 }

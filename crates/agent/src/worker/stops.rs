@@ -51,7 +51,7 @@ pub(super) enum Done {
     /// The hook before its stop is over.
     Hook { id: String },
     /// The runtime has answered.
-    Stop { id: String, result: Result<(), Error> },
+    Stop { id: String, name: String, why: String, took: Duration, result: Result<(), Error> },
 }
 
 /// Why containers have not been stopped.
@@ -224,20 +224,12 @@ impl Worker {
     }
 
     fn send_stop(&self, id: String, name: &str, why: &str, grace: i64) -> BoxFuture<'static, Done> {
-        let (runtime, story) = (self.node.runtime.clone(), self.story.clone());
+        let (runtime, name, why) = (self.node.runtime.clone(), name.to_owned(), why.to_owned());
         let grace = Duration::from_secs(grace.unsigned_abs());
-        let what = if why.is_empty() { name.to_owned() } else { format!("{name}: {why}") };
         async move {
             let began = Instant::now();
             let result = runtime.stop_container(&id, grace).await;
-            match &result {
-                Ok(()) => story.step("stop", began.elapsed(), format_args!("stopped container {what}")),
-                Err(error) => {
-                    let what = format_args!("could not stop container {what}: {error}");
-                    story.failed("stop", began.elapsed(), what);
-                }
-            }
-            Done::Stop { id, result }
+            Done::Stop { id, name, why, took: began.elapsed(), result }
         }
         .boxed()
     }
@@ -250,19 +242,29 @@ impl Worker {
                     stop.container.hook = Hook::Done;
                 }
             }
-            Done::Stop { id, result } => {
-                let Some(stop) = self.stops.get_mut(&id) else { return };
+            Done::Stop { id, name, why, took, result } => {
                 let error = result.err().filter(|error| !error.is_not_found());
+                let colon = if why.is_empty() { "" } else { ": " };
+                match (&error, &self.phase) {
+                    (None, _) => {
+                        let what = format_args!("stopped container {name}{colon}{why}");
+                        self.story.step("stop", took, what);
+                    }
+                    (Some(error), Phase::Terminating(_)) if self.stops.has(&id) => {
+                        self.tell_not_killed("KillContainer", &name, error);
+                    }
+                    (Some(error), Phase::Syncing | Phase::Terminating(_) | Phase::Terminated) => {
+                        let what = format_args!("could not stop container {name}{colon}{why}: {error}");
+                        self.story.failed("stop", took, what);
+                    }
+                }
+                let Some(stop) = self.stops.get_mut(&id) else { return };
                 stop.asked = stop.asked.saturating_sub(1);
                 stop.answered |= error.is_none();
-                let name = stop.container.name.clone();
                 if stop.asked == 0 {
                     // Whatever the runtime said: one that still lives at the next look is told again, a while later.
                     stop.container.stop_sent = None;
                     self.retries.failed(What::Stop(id));
-                }
-                if let (Some(error), Phase::Terminating(_)) = (error, &self.phase) {
-                    self.tell_not_killed("KillContainer", &name, &error);
                 }
             }
         }

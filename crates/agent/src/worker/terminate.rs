@@ -10,7 +10,6 @@ use crablet_cri_api::SandboxState;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::info;
 
 use crate::mailbox::End;
 use crate::story::State;
@@ -42,7 +41,6 @@ impl Worker {
             Phase::Syncing => {
                 let grace = pod_grace(&self.pod, None, wanted);
                 self.story.note("stop", format_args!("{} (within {grace} s)", end.in_words()));
-                info!(pod = %self.pod_name(), uid = self.owner.uid, cause = end.in_words(), grace, "Stopping a pod");
                 self.phase = Phase::Terminating(Terminating::new(now, grace));
                 self.checkpoint_now().await;
             }
@@ -80,7 +78,6 @@ impl Worker {
             let stops = self.stop_sandboxes(&sandboxes);
             let results = self.see_through(stops).await;
             if let Err(error) = self.note_stopped_sandboxes(results) {
-                self.tell_not_killed("KillPodSandbox", &self.owner.uid, &error);
                 return self.runtime_failed(&error);
             }
         }
@@ -116,8 +113,15 @@ impl Worker {
         for (id, took, result) in results {
             match result {
                 Err(error) if !error.is_not_found() => {
-                    let what = format_args!("could not stop the sandbox: {error}");
-                    self.story.failed("sandbox", took, what);
+                    match self.phase {
+                        Phase::Terminating(_) => {
+                            self.tell_not_killed("KillPodSandbox", &self.owner.uid, &error);
+                        }
+                        Phase::Syncing | Phase::Terminated => {
+                            let what = format_args!("could not stop the sandbox: {error}");
+                            self.story.failed("sandbox", took, what);
+                        }
+                    }
                     all = Err(error);
                 }
                 Ok(()) | Err(_) => {
@@ -167,7 +171,6 @@ impl Worker {
             self.checkpoint_now().await;
         }
         self.story.note("stop", format_args!("all containers have stopped"));
-        info!(pod = %self.pod_name(), uid = self.owner.uid, "Pod has stopped");
         self.tell_last_headline();
         Next::Again
     }

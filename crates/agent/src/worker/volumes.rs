@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
-use crablet_core::translate::{self, Environment, MountedVolume};
-use crablet_volumes::{SubPath, VolumeError, used_volumes};
+use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
+use crablet_volumes::{SubPath, SubPathError, VolumeError, used_volumes};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -69,6 +69,15 @@ impl PodVolumes {
     }
 }
 
+/// Why parts of volumes are not ready for a container.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubPathsError {
+    #[error(transparent)]
+    Refused(#[from] ContainerRefusal),
+    #[error(transparent)]
+    NotReady(#[from] SubPathError),
+}
+
 /// Whether a plan cannot be carried out without volumes.
 pub(super) fn needs(plan: &Plan) -> bool {
     match plan.sandbox {
@@ -112,7 +121,7 @@ impl Worker {
                 Ok(())
             }
             Err(errors) => {
-                self.tell_of_volumes(&errors, began);
+                self.tell_of_volumes(&errors);
                 if has_all {
                     self.retries.failed(What::Refresh);
                     return Ok(());
@@ -126,18 +135,9 @@ impl Worker {
         }
     }
 
-    fn tell_of_volumes(&self, errors: &[VolumeError], began: Instant) {
+    fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
             self.warn_pod(reason::FAILED_MOUNT, &error.to_string());
-            self.story.failed(
-                WHAT,
-                began.elapsed(),
-                format_args!("volume {}: {}", error.volume, error.cause),
-            );
-            warn!(
-                pod = %self.pod_name(), uid = self.owner.uid, volume = error.volume, error = %error.cause,
-                "Cannot set up a volume; trying again"
-            );
         }
     }
 
@@ -150,7 +150,6 @@ impl Worker {
         if let Some(until) = self.retries.held(&What::Refresh) {
             return Next::Wait(Some(until));
         }
-        let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
         let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
@@ -163,7 +162,7 @@ impl Worker {
                 Next::Wait(None)
             }
             Err(errors) => {
-                self.tell_of_volumes(&errors, began);
+                self.tell_of_volumes(&errors);
                 Next::Wait(Some(self.retries.failed(What::Refresh)))
             }
         }
@@ -175,15 +174,15 @@ impl Worker {
         &mut self,
         container: &Container,
         environment: &Environment,
-    ) -> Result<BTreeMap<usize, String>, String> {
+    ) -> Result<BTreeMap<usize, String>, SubPathsError> {
         let mut ready = BTreeMap::new();
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             // One without a volume, and one that is no directory, are told of by the translation.
             let Some(host_path) = self.volumes.files(&mount.name) else { continue };
-            let path = translate::sub_path(mount, environment).map_err(|refusal| refusal.to_string())?;
+            let path = translate::sub_path(mount, environment)?;
             let Some(path) = path else { continue };
             let wanted = SubPath {
-                uid: self.owner.uid.clone(),
+                uid: self.owner.uid.to_string(),
                 container: container.name.to_string(),
                 index,
                 volume: mount.name.to_string(),
@@ -191,13 +190,14 @@ impl Worker {
                 path,
             };
             let node = Arc::clone(&self.node);
-            let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.map_err(|error| {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let made = self.see_through(node.host.volumes.sub_path(&wanted)).await.inspect_err(|error| {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
                 warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, container = wanted.container,
-                    volume = wanted.volume, cause, "Cannot make a sub path ready"
+                    container = wanted.container,
+                    volume = wanted.volume,
+                    cause,
+                    "Cannot make a sub path ready"
                 );
-                error.to_string()
             })?;
             ready.insert(index, made);
         }
@@ -220,10 +220,6 @@ impl Worker {
                 self.story.failed(WHAT, began.elapsed(), format_args!("{error}"));
                 self.story
                     .headline(State::Terminating, format_args!("its volumes cannot be taken away: {error}"));
-                warn!(
-                    pod = %self.pod_name(), uid = self.owner.uid, %error,
-                    "Cannot take away a pod's volumes; trying again"
-                );
                 Err(Next::Wait(Some(until)))
             }
         }

@@ -25,7 +25,7 @@ async fn keeping(folder: &Path) -> (Sources, Push) {
 }
 
 fn summary(applied: &Applied) -> (Outcome, String) {
-    (applied.outcome, format!("{}/{}", applied.namespace, applied.name))
+    (applied.outcome, applied.pod.to_string())
 }
 
 #[tokio::test]
@@ -38,13 +38,13 @@ async fn pods_are_taken_in_kept_and_let_go() {
     assert_eq!(summary(&applied), (Outcome::Created, name()));
     let change = next_change(&mut sources).await;
     assert_eq!(shown(&change), "ADD default/web-node");
-    assert_eq!(change.pod().metadata.uid, applied.uid);
+    assert_eq!(change.pod().metadata.uid, applied.pod.uid);
     assert_eq!(change.pod().metadata.annotations[CONFIG_SOURCE], "push");
     let same = push.apply("other.yaml", &format!("# Same.\n{}", manifest("web", "one"))).await.unwrap();
-    assert_eq!((summary(&same), &same.uid), ((Outcome::Unchanged, name()), &applied.uid));
+    assert_eq!((summary(&same), &same.pod.uid), ((Outcome::Unchanged, name()), &applied.pod.uid));
     let changed = push.apply("pod.yaml", &manifest("web", "two")).await.unwrap();
     assert_eq!(summary(&changed), (Outcome::Changed, name()));
-    assert_ne!(changed.uid, applied.uid);
+    assert_ne!(changed.pod.uid, applied.pod.uid);
     assert_eq!(next(&mut sources).await, "REMOVE default/web-node");
     assert_eq!(next(&mut sources).await, "ADD default/web-node");
 
@@ -55,7 +55,7 @@ async fn pods_are_taken_in_kept_and_let_go() {
     let change = next_change(&mut sources).await;
     assert_eq!(
         (shown(&change), &change.pod().metadata.uid),
-        ("ADD default/web-node".to_owned(), &changed.uid)
+        ("ADD default/web-node".to_owned(), &changed.pod.uid)
     );
 
     push.delete("default", "web").await.unwrap();

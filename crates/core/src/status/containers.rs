@@ -18,11 +18,11 @@ use crate::{observed, restart};
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// The reason of a container that was removed because the whole pod begins again.
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
-/// The reason of a container of which nobody knows how it ended.
+/// The reason where nobody knows how a container ended.
 pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 /// What is said of a container that is not there when its pod has ended.
 pub(super) const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
-/// The exit code of a container of which nobody knows how it ended.
+/// The exit code where nobody knows how a container ended.
 pub(super) const UNKNOWN_EXIT_CODE: i32 = 137;
 
 pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {

@@ -27,7 +27,7 @@ pub struct ContainerInput<'a> {
     pub restart_count: u32,
     /// The image as the runtime knows it.
     pub image_ref: &'a str,
-    /// As whom the image runs, if it says so.
+    /// The user that the image runs as, if it says so.
     pub image_user: Option<&'a ImageUser>,
     pub mounts: MountInput<'a>,
     /// The handler that the pod's runtime class names; empty for the default.

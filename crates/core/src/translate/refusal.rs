@@ -148,7 +148,7 @@ pub enum ContainerRefusal {
     /// The container whose processes it is to see is not there.
     #[error("unable to find target container {0}")]
     NoTarget(String),
-    /// The runtime does not say as whom its image runs.
+    /// The runtime does not say which user its image runs as.
     #[error("{0}")]
     ImageUserUnknown(String),
     /// It must not be root and asks to be.

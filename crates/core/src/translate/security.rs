@@ -1,4 +1,4 @@
-//! As whom and with what rights a container runs.
+//! The user that a container runs as, and its rights.
 
 use crablet_api::core::{
     Container, Pod, PodSecurityContext, ProcMountType, SELinuxOptions, SecurityContext,

@@ -1,7 +1,7 @@
 //! Which log is meant.
 
 use anyhow::bail;
-use crablet_api::core::{ContainerState, ContainerStatus, Pod};
+use crablet_api::core::{ContainerState, ContainerStatus, Pod, PodIdentity};
 
 /// The annotation that names the container of a pod that is meant where nobody says which.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -9,9 +9,7 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// A log that there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+    pub(super) pod: PodIdentity,
     pub(super) container: String,
     /// How often the container was restarted before.
     pub(super) attempt: i32,
@@ -63,9 +61,7 @@ pub(super) fn log(pod: &Pod, container: &str, previous: bool) -> anyhow::Result<
     let status = statuses.into_iter().flatten().find(|status| *status.name == *container);
     let attempt = status.map_or(0, |status| status.restart_count);
     let chosen = |attempt, is_running| Chosen {
-        namespace: pod.metadata.namespace.to_string(),
-        name: pod.metadata.name.to_string(),
-        uid: pod.metadata.uid.to_string(),
+        pod: pod.identity(),
         container: container.to_owned(),
         attempt,
         is_running,

@@ -10,7 +10,7 @@ use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig};
 use crablet_agent::objects::NoObjects;
-use crablet_agent::pod_files::{OnDisk, Owner, Places, PodFiles as _};
+use crablet_agent::pod_files::{OnDisk, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{Pod, PodStatus};
 use crablet_config::Flag;
@@ -142,13 +142,7 @@ impl Node {
 
     /// What a container's first run wrote.
     pub(crate) fn log(&self, pod: &Pod, container: &str) -> String {
-        let metadata = &pod.metadata;
-        let owner = Owner {
-            namespace: metadata.namespace.to_string(),
-            name: metadata.name.to_string(),
-            uid: metadata.uid.to_string(),
-        };
-        let path = self.places.pod_logs(&owner).join(container).join("0.log");
+        let path = self.places.pod_logs(&pod.identity()).join(container).join("0.log");
         let log = std::fs::read_to_string(path).unwrap_or_default();
         // Each line has its time, its stream and a tag before it.
         let lines = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3));

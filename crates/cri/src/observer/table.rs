@@ -58,7 +58,7 @@ pub struct Table {
 #[derive(Debug)]
 struct Entry {
     pod_uid: Arc<str>,
-    /// What was told last; nothing for a container of which a list said that it ended, until that is read.
+    /// What was told last; nothing while a list says that the container ended and its status was not read yet.
     told: Option<State>,
     /// Whether want of memory was told.
     out_of_memory: bool,

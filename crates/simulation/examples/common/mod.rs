@@ -70,6 +70,6 @@ pub async fn print_events(agent: &Agent) {
     let events = agent.recorder.queue();
     loop {
         let event = events.next().await;
-        println!("event {} {}: {}", event.involved.name, event.reason, event.message);
+        println!("event {} {}: {}", event.involved, event.reason, event.message);
     }
 }

@@ -184,7 +184,7 @@ impl Life {
                 (&heard.involved, &heard.reason, &heard.message)
                     == (&event.involved, &event.reason, &event.message)
             };
-            if *event.involved.uid == *UID && !self.heard.iter().any(is_it) {
+            if **event.involved.uid() == *UID && !self.heard.iter().any(is_it) {
                 self.heard.push(event);
             }
         }

@@ -15,7 +15,7 @@ use crate::sources::compare::mark;
 use crate::sources::identity::Origin;
 use crate::sources::manifest::{Made, read_pod};
 use crate::sources::problems::{Consequence, Found};
-use crate::sources::{Problems, SourceKind, StaticPods, Wanted, full_name};
+use crate::sources::{Problems, SourceKind, StaticPods, Wanted};
 
 /// The most files that are read from one directory.
 const MOST_FILES: usize = 10_000;
@@ -305,7 +305,7 @@ impl Folder {
             let mut found = entry.found.clone();
             if let (Some(other), Some(good)) = (&entry.duplicate_of, &entry.good) {
                 consequence = Consequence::Ignored;
-                let (pod, other) = (full_name(&good.wanted.pod), self.path.join(other));
+                let (pod, other) = (good.wanted.pod.identity(), self.path.join(other));
                 let message =
                     format!("asks for pod {pod}, and so does {}, which comes first by name", other.display());
                 found.push((0, message));
