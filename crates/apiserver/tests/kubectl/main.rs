@@ -5,7 +5,7 @@
 //! `KUBEBUILDER_ASSETS` names a directory with `kube-apiserver` and `etcd`, all is played on a real server as well; with
 //! `RECORD=1` what is printed then is written into the files.
 //!
-//! `differences.txt` has the cases that print something else on ours, each with its reason.
+//! `controllers.txt` is played on ours alone, with its controllers. `differences.txt` has the cases that print something else on ours, each with its reason.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test it is the assertion")]
 
@@ -50,6 +50,7 @@ files! {
     access
     apply
     change
+    controllers
     create
     delete
     describe
@@ -64,6 +65,8 @@ files! {
     wait
 }
 
+/// What happens by itself, which a real server does not do alone: nothing of it was recorded.
+const CONTROLLERS: &str = "controllers";
 /// What a real server is asked to do without, so that it refuses it as a server that never had it. More cannot be spared.
 const ABSENT: &[&str] = &["apps/v1", "autoscaling/v1", "autoscaling/v2", "batch/v1"];
 /// Files that have a node to ask.
@@ -112,9 +115,11 @@ async fn on_the_embedded_server(name: &str) {
             case.steps.clone_from(&ours.steps);
         }
     }
-    let server = Embedded::start().await;
+    // The real server was alone, without a controller manager.
+    let controllers = name == CONTROLLERS;
+    let server = Embedded::start(controllers).await;
     let stage = server.stage();
-    stage.prepare(&file).await;
+    stage.prepare(&file, controllers).await;
     if NODE_IS_ASKED.contains(&name) {
         node::register(&stage, &server.authority()).await;
     }
@@ -126,10 +131,13 @@ async fn on_a_real_server(name: &str) {
         eprintln!("KUBEBUILDER_ASSETS names no kube-apiserver and etcd: nothing to compare with");
         return;
     };
+    if name == CONTROLLERS {
+        return;
+    }
     let server = tokio::task::spawn_blocking(move || Real::start(Path::new(&assets), ABSENT)).await.unwrap();
     let stage = Stage::of_real(&server);
     let mut file = File::read(&path_of(name));
-    stage.prepare(&file).await;
+    stage.prepare(&file, false).await;
     if NODE_IS_ASKED.contains(&name) {
         node::register(&stage, &server.path("ca.crt")).await;
     }

@@ -39,7 +39,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    pub async fn start() -> Embedded {
+    pub async fn start(controllers: bool) -> Embedded {
         let directory = tempfile::tempdir().unwrap();
         let options = Options {
             data_dir: directory.path().to_owned(),
@@ -49,8 +49,7 @@ impl Embedded {
             serves_pods: false,
             names: Vec::new(),
             kubelet_certificate_authority: None,
-            // The real one was alone as well, without a controller manager.
-            controllers: false,
+            controllers,
         };
         let server = Server::start(options, Clock::system()).await.unwrap();
         let (url, stop) = (server.url().to_owned(), CancellationToken::new());
@@ -90,15 +89,19 @@ impl Stage {
         Stage::new(&url, pki::kubeconfig(&url, &read("ca.crt"), "kubernetes-admin", &admin))
     }
 
-    /// Every case has a namespace of its own, with the account that pods run as.
-    pub async fn prepare(&self, file: &File) {
+    /// Every case has a namespace of its own, with the account that pods run as, unless a controller makes it.
+    pub async fn prepare(&self, file: &File, controllers: bool) {
         let mut objects = String::new();
         for position in 0..file.cases.len() {
             let namespace = namespace_of(position);
             objects.push_str(&format!(
-                "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n\
-                 ---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}\n"
+                "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n"
             ));
+            if !controllers {
+                objects.push_str(&format!(
+                    "---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}\n"
+                ));
+            }
         }
         self.create(&objects).await;
     }
