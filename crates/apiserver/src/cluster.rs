@@ -161,7 +161,17 @@ impl Cluster {
         if self.is_for_the_node(call) {
             return self.proxy(call);
         }
-        check_dry_run(call)?;
+        let kind = match call.verb {
+            Verb::Create => Some("CreateOptions"),
+            Verb::Update => Some("UpdateOptions"),
+            Verb::Patch => Some("PatchOptions"),
+            Verb::Delete | Verb::DeleteCollection => Some("DeleteOptions"),
+            Verb::Get | Verb::List | Verb::Watch => None,
+        };
+        if let Some(kind) = kind {
+            let said = call.query.all("dryRun").filter(|value| !value.is_empty());
+            check_dry_run(kind, &said.collect::<Vec<_>>())?;
+        }
         if call.target.resource.is_review() {
             let review = access::reviews::answer(self, call)?;
             return Ok(Document::json(201, &review).into());
@@ -200,15 +210,8 @@ impl Cluster {
     }
 }
 
-fn check_dry_run(call: &Call<'_>) -> Result<(), Refusal> {
-    let kind = match call.verb {
-        Verb::Create => "CreateOptions",
-        Verb::Update => "UpdateOptions",
-        Verb::Patch => "PatchOptions",
-        Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
-        Verb::Get | Verb::List | Verb::Watch => return Ok(()),
-    };
-    let said: Vec<&str> = call.query.all("dryRun").filter(|value| !value.is_empty()).collect();
+/// What the options of a write say of dry runs.
+fn check_dry_run(kind: &str, said: &[&str]) -> Result<(), Refusal> {
     if said.iter().all(|value| *value == "All") {
         return Ok(());
     }

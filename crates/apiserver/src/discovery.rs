@@ -56,6 +56,11 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Option<Docu
             only_get(request)?;
             json(request, &documents::resources(name, version))
         }
+        ["openapi", "v2"] if wants_protobuf(request) => {
+            only_get(request)?;
+            let content_type = openapi::protobuf::CONTENT_TYPE;
+            Ok(Some(Document { content_type, ..Document::encoded(200, openapi::v2_protobuf()) }))
+        }
         ["openapi", ..] => match openapi::document(&request.path) {
             Some(document) => {
                 only_get(request)?;
@@ -81,6 +86,14 @@ fn wants_aggregated(request: &Request) -> bool {
     let wanted = Conversion { kind: "APIGroupDiscoveryList", group: "apidiscovery.k8s.io", version: "v2" };
     let mut clauses = accept::clauses(&request.accept).into_iter();
     clauses.any(|clause| clause.takes_json() && clause.conversion() == Some(wanted))
+}
+
+/// Whether OpenAPI is wanted as protobuf, rather than as JSON.
+fn wants_protobuf(request: &Request) -> bool {
+    let mut wanted =
+        request.accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    let first = wanted.next().unwrap_or_default();
+    [openapi::protobuf::CONTENT_TYPE, openapi::protobuf::OLD_CONTENT_TYPE].contains(&first)
 }
 
 fn aggregated(body: &Value) -> Result<Option<Document>, Refusal> {

@@ -63,6 +63,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// The certificates, in PEM, that the nodes' serving certificates must be signed by; without, any are taken.
     pub kubelet_certificate_authority: Option<PathBuf>,
+    /// See [`Settings::controllers`].
+    pub controllers: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +189,7 @@ impl Server {
             address: SocketAddr::new(advertised, address.port()).to_string(),
             secure_port: address.port(),
             signer: Arc::new(pki.keys),
+            controllers: options.controllers,
             ..Settings::default()
         };
         let cluster = Cluster::new(restored.into_state(), settings, tls::random());

@@ -103,6 +103,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<ApiServer, String> {
         serves_pods: matches.get_flag("serve-pods"),
         names: names.map(|name| name.to_lowercase()).collect(),
         kubelet_certificate_authority: text("kubelet-certificate-authority").map(PathBuf::from),
+        controllers: true,
     };
     Ok(ApiServer { options, verbosity: number("v", 10)? })
 }

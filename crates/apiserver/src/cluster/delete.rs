@@ -21,27 +21,29 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) propagation: Option<String>,
+    pub(crate) is_dry_run: bool,
 }
 
 impl DeleteOptions {
+    /// What the body says; where there is none, what the query says.
     fn of(call: &Call<'_>) -> Result<DeleteOptions, Refusal> {
-        let body = match call.request.body.is_empty() {
-            true => Value::Null,
+        let options = match call.request.body.is_empty() {
+            true => DeleteOptions {
+                grace: call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok()),
+                propagation: call.query.get("propagationPolicy").map(str::to_owned),
+                is_dry_run: call.is_dry_run(),
+                ..DeleteOptions::default()
+            },
             false => {
                 let encoding = super::body::encoding(&call.request.content_type).unwrap_or(Encoding::Json);
                 let expected =
                     Expected { schema: "meta.DeleteOptions", api_version: "v1", kind: "DeleteOptions" };
                 let decoded = schema::decode(&expected, encoding, &call.request.body);
-                decoded.map_err(|error| error.refusal())?.object
+                let said = decoded.map_err(|error| error.refusal())?.object;
+                let dry_run = object::list(&said, &["dryRun"]).iter().filter_map(Value::as_str);
+                super::check_dry_run("DeleteOptions", &dry_run.collect::<Vec<_>>())?;
+                DeleteOptions::in_object(&said)
             }
-        };
-        let grace = call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok());
-        let propagation = call.query.get("propagationPolicy").map(str::to_owned);
-        let said = DeleteOptions::in_object(&body);
-        let options = DeleteOptions {
-            grace: grace.or(said.grace),
-            propagation: propagation.or(said.propagation),
-            ..said
         };
         options.check()?;
         Ok(options)
@@ -66,6 +68,7 @@ impl DeleteOptions {
             uid: text(&options["preconditions"]["uid"]),
             version: text(&options["preconditions"]["resourceVersion"]),
             propagation: text(&options["propagationPolicy"]),
+            is_dry_run: !object::list(options, &["dryRun"]).is_empty(),
         }
     }
 }
@@ -137,14 +140,14 @@ impl Cluster {
             rules.prepare_deletion(&mut new);
         }
         // What ends gracefully is seen to do so, even where that takes no time.
-        let new = match (is_graceful || is_held) && new != old && !call.is_dry_run() {
+        let new = match (is_graceful || is_held) && new != old && !options.is_dry_run {
             true => self.state.put(resource, new).decode(),
             false => new,
         };
         if is_held || grace > 0 {
             return Ok((new, false));
         }
-        if call.is_dry_run() {
+        if options.is_dry_run {
             return Ok((new, true));
         }
         let last = self.state.remove(resource, &key).map(|last| last.decode()).unwrap_or_default();

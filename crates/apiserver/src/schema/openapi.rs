@@ -2,6 +2,7 @@
 //! apply` merges by, and where `kubectl` looks whether the server validates fields itself. Without descriptions.
 
 mod definitions;
+pub mod protobuf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -38,6 +39,13 @@ pub fn document(path: &str) -> Option<Value> {
             v3(group, version)
         }
     }
+}
+
+/// The definitions of all groups, as protobuf.
+pub fn v2_protobuf() -> Vec<u8> {
+    let mut definitions = Definitions::new(Version::V2);
+    paths(Version::V2, RESOURCES.iter().copied(), &mut definitions);
+    protobuf::document("Kubernetes", "v1.36.4", &definitions.finish())
 }
 
 /// All groups in one document.

@@ -179,7 +179,7 @@ fn a_real_server_still_answers_as_it_did() {
         eprintln!("KUBEBUILDER_ASSETS names no kube-apiserver and etcd: nothing to compare with");
         return;
     };
-    let mut server = real::Real::start(Path::new(&assets));
+    let mut server = real::Real::start(Path::new(&assets), &[]);
     if std::env::var_os("RECORD").is_some() {
         record(&mut server);
     } else {

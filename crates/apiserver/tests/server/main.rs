@@ -9,3 +9,6 @@ mod limits;
 mod node;
 mod running;
 mod watches;
+
+#[path = "../common/stand_in.rs"]
+mod stand_in;

@@ -1,69 +1,26 @@
 //! A stand-in for a node's server.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crablet_apiserver::pki::Pki;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::running::Running;
+use crate::stand_in;
 
 type Seen = Arc<Mutex<Vec<(Method, String, HeaderMap, String)>>>;
 
-/// Serves with a certificate of its own, and only who shows one that the server's authority has signed.
 async fn stand_in(server: &Running) -> (u16, Seen) {
-    let directory = tempfile::tempdir().unwrap();
-    let now = crablet_host::clock::Clock::system().now();
-    let own = Pki::open(directory.path(), &BTreeSet::from(["n1".to_owned()]), now).unwrap().serving;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(server.directory.path().join("pki/ca.crt")).unwrap();
-    roots.add(authority).unwrap();
-    let clients =
-        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(clients.build().unwrap())
-        .with_single_cert(
-            vec![CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap()],
-            PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap(),
-        )
-        .unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
     let seen = Seen::default();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    tokio::spawn({
-        let seen = Arc::clone(&seen);
-        async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = service_fn(move |request| answer(Arc::clone(&seen), request));
-                    let connection = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .with_upgrades();
-                    let _ = connection.await;
-                });
-            }
-        }
-    });
-    (port, seen)
+    let kept = Arc::clone(&seen);
+    let authority = server.directory.path().join("pki/ca.crt");
+    (stand_in::listen(&authority, move |request| answer(Arc::clone(&kept), request)).await, seen)
 }
 
 async fn answer(seen: Seen, mut request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {

@@ -27,6 +27,7 @@ pub fn options(data_dir: &Path) -> Options {
         serves_pods: false,
         names: Vec::new(),
         kubelet_certificate_authority: None,
+        controllers: true,
     }
 }
 

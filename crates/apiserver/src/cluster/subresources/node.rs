@@ -222,7 +222,8 @@ fn node_of(cluster: &Cluster, pod: &Value) -> Result<Option<String>, Refusal> {
     }
     match cluster.state.read(&NODES, "", name) {
         Some(_) => Ok(Some(name.to_owned())),
-        None => Err(Refusal::not_found(&NODES, name)),
+        // In upstream's words, which take the node for a pod.
+        None => Err(Refusal::not_found(&PODS, name)),
     }
 }
 
@@ -330,7 +331,7 @@ mod tests {
             ),
             ("POST", format!("{pods}/early/exec?command=ls"), "400 pod early does not have a host assigned"),
             ("GET", format!("{pods}/early/log"), "204 "),
-            ("GET", format!("{pods}/lost/log"), "404 nodes \"gone\" not found"),
+            ("GET", format!("{pods}/lost/log"), "404 pods \"gone\" not found"),
             ("GET", "/api/v1/nodes/n1/proxy/stats/summary?only=cpu".to_owned(), "n1 /stats/summary?only=cpu"),
             ("PUT", "/api/v1/nodes/n1:10250/proxy/run/a%2Fb/".to_owned(), "n1 /run/a%2Fb/"),
             ("GET", "/api/v1/nodes/none/proxy".to_owned(), "404 nodes \"none\" not found"),
