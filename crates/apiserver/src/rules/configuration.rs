@@ -1,11 +1,11 @@
 //! Config maps and secrets.
 
 use base64::Engine as _;
-use crablet_api::validate::{Errors, FieldError, Word, config_key_errors};
-use serde_json::{Value, json};
+use crablet_api::validate::{Errors, Word, config_key_errors};
+use serde_json::Value;
 
 use super::metadata::{self, IMMUTABLE, same};
-use super::{Context, NameForm, Rules};
+use super::{Context, NameForm, Rules, Update};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -17,68 +17,46 @@ pub struct ConfigMaps;
 pub struct Secrets;
 
 impl Rules for ConfigMaps {
-    fn validate_create(&self, object: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_config_map(&mut errors, object);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, object: &Value, _context: &Context<'_>) {
+        check_config_map(errors, object);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_kept(&mut errors, new, old, &["data", "binaryData"]);
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_config_map(&mut errors, new);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
+        check_kept(errors, new, old, &["data", "binaryData"]);
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_config_map(errors, new);
     }
 }
 
 impl Rules for Secrets {
     fn default(&self, secret: &mut Value, _part: Option<Subresource>) {
-        if object::text(secret, &["type"]).is_empty() {
-            secret["type"] = "Opaque".into();
-        }
+        object::fill_text(secret, "type", "Opaque");
         // What was said in plain wins, and is never shown again.
         let Some(plain) = object::remove(secret, "stringData") else { return };
         let Some(plain) = plain.as_object().filter(|plain| !plain.is_empty()) else { return };
-        if !secret["data"].is_object() {
-            secret["data"] = json!({});
-        }
+        let data = object::holder(secret, "data");
         for (key, value) in plain {
             let encoded =
                 base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-            secret["data"][key] = encoded.into();
+            data[key] = encoded.into();
         }
     }
 
-    fn validate_create(&self, object: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_secret(&mut errors, object);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, object: &Value, _context: &Context<'_>) {
+        check_secret(errors, object);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         if new["type"] != old["type"] {
             errors.invalid("type", Word(object::text(new, &["type"])), IMMUTABLE);
         }
-        check_kept(&mut errors, new, old, &["data"]);
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_secret(&mut errors, new);
-        errors.into_list()
+        check_kept(errors, new, old, &["data"]);
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_secret(errors, new);
     }
 }
 
@@ -211,13 +189,10 @@ fn decoded_length(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    fn lines(check: impl Fn(&mut Errors)) -> Vec<String> {
-        let mut errors = Errors::default();
-        check(&mut errors);
-        errors.into_list().iter().map(FieldError::to_string).collect()
-    }
+    use super::super::checks::lines;
+    use super::*;
 
     #[test]
     fn what_is_said_in_plain_becomes_data() {
