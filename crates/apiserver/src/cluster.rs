@@ -202,8 +202,8 @@ fn check_dry_run(call: &Call<'_>) -> Result<(), Refusal> {
         Verb::Create => "CreateOptions",
         Verb::Update => "UpdateOptions",
         Verb::Patch => "PatchOptions",
-        Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
-        Verb::Get | Verb::List | Verb::Watch => return Ok(()),
+        // Options of a deletion are looked at together, for they may be in its body.
+        Verb::Delete | Verb::DeleteCollection | Verb::Get | Verb::List | Verb::Watch => return Ok(()),
     };
     let said: Vec<&str> = call.query.all("dryRun").filter(|value| !value.is_empty()).collect();
     if said.iter().all(|value| *value == "All") {

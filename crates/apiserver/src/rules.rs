@@ -43,6 +43,7 @@ pub struct Update<'u> {
     pub new: &'u Value,
     pub old: &'u Value,
     pub part: Option<Subresource>,
+    pub now: Timestamp,
 }
 
 /// What the names of a kind look like.

@@ -16,7 +16,13 @@ impl Cluster {
     pub(super) fn update(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
         let object = body::object(call)?;
         let name = object::name(&object);
-        if !name.is_empty() && name != call.target.name {
+        if name.is_empty() {
+            return Err(Refusal::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                call.target.name
+            )));
+        }
+        if name != call.target.name {
             return Err(Refusal::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",
                 call.target.name
@@ -64,7 +70,7 @@ impl Cluster {
         let mut errors = Errors::default();
         rules::metadata::check_any_update(&mut errors, resource, &new, &old);
         let part = call.target.subresource;
-        let update = Update { resource, state: &self.state, new: &new, old: &old, part };
+        let update = Update { resource, state: &self.state, new: &new, old: &old, part, now: call.now };
         rules.validate_update(&mut errors, &update);
         if !errors.is_empty() {
             return Err(Refusal::invalid(resource.storage(), &name, &errors.into_list()));

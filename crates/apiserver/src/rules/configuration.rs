@@ -8,6 +8,7 @@ use super::metadata::{self, IMMUTABLE, same};
 use super::{Context, NameForm, Rules, Update};
 use crate::object;
 use crate::resources::Subresource;
+use crate::schema;
 
 /// All values together, in bytes.
 const LIMIT: usize = 1 << 20;
@@ -136,48 +137,8 @@ fn check_json(errors: &mut Errors, data: &Value, key: &str) {
         return errors.required(format_args!("data[{key}]"), "");
     };
     let decoded = base64::engine::general_purpose::STANDARD.decode(value).unwrap_or_default();
-    if let Some(problem) = json_problem(&decoded) {
+    if let Err(problem) = schema::untyped(&decoded) {
         errors.invalid(format_args!("data[{key}]"), "<secret contents redacted>", problem);
-    }
-}
-
-/// What Go says of JSON that is none, or no map.
-fn json_problem(json: &[u8]) -> Option<String> {
-    match serde_json::from_slice::<Value>(json) {
-        Ok(Value::Object(_) | Value::Null) => None,
-        Ok(other) => {
-            let kind = match other {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                Value::Bool(_) | Value::Null | Value::Object(_) => "bool",
-            };
-            Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
-        }
-        Err(error) if error.is_eof() => Some("unexpected end of JSON input".to_owned()),
-        Err(_) => Some(json_syntax_problem(json)),
-    }
-}
-
-/// What Go says where JSON goes wrong at its beginning, which is where what is none does.
-fn json_syntax_problem(json: &[u8]) -> String {
-    let text = String::from_utf8_lossy(json);
-    let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
-    let first = text.chars().next().unwrap_or(' ');
-    let literal = ["null", "true", "false"].into_iter().find(|literal| literal.starts_with(first));
-    if let Some(literal) = literal {
-        for (found, expected) in text.chars().zip(literal.chars()) {
-            if found != expected {
-                return format!("invalid character '{found}' in literal {literal} (expecting '{expected}')");
-            }
-        }
-    }
-    match first {
-        '{' => {
-            let second = text[1..].trim_start().chars().next().unwrap_or(' ');
-            format!("invalid character '{second}' looking for beginning of object key string")
-        }
-        first => format!("invalid character '{first}' looking for beginning of value"),
     }
 }
 

@@ -121,10 +121,30 @@ async fn ten_thousand_slow_connections_are_waited_out() {
 async fn bad_requests_get_a_status_and_harm_nobody() {
     let server = Running::start().await;
     let admin = server.admin().with_header("content-type", "application/json");
-    for body in ["{", "[]", "\"", "\u{0}", &"[".repeat(100_000)] {
+    let unrecognized = |why: &str| {
+        let unrecognized = "the object provided is unrecognized (must be of type ConfigMap)";
+        (400, format!("{unrecognized}: couldn't get version/kind; json parse error: {why}"))
+    };
+    let struct_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let no_name =
+        "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required";
+    let no_metadata = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into \
+        Go struct field ConfigMap.metadata of type v1.ObjectMeta";
+    let no_object = format!("json: cannot unmarshal array into Go value of type {struct_} (5b5d)");
+    for (body, expected) in [
+        ("{", unrecognized("unexpected end of JSON input ({)")),
+        ("[]", unrecognized(&no_object)),
+        ("\"", unrecognized("unexpected end of JSON input (22)")),
+        ("\u{0}", unrecognized("invalid character '\\x00' looking for beginning of value (00)")),
+        ("null", (422, no_name.to_owned())),
+        (r#"{"metadata":5}"#, (400, no_metadata.to_owned())),
+        (&"[".repeat(100_000), unrecognized(&format!("exceeded max depth ({} ...)", "5b".repeat(30)))),
+    ] {
         let answer = admin.send(Method::POST, CONFIG_MAPS, body.to_owned()).await;
-        assert!((400..=500).contains(&answer.code), "{body}: {}", answer.code);
-        assert_eq!(answer.json()["kind"], json!("Status"));
+        let status = answer.json();
+        let message = status["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((answer.code, message), expected);
+        assert_eq!(status["kind"], json!("Status"));
     }
     for path in
         ["/api/v1/%00", "/%ff", "/apis/../x", "/api/v1/namespaces/default/configmaps?limit=x&continue=%"]

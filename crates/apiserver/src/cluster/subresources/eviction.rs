@@ -29,13 +29,11 @@ impl Cluster {
         }
         admission::check_part(self, call, &mut eviction)?;
         let options = DeleteOptions::in_object(&eviction["deleteOptions"]);
-        let is_dry_run =
-            call.is_dry_run() || !object::list(&eviction, &["deleteOptions", "dryRun"]).is_empty();
         let Some(mut pod) = self.state.read(&PODS, &call.target.namespace, &call.target.name) else {
             return Err(Refusal::not_found(&PODS, &call.target.name));
         };
         super::super::delete::check_preconditions(call, &options, &pod)?;
-        if is_dry_run {
+        if call.is_dry_run() || options.is_dry_run {
             return Ok(created());
         }
         let condition = json!({
