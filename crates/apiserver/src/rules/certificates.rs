@@ -1,17 +1,32 @@
 //! What is signed: requests, trust bundles and pods' own requests.
 
 mod bundles;
-mod pem;
+mod pod_request_status;
 mod pod_requests;
 mod requests;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use crablet_api::validate::Errors;
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors};
+use serde_json::Value;
+
+use crate::object;
+use crate::pki::{CertificateRequest, RequestError};
 
 pub(crate) use bundles::TrustBundles;
-pub(crate) use pem::subject;
 pub(crate) use pod_requests::PodRequests;
 pub(crate) use requests::SigningRequests;
+
+/// The request in a signing request, which is PEM in base64.
+pub(crate) fn requested(request: &Value) -> Result<CertificateRequest, RequestError> {
+    CertificateRequest::parse(&String::from_utf8_lossy(&decoded(request, &["spec", "request"])))
+}
+
+/// The bytes at a path.
+fn decoded(object: &Value, path: &[&str]) -> Vec<u8> {
+    STANDARD.decode(object::text(object, path)).unwrap_or_default()
+}
 
 pub(crate) fn check_signer(errors: &mut Errors, path: &str, signer: &str) {
     if signer.is_empty() {

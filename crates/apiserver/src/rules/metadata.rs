@@ -162,12 +162,14 @@ pub(crate) fn check_labels(errors: &mut Errors, path: &str, labels: &Value) {
 }
 
 fn check_annotations(errors: &mut Errors, path: &str, annotations: &Value) {
-    let mut size = 0;
-    for (key, value) in entries(annotations) {
+    for (key, _) in entries(annotations) {
         errors.invalid_each(path, key, qualified_name_errors(&key.to_lowercase()));
-        size += key.len() + value.len();
     }
-    if size > ANNOTATIONS_LIMIT {
+    check_annotations_size(errors, path, annotations);
+}
+
+pub(crate) fn check_annotations_size(errors: &mut Errors, path: &str, annotations: &Value) {
+    if entries(annotations).map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_LIMIT {
         errors.too_long(path, ANNOTATIONS_LIMIT);
     }
 }

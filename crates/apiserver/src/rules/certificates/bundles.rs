@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::super::metadata::{self, check_immutable};
 use super::super::{Context, NameForm, Rules, Update};
 use super::check_signer;
-use super::pem::{is_sequence, pem_blocks};
 use crate::object;
+use crate::pki::{Certificate, pem};
 use crate::resources::Resource;
 
 pub struct TrustBundles;
@@ -71,7 +71,7 @@ fn check_bundle(errors: &mut Errors, bundle: &Value, is_new: bool) {
     if text.len() > LARGEST_BUNDLE {
         return errors.too_long(path, LARGEST_BUNDLE);
     }
-    let blocks = pem_blocks(text.as_bytes());
+    let blocks = pem::blocks(text.as_bytes());
     let omitted = "<value omitted>";
     let mut has_bad = false;
     for (index, block) in blocks.iter().enumerate() {
@@ -79,10 +79,14 @@ fn check_bundle(errors: &mut Errors, bundle: &Value, is_new: bool) {
             format!("entry {index} has bad block type: {}", block.label)
         } else if block.has_headers {
             format!("entry {index} has PEM block headers")
-        } else if !is_sequence(&block.bytes) {
-            format!("entry {index} does not parse as X.509")
         } else {
-            continue;
+            match Certificate::from_der(&block.bytes) {
+                Err(_) => format!("entry {index} does not parse as X.509"),
+                Ok(certificate) if !certificate.is_authority() => {
+                    format!("entry {index} does not have the CA bit set")
+                }
+                Ok(_) => continue,
+            }
         };
         has_bad = true;
         errors.invalid(path, omitted, problem);
