@@ -141,7 +141,7 @@ impl Cluster {
             if let Some(document) = openid::answer(&self.settings, &request.path) {
                 return Ok(document.into());
             }
-            return match discovery::answer(self, request)? {
+            return match discovery::answer(self, request, now)? {
                 Some(document) => Ok(document.into()),
                 None => Err(Refusal::no_such_path()),
             };

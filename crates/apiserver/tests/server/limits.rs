@@ -69,6 +69,37 @@ async fn documents_come_with_upstreams_headers_and_in_the_form_that_is_wanted() 
 }
 
 #[tokio::test]
+async fn what_does_not_change_is_kept_by_clients() {
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let server = Running::start().await;
+    let admin = server.admin();
+    let kubectl = admin.clone().with_header("accept", AGGREGATED);
+    for path in ["/api", "/apis"] {
+        let first = kubectl.get(path).await;
+        let etag = first.header("etag").to_owned();
+        assert_eq!((first.code, etag.len()), (200, 130), "{path}");
+        assert_eq!((first.header("vary"), first.header("cache-control")), ("Accept", "public"));
+        let again = kubectl.clone().with_header("if-none-match", &etag).get(path).await;
+        assert_eq!((again.code, again.body.len(), again.header("etag")), (304, 0, etag.as_str()));
+        assert_eq!(kubectl.clone().with_header("if-none-match", "\"other\"").get(path).await.code, 200);
+        // Who asks for less gets nothing to keep.
+        assert_eq!(admin.get(path).await.header("etag"), "");
+    }
+    let index = admin.get("/openapi/v3").await;
+    assert_eq!(index.header("cache-control"), "no-cache, private");
+    let again = admin.clone().with_header("if-none-match", index.header("etag")).get("/openapi/v3").await;
+    assert_eq!(again.code, 304);
+    let url = index.json()["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let found = admin.get(&url).await;
+    assert_eq!((found.code, found.header("cache-control")), (200, "public, immutable"));
+    assert!(found.header("expires").ends_with(" GMT"), "{}", found.header("expires"));
+    assert!(url.ends_with(&format!("?hash={}", found.header("etag").trim_matches('"'))));
+    let moved = admin.get("/openapi/v3/api/v1?hash=OLD").await;
+    assert_eq!((moved.code, moved.header("location")), (301, url.as_str()));
+    assert_eq!(admin.get("/openapi/v3/api/v1").await.header("cache-control"), "no-cache, private");
+}
+
+#[tokio::test]
 async fn slow_and_silent_connections_keep_nobody_else_from_being_served() {
     let server = Running::start().await;
     let client = server.anybody().http1();
