@@ -8,6 +8,8 @@ mod image;
 mod resources;
 mod volume;
 
+pub(crate) use resources::is_sidecar;
+
 use crate::core::{DNSPolicy, Pod, PodSpec, RestartPolicy};
 use crate::features::{FeatureGates, Gate};
 use crate::object::Absent;

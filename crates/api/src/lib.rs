@@ -6,6 +6,7 @@
 //!   [`to_json`] writes; [`patch`] writes what changed.
 //! - [`features`]: the feature gates, and which are on.
 //! - [`default_pod`] and [`validate`]: what the API server does to a pod, for manifests that never meet one.
+//! - [`PodRow`], [`human_duration`]: what `kubectl get pods` says of a pod, and how long ago.
 //! - [`document`]: YAML and JSON as trees that know where each value was written.
 //! - `testing`: pods in few words.
 
@@ -28,6 +29,7 @@ mod codec;
 mod cpuset;
 mod defaults;
 mod duration;
+mod human_duration;
 mod image_reference;
 mod int_or_string;
 mod map;
@@ -35,6 +37,7 @@ mod names;
 mod object;
 mod one_of;
 mod parsed;
+mod pod_row;
 mod quantity;
 mod taint;
 mod text;
@@ -48,6 +51,7 @@ pub use cpuset::{CpuSet, ParseCpuSetError};
 pub use defaults::default_pod;
 pub use duration::{GoDuration, ParseDurationError, TimeOrGoDuration};
 pub use features::{FeatureGates, Gate};
+pub use human_duration::human_duration;
 pub use image_reference::{ImageNameProblem, ImageReference};
 pub use int_or_string::IntOrString;
 pub use map::Map;
@@ -55,6 +59,7 @@ pub use names::{dns1123_label_errors, dns1123_subdomain_errors, label_value_erro
 pub use object::Object;
 pub use one_of::OneOf;
 pub use parsed::Parsed;
+pub use pod_row::PodRow;
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use taint::{Taint, TaintEffect, TaintError};
 pub use text::Text;

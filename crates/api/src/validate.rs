@@ -35,6 +35,7 @@ mod windows;
 
 pub use error::{ErrorKind, Errors, FieldError, Json, Place, Shown, Word, json_text, quoted};
 pub use manifest::static_pod_from_manifest;
+pub use projected::{check_domain_prefixed_key, is_kubernetes_signer};
 pub use text::{
     check_address, config_key_errors, decimal_integer_errors, inclusive_range, port_name_errors,
     port_number_errors,

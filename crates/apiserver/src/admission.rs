@@ -1,6 +1,7 @@
 //! What is changed or refused because of other objects, or of who asks: upstream's admission plugins that a node and its
 //! pods rely on, in upstream's order.
 
+mod certificates;
 mod node_restriction;
 mod pods;
 mod references;
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use crate::cluster::{Call, Cluster};
 use crate::object;
 use crate::resources::{NAMESPACES, NODES, PRIORITY_CLASSES, Subresource};
-use crate::rules::certificates;
 use crate::status::Refusal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,7 @@ pub(crate) fn validate(
         (("scheduling.k8s.io", "priorityclasses", None), _) => {
             check_default_priority(cluster, call, operation, object)
         }
-        (("certificates.k8s.io", "certificatesigningrequests", None), Operation::Create) => {
-            check_subject(call, object)
-        }
+        (("certificates.k8s.io", ..), _) => certificates::check(cluster, call, operation, object, old),
         _ => Ok(()),
     }
 }
@@ -219,22 +217,6 @@ fn check_default_priority(
         }
         Some(_) | None => Ok(()),
     }
-}
-
-/// Nobody becomes an administrator by a certificate that others sign.
-fn check_subject(call: &Call<'_>, request: &Value) -> Result<(), Refusal> {
-    let signer = "kubernetes.io/kube-apiserver-client";
-    if request["spec"]["signerName"] != signer {
-        return Ok(());
-    }
-    let Some(subject) = certificates::subject(object::text(request, &["spec", "request"])) else {
-        return Err(forbidden(call, request, "failed to parse CSR: asn1: structure error"));
-    };
-    if subject.organizations.iter().any(|group| group == "system:masters") {
-        let why = format!("use of {signer} signer with system:masters group is not allowed");
-        return Err(forbidden(call, request, why));
-    }
-    Ok(())
 }
 
 /// All priority classes, for those who look for the default.

@@ -1,5 +1,6 @@
 //! What a request is answered with.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::status::Refusal;
@@ -26,8 +27,21 @@ pub struct Document {
     /// `Warning` headers, as `kubectl` prints them.
     pub warnings: Vec<String>,
     pub retry_after: Option<u32>,
+    /// Where it is instead.
+    pub location: Option<String>,
+    pub keeping: Option<Keeping>,
     /// The version that must be on disk before this is said.
     pub revision: u64,
+}
+
+/// How long a client may keep a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    /// By which the client asks whether what it has is still what there is.
+    pub etag: String,
+    /// `Cache-Control`, where it is not the usual.
+    pub control: Option<&'static str>,
+    pub expires: Option<Timestamp>,
 }
 
 /// Where on which node a request goes on.

@@ -141,7 +141,7 @@ impl Cluster {
             if let Some(document) = openid::answer(&self.settings, &request.path) {
                 return Ok(document.into());
             }
-            return match discovery::answer(self, request)? {
+            return match discovery::answer(self, request, now)? {
                 Some(document) => Ok(document.into()),
                 None => Err(Refusal::no_such_path()),
             };
@@ -161,17 +161,7 @@ impl Cluster {
         if self.is_for_the_node(call) {
             return self.proxy(call);
         }
-        let kind = match call.verb {
-            Verb::Create => Some("CreateOptions"),
-            Verb::Update => Some("UpdateOptions"),
-            Verb::Patch => Some("PatchOptions"),
-            Verb::Delete | Verb::DeleteCollection => Some("DeleteOptions"),
-            Verb::Get | Verb::List | Verb::Watch => None,
-        };
-        if let Some(kind) = kind {
-            let said = call.query.all("dryRun").filter(|value| !value.is_empty());
-            check_dry_run(kind, &said.collect::<Vec<_>>())?;
-        }
+        check_dry_run(call)?;
         if call.target.resource.is_review() {
             let review = access::reviews::answer(self, call)?;
             return Ok(Document::json(201, &review).into());
@@ -210,8 +200,15 @@ impl Cluster {
     }
 }
 
-/// What the options of a write say of dry runs.
-fn check_dry_run(kind: &str, said: &[&str]) -> Result<(), Refusal> {
+fn check_dry_run(call: &Call<'_>) -> Result<(), Refusal> {
+    let kind = match call.verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        // Options of a deletion are looked at together, for they may be in its body.
+        Verb::Delete | Verb::DeleteCollection | Verb::Get | Verb::List | Verb::Watch => return Ok(()),
+    };
+    let said: Vec<&str> = call.query.all("dryRun").filter(|value| !value.is_empty()).collect();
     if said.iter().all(|value| *value == "All") {
         return Ok(());
     }

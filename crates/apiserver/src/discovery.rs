@@ -7,10 +7,11 @@ mod health;
 mod kinds;
 
 use http::Method;
+use jiff::{Span, Timestamp};
 use serde_json::{Value, json};
 
 use crate::accept::{self, Conversion};
-use crate::answer::Document;
+use crate::answer::{Document, Keeping};
 use crate::cluster::{Cluster, Settings};
 use crate::request::{Query, Request};
 use crate::schema::openapi;
@@ -21,7 +22,11 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 /// The answer to a path that is no object's; none if nothing is there, though it could be: within a group that is
 /// served. The keys of service accounts are asked before.
-pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Option<Document>, Refusal> {
+pub(crate) fn answer(
+    cluster: &Cluster,
+    request: &Request,
+    now: Timestamp,
+) -> Result<Option<Document>, Refusal> {
     let settings = &cluster.settings;
     let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
@@ -64,7 +69,7 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Option<Docu
         ["openapi", ..] => match openapi::document(&request.path) {
             Some(document) => {
                 only_get(request)?;
-                json(request, &document)
+                Ok(json(request, &document)?.map(|document| kept(document, request, now)))
             }
             None => Ok(Some(Document::text(404, "404 page not found\n"))),
         },
@@ -97,7 +102,38 @@ fn wants_protobuf(request: &Request) -> bool {
 }
 
 fn aggregated(body: &Value) -> Result<Option<Document>, Refusal> {
-    Ok(Some(Document { content_type: AGGREGATED, ..Document::json(200, body) }))
+    let document = Document::json(200, body);
+    let keeping = Keeping { etag: openapi::digest(&document.body), control: Some("public"), expires: None };
+    Ok(Some(Document { content_type: AGGREGATED, keeping: Some(keeping), ..document }))
+}
+
+/// A part of OpenAPI, which whoever asks for it by the name that it has now never asks for again; whoever has an old
+/// name is told the new one.
+fn kept(document: Document, request: &Request, now: Timestamp) -> Document {
+    let root = request.path.trim_matches('/').strip_prefix("openapi/v3/");
+    let etag = match root {
+        Some(_) => openapi::hash(),
+        None => openapi::digest(&document.body),
+    };
+    let query = Query::parse(&request.query);
+    let keeping = match (root, query.text("hash")) {
+        (None, _) | (Some(_), "") => Keeping { etag, control: None, expires: None },
+        (Some(_), said) if said == etag => Keeping {
+            etag,
+            control: Some("public, immutable"),
+            expires: Some(now.saturating_add(365 * Span::new().hours(24)).unwrap_or(now)),
+        },
+        (Some(root), _) => {
+            let location = format!("/openapi/v3/{root}?hash={etag}");
+            let body = format!("<a href=\"{location}\">Moved Permanently</a>.\n\n");
+            return Document {
+                content_type: "text/html; charset=utf-8",
+                location: Some(location),
+                ..Document::text(301, &body)
+            };
+        }
+    };
+    Document { keeping: Some(keeping), ..document }
 }
 
 fn json(request: &Request, body: &Value) -> Result<Option<Document>, Refusal> {

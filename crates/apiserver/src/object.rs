@@ -51,6 +51,29 @@ pub fn time(at: Timestamp) -> Value {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 
+/// The object in a field, made if there is none.
+pub fn holder<'o>(object: &'o mut Value, field: &str) -> &'o mut Value {
+    let holder = &mut object[field];
+    if !holder.is_object() {
+        *holder = Value::Object(serde_json::Map::new());
+    }
+    holder
+}
+
+/// Fills in what was left out.
+pub fn fill(object: &mut Value, field: &str, value: impl Into<Value>) {
+    if object[field].is_null() {
+        object[field] = value.into();
+    }
+}
+
+/// Fills in a text that was left out or is empty.
+pub fn fill_text(object: &mut Value, field: &str, value: &str) {
+    if text(object, &[field]).is_empty() {
+        object[field] = value.into();
+    }
+}
+
 /// Takes a field out of an object.
 pub fn remove(object: &mut Value, field: &str) -> Option<Value> {
     object.as_object_mut()?.remove(field)

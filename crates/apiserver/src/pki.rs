@@ -7,6 +7,8 @@
 mod authority;
 mod certificate;
 mod kubeconfig;
+pub(crate) mod pem;
+mod public_key;
 mod request;
 mod token_key;
 
@@ -23,6 +25,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use authority::Authority;
 pub use certificate::{Certificate, CertificateError};
 pub use kubeconfig::kubeconfig;
+pub(crate) use public_key::{Curve, KeyKind, PublicKey};
 pub use request::{CertificateRequest, RequestError};
 pub use token_key::Keys;
 

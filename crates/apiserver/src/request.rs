@@ -155,6 +155,16 @@ impl Query {
         self.get(name).unwrap_or_default()
     }
 
+    /// A parameter that is a number; none if it is empty or not there.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        }
+    }
+
     /// All values of a parameter that may be given more than once.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())

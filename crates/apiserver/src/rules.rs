@@ -3,6 +3,7 @@
 
 mod accounts;
 pub(crate) mod certificates;
+mod checks;
 pub(crate) mod classes;
 mod configuration;
 mod devices;
@@ -18,7 +19,7 @@ mod services;
 mod storage;
 mod volumes;
 
-use crablet_api::validate::{Errors, FieldError};
+use crablet_api::validate::Errors;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -33,6 +34,16 @@ pub struct Context<'c> {
     pub state: &'c State,
     pub now: Timestamp,
     pub user: &'c User,
+}
+
+/// An update of an object, or of a part of it.
+pub struct Update<'u> {
+    pub resource: &'static Resource,
+    pub state: &'u State,
+    pub new: &'u Value,
+    pub old: &'u Value,
+    pub part: Option<Subresource>,
+    pub now: Timestamp,
 }
 
 /// What the names of a kind look like.
@@ -54,9 +65,9 @@ pub trait Rules: Sync {
         NameForm::Subdomain
     }
 
-    /// What is wrong with the metadata of an object that is to be created.
-    fn validate_metadata(&self, resource: &Resource, object: &Value) -> Vec<FieldError> {
-        metadata::validate_create(resource, self.name_form(), object)
+    /// Says what is wrong with the metadata of an object that is to be created.
+    fn validate_metadata(&self, errors: &mut Errors, resource: &Resource, object: &Value) {
+        metadata::check(errors, resource, self.name_form(), object);
     }
 
     /// Fills in what was left out. Only a part of what an update of a part says is ever used.
@@ -65,9 +76,7 @@ pub trait Rules: Sync {
     /// Takes away what a client cannot set on creation, and sets what the server does.
     fn prepare_create(&self, _object: &mut Value, _context: &Context<'_>) {}
 
-    fn validate_create(&self, _object: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        Vec::new()
-    }
+    fn validate_create(&self, _errors: &mut Errors, _object: &Value, _context: &Context<'_>) {}
 
     /// Takes back what an update of the object, or of its part, cannot change.
     fn prepare_update(
@@ -80,16 +89,8 @@ pub trait Rules: Sync {
         keep_other_parts(new, old, part);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        metadata::check_update(errors, update);
     }
 
     /// What `kubectl` prints as a warning.
@@ -181,6 +182,18 @@ pub fn of(resource: &'static Resource) -> &'static dyn Rules {
 pub struct Plain;
 
 impl Rules for Plain {}
+
+/// An update of the status changes nothing else, not even labels.
+fn keep_all_but_status(new: &mut Value, old: &Value, part: Option<Subresource>) {
+    match part {
+        Some(Subresource::Status) => {
+            let status = new["status"].take();
+            new.clone_from(old);
+            new["status"] = status;
+        }
+        Some(_) | None => keep_other_parts(new, old, part),
+    }
+}
 
 /// An update of the object leaves its status alone, and one of the status all but the status.
 pub(crate) fn keep_other_parts(new: &mut Value, old: &Value, part: Option<Subresource>) {

@@ -97,3 +97,8 @@ fn take_kind(object: &mut Value) -> (String, String) {
     };
     (take("apiVersion"), take("kind"))
 }
+
+/// An object in JSON that has no schema, or null.
+pub(crate) fn untyped(text: &[u8]) -> Result<Value, String> {
+    Ok(json::parse_object(text)?.into_value(&mut Problems::default()))
+}

@@ -7,7 +7,7 @@
 //!   of a running agent and tells it, by way of [`agent_client`].
 //! - [`apiserver_command`]: the embedded API server.
 //! - [`config_command`], [`log_command`]: the other subcommands.
-//! - [`pod_row`]: a pod in a line; [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
+//! - [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
 
@@ -26,7 +26,6 @@ mod image_access;
 mod log_command;
 mod logs_command;
 mod node;
-mod pod_row;
 mod pods_command;
 mod run;
 mod service_manager;

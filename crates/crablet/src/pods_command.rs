@@ -8,14 +8,13 @@ use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::Pod;
-use crablet_api::document;
+use crablet_api::{PodRow, document, human_duration};
 use crablet_host::clock::Clock;
 
 use crate::agent_client::{ANY_LIST, Agent, PodList, block_on};
 use crate::command_line;
 use crate::exit::{self, Failure};
 use crate::find_pod::find_pod;
-use crate::pod_row::{PodRow, human_duration};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -77,7 +77,8 @@ fn sum_over_containers(spec: &PodSpec, part: fn(&ResourceRequirements) -> &Resou
     running
 }
 
-fn is_sidecar(init_container: &Container) -> bool {
+/// Whether an init container goes on running beside the others.
+pub(crate) fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy == Some(ContainerRestartPolicy::Always)
 }
 

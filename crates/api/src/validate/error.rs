@@ -95,12 +95,12 @@ impl Errors {
         self.0
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
-    pub fn append(&mut self, other: Errors) {
-        self.0.extend(other.0);
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn required(&mut self, path: impl Place, detail: &str) {
@@ -157,6 +157,12 @@ impl Errors {
 
     fn push(&mut self, path: &dyn fmt::Display, kind: ErrorKind, value: Option<String>, detail: String) {
         self.0.push(FieldError { path: path.to_string(), kind, value, detail });
+    }
+}
+
+impl Extend<FieldError> for Errors {
+    fn extend<I: IntoIterator<Item = FieldError>>(&mut self, others: I) {
+        self.0.extend(others);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::meta::LabelSelector;
 use crate::names::{dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors};
 
 use super::env::{FIELDS_IN_FILES, check_field_selector, check_resource_selector};
-use super::error::{Errors, Json, quoted};
+use super::error::{Errors, Json, Place, quoted};
 use super::labels::check_label_selector;
 use super::metadata::check_annotations_size;
 use super::path::Path;
@@ -292,9 +292,7 @@ fn check_certificate<'a>(
         if seconds < HOUR {
             errors.invalid(&path, seconds, "if provided, maxExpirationSeconds must be >= 3600");
         }
-        let signer = certificate.signer_name.split('/').next().unwrap_or_default();
-        let of_kubernetes = signer == "kubernetes.io" || signer.ends_with(".kubernetes.io");
-        let limit = if of_kubernetes { DAY } else { 91 * DAY };
+        let limit = if is_kubernetes_signer(&certificate.signer_name) { DAY } else { 91 * DAY };
         if seconds > limit {
             let detail = format!("if provided, maxExpirationSeconds must be <= {limit}");
             errors.invalid(&path, seconds, detail);
@@ -315,7 +313,14 @@ fn check_certificate<'a>(
     }
 }
 
-fn check_domain_prefixed_key(errors: &mut Errors, path: &Path<'_>, key: &str) {
+/// Whether a signer is one of Kubernetes itself, whose certificates last a day at most.
+pub fn is_kubernetes_signer(name: &str) -> bool {
+    let domain = name.split('/').next().unwrap_or_default();
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
+}
+
+/// A key such as `acme.io/foo`.
+pub fn check_domain_prefixed_key(errors: &mut Errors, path: impl Place, key: &str) {
     let problems = qualified_name_errors(key);
     if key.is_empty() {
         errors.required(path, "");

@@ -50,7 +50,7 @@ pub(super) fn check_volumes<'a>(
         if let (true, Some(source)) = (of_volume.is_empty(), volume.source.one()) {
             volumes.insert(name, source);
         }
-        errors.append(of_volume);
+        errors.extend(of_volume.into_list());
         for source in volume.source.as_slice() {
             if let VolumeSource::PersistentVolumeClaim(claim) = source
                 && created_claims.contains(claim.claim_name.as_ref())

@@ -116,7 +116,7 @@ impl Writer<'_> {
 }
 
 /// Whether an update changes nothing but what the garbage collector needs.
-fn is_for_the_collector(new: &Value, old: &Value) -> bool {
+pub(crate) fn is_for_the_collector(new: &Value, old: &Value) -> bool {
     let without = |object: &Value| {
         let mut object = object.clone();
         for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {

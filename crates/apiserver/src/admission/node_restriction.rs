@@ -442,10 +442,11 @@ impl Ask<'_> {
         if self.operation != Operation::Create || !signers.contains(&signer) {
             return Ok(());
         }
-        let Some(subject) = certificates::subject(object::text(self.object, &["spec", "request"])) else {
-            return self.refuse("unable to parse csr: asn1: structure error");
+        let request = match certificates::requested(self.object) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(format!("unable to parse csr: {error}")),
         };
-        match subject.common_name == format!("{NODE_PREFIX}{}", self.node) {
+        match request.common_name() == format!("{NODE_PREFIX}{}", self.node) {
             true => Ok(()),
             false => self.refuse(format!("can only create a node CSR with CN={NODE_PREFIX}{}", self.node)),
         }

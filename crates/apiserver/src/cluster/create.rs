@@ -1,5 +1,6 @@
 //! Creating objects.
 
+use crablet_api::validate::Errors;
 use serde_json::Value;
 
 use super::{Call, Cluster, body};
@@ -66,10 +67,11 @@ impl Cluster {
         if rules.has_generation() {
             object["metadata"]["generation"] = 1.into();
         }
-        let mut errors = rules.validate_metadata(resource, &object);
-        errors.extend(rules.validate_create(&object, &context));
+        let mut errors = Errors::default();
+        rules.validate_metadata(&mut errors, resource, &object);
+        rules.validate_create(&mut errors, &object, &context);
         if !errors.is_empty() {
-            return Err(Refusal::invalid(resource.storage(), object::name(&object), &errors));
+            return Err(Refusal::invalid(resource.storage(), object::name(&object), &errors.into_list()));
         }
         call.warnings.extend(rules.warnings(&object, None));
         admission::validate(self, call, Operation::Create, &object, None)?;

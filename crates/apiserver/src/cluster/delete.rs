@@ -2,14 +2,15 @@
 
 use crablet_api::validate::{Errors, Word};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Call, Cluster};
 use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
+use crate::request::Query;
 use crate::rules::{self, Rules};
-use crate::schema::{self, Encoding, Expected};
+use crate::schema::{self, DecodeError, Encoding, Expected};
 use crate::selectors::Selection;
 use crate::state::Key;
 use crate::status::{self, Refusal};
@@ -25,51 +26,74 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// What the body says; where there is none, what the query says.
+    /// What the body says, or the query where there is no body.
     fn of(call: &Call<'_>) -> Result<DeleteOptions, Refusal> {
         let options = match call.request.body.is_empty() {
-            true => DeleteOptions {
-                grace: call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok()),
-                propagation: call.query.get("propagationPolicy").map(str::to_owned),
-                is_dry_run: call.is_dry_run(),
-                ..DeleteOptions::default()
-            },
+            true => options_in_query(&call.query)?,
             false => {
                 let encoding = super::body::encoding(&call.request.content_type).unwrap_or(Encoding::Json);
                 let expected =
                     Expected { schema: "meta.DeleteOptions", api_version: "v1", kind: "DeleteOptions" };
-                let decoded = schema::decode(&expected, encoding, &call.request.body);
-                let said = decoded.map_err(|error| error.refusal())?.object;
-                let dry_run = object::list(&said, &["dryRun"]).iter().filter_map(Value::as_str);
-                super::check_dry_run("DeleteOptions", &dry_run.collect::<Vec<_>>())?;
-                DeleteOptions::in_object(&said)
+                schema::decode(&expected, encoding, &call.request.body)
+                    .map_err(DecodeError::bare_refusal)?
+                    .object
             }
         };
-        options.check()?;
-        Ok(options)
-    }
-
-    fn check(&self) -> Result<(), Refusal> {
-        let policies = ["Foreground", "Background", "Orphan"];
-        let Some(policy) = self.propagation.as_deref().filter(|policy| !policies.contains(policy)) else {
-            return Ok(());
-        };
-        let mut errors = Errors::default();
-        let supported = ["Foreground", "Background", "Orphan", "nil"];
-        errors.not_supported("propagationPolicy", Word(policy), &supported);
-        Err(Refusal::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors.into_list()))
+        check_options(&options)?;
+        Ok(DeleteOptions::in_object(&options))
     }
 
     /// The options as an object says them.
     pub(crate) fn in_object(options: &Value) -> DeleteOptions {
         let text = |value: &Value| value.as_str().map(str::to_owned);
+        // So it was said before there were three ways.
+        let orphan = options["orphanDependents"].as_bool().map(|orphan| match orphan {
+            true => "Orphan".to_owned(),
+            false => "Background".to_owned(),
+        });
         DeleteOptions {
             grace: options["gracePeriodSeconds"].as_i64(),
             uid: text(&options["preconditions"]["uid"]),
             version: text(&options["preconditions"]["resourceVersion"]),
-            propagation: text(&options["propagationPolicy"]),
+            propagation: text(&options["propagationPolicy"]).or(orphan),
             is_dry_run: !object::list(options, &["dryRun"]).is_empty(),
         }
+    }
+}
+
+fn options_in_query(query: &Query) -> Result<Value, Refusal> {
+    let mut options = json!({});
+    if let Some(grace) = query.number("gracePeriodSeconds")? {
+        options["gracePeriodSeconds"] = grace.into();
+    }
+    if let Some(propagation) = query.get("propagationPolicy") {
+        options["propagationPolicy"] = propagation.into();
+    }
+    if query.get("orphanDependents").is_some() {
+        options["orphanDependents"] = query.flag("orphanDependents").into();
+    }
+    options["dryRun"] = query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    Ok(options)
+}
+
+fn check_options(options: &Value) -> Result<(), Refusal> {
+    let mut errors = Errors::default();
+    if let Some(policy) = options["propagationPolicy"].as_str() {
+        if !options["orphanDependents"].is_null() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.invalid("propagationPolicy", Word(policy), detail);
+        }
+        if !["Foreground", "Background", "Orphan"].contains(&policy) {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.not_supported("propagationPolicy", Word(policy), &supported);
+        }
+    }
+    if object::list(options, &["dryRun"]).iter().any(|said| said != "All") {
+        errors.not_supported("dryRun", &options["dryRun"], &["All"]);
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors.into_list())),
     }
 }
 

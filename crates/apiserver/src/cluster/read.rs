@@ -10,6 +10,7 @@ use super::{Call, Cluster};
 use crate::accept::{self, Conversion};
 use crate::answer::{Answer, Document};
 use crate::request::Verb;
+use crate::schema;
 use crate::selectors::Selection;
 use crate::state::{Key, Stored};
 use crate::status::Refusal;
@@ -36,7 +37,7 @@ impl Cluster {
         check_options(call)?;
         let selection = Selection::of(call.target.resource, &call.query)?;
         let namespace = Some(call.target.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let limit = number(call, "limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
+        let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
         let page = self.page(call, namespace)?;
         let mut wanted = page.objects.into_iter().filter(|(key, stored)| selection.matches(key, stored));
         let mut shown: Vec<(Key, Arc<Stored>)> = Vec::new();
@@ -135,7 +136,7 @@ impl Cluster {
             }
             (_, Some(revision)) => From::Version(revision),
         };
-        let lasts = number(call, "timeoutSeconds")?.filter(|seconds| *seconds > 0);
+        let lasts = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         let lasts = lasts.map_or(WATCH_LASTS, SignedDuration::from_secs);
         let mut selection = Selection::of(resource, &call.query)?;
         if !call.target.name.is_empty() {
@@ -177,21 +178,20 @@ impl Continue {
     }
 
     fn decode(resource: &'static crate::resources::Resource, token: &str) -> Result<Continue, Refusal> {
-        use base64::Engine as _;
+        use base64::{DecodeError, Engine as _};
         let because = |why: String| {
             Refusal::bad_request(format!("invalid continue token: continue key is not valid{why}"))
         };
         let invalid = || because(String::new());
         let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-        let token = engine.decode(token).map_err(|error| because(format!(": {error}")))?;
-        let token: Value = serde_json::from_slice(&token).map_err(|_| {
-            let first = token.first().copied().map(char::from).unwrap_or_default();
-            let first = match first.is_control() {
-                true => format!("\\u{:04x}", u32::from(first)),
-                false => first.to_string(),
+        let token = engine.decode(token).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len().saturating_sub(1),
             };
-            because(format!(": invalid character '{first}' looking for beginning of value"))
+            because(format!(": illegal base64 data at input byte {at}"))
         })?;
+        let token = schema::untyped(&token).map_err(|why| because(format!(": {why}")))?;
         let start = token["start"].as_str().ok_or_else(invalid)?;
         let (namespace, name) = start.split_once('/').ok_or_else(invalid)?;
         let revision = token["rv"].as_u64().ok_or_else(invalid)?;
@@ -262,16 +262,6 @@ fn version(call: &Call<'_>) -> Result<Option<u64>, Refusal> {
             _ => Refusal::bad_request(format!("invalid resource version: {why}")),
         }
     })
-}
-
-fn number(call: &Call<'_>, name: &str) -> Result<Option<i64>, Refusal> {
-    let text = call.query.text(name);
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse()
-        .map(Some)
-        .map_err(|_| Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
 }
 
 fn too_large(asked: u64, now: u64) -> Refusal {

@@ -1,5 +1,6 @@
 //! Replacing objects, and parts of them.
 
+use crablet_api::validate::{ErrorKind, Errors, FieldError};
 use serde_json::Value;
 
 use super::{Call, Cluster, body};
@@ -8,14 +9,20 @@ use crate::answer::Document;
 use crate::object;
 use crate::request::Verb;
 use crate::resources::Subresource;
-use crate::rules;
+use crate::rules::{self, Update};
 use crate::status::Refusal;
 
 impl Cluster {
     pub(super) fn update(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
         let object = body::object(call)?;
         let name = object::name(&object);
-        if !name.is_empty() && name != call.target.name {
+        if name.is_empty() {
+            return Err(Refusal::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                call.target.name
+            )));
+        }
+        if name != call.target.name {
             return Err(Refusal::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",
                 call.target.name
@@ -60,11 +67,13 @@ impl Cluster {
         let context = self.context(call);
         rules.prepare_update(&mut new, &old, call.target.subresource, &context);
         self.check_escalation(call, &new, Some(&old))?;
-        let context = self.context(call);
-        let mut errors = rules::metadata::validate_update(resource, &new, &old);
-        errors.extend(rules.validate_update(&new, &old, call.target.subresource, &context));
+        let mut errors = Errors::default();
+        rules::metadata::check_any_update(&mut errors, resource, &new, &old);
+        let part = call.target.subresource;
+        let update = Update { resource, state: &self.state, new: &new, old: &old, part, now: call.now };
+        rules.validate_update(&mut errors, &update);
         if !errors.is_empty() {
-            return Err(Refusal::invalid(resource.storage(), &name, &errors));
+            return Err(Refusal::invalid(resource.storage(), &name, &errors.into_list()));
         }
         call.warnings.extend(rules.warnings(&new, Some(&old)));
         admission::validate(self, call, Operation::Update, &new, Some(&old))?;
@@ -126,9 +135,9 @@ fn wrong_uid(call: &Call<'_>, wanted: &str, found: &str) -> Refusal {
 }
 
 fn must_be_specified(resource: &crate::resources::Resource, name: &str) -> Refusal {
-    let error = crablet_api::validate::FieldError {
+    let error = FieldError {
         path: "metadata.resourceVersion".to_owned(),
-        kind: crablet_api::validate::ErrorKind::Invalid,
+        kind: ErrorKind::Invalid,
         value: Some("0".to_owned()),
         detail: "must be specified for an update".to_owned(),
     };

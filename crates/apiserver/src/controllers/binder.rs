@@ -1,11 +1,12 @@
 //! The binder: pods that have no node get one.
 //!
-//! It looks for a node that a pod fits, and takes the first. Nobody is moved or preempted for it. What is against it is
-//! told in the pod's condition and as an event, counted by reasons as upstream does.
+//! It looks for a node that a pod fits, and takes the first; where none fits, less important pods may have to leave one.
+//! What is against it is told in the pod's condition and as an event, counted by reasons as upstream does.
 
 mod claims;
 mod fit;
 mod neighbours;
+mod preemption;
 pub(super) mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +15,18 @@ use crablet_api::core::{Node, Pod};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::garbage::says;
 use super::write::{EventType, Told};
 use super::{Controller, is_of, volumes};
 use crate::cluster::Cluster;
-use crate::object::{self, text};
+use crate::object;
 use crate::resources::{
     CSI_NODES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, RESOURCE_CLAIMS, STORAGE_CLASSES,
 };
 use crate::state::{Change, ChangeKind, Key, State};
 use claims::Decided;
 use fit::Misfit;
+use preemption::{Preemption, priority};
 use usage::{Usage, field, is_finished};
 
 const SCHEDULER: &str = "default-scheduler";
@@ -35,6 +38,8 @@ pub(super) struct Binder {
     unbound: BTreeSet<Key>,
     /// Those of them that are new or have changed.
     fresh: BTreeSet<Key>,
+    /// Pods for which others leave a node.
+    nominated: BTreeSet<Key>,
     /// Whether something has changed that the others may have waited for.
     retries: bool,
     usage: Usage,
@@ -60,9 +65,14 @@ impl Controller for Binder {
         if is_gone || is_bound || !is_ours || is_finished(&change.object) {
             self.unbound.remove(&change.key);
             self.fresh.remove(&change.key);
+            self.nominated.remove(&change.key);
         } else {
             self.unbound.insert(change.key.clone());
             self.fresh.insert(change.key.clone());
+            match says(&change.object, "nominatedNodeName") {
+                true => self.nominated.insert(change.key.clone()),
+                false => self.nominated.remove(&change.key),
+            };
         }
         if is_bound {
             self.usage.note(&change.key);
@@ -90,12 +100,18 @@ impl Controller for Binder {
             .collect();
         for (key, pod) in pods {
             self.usage.refresh(&cluster.state);
-            let verdict = decide(&cluster.state, &self.usage, &nodes, &pod);
-            let is_bound = matches!(verdict, Verdict::Bind { .. });
-            carry_out(cluster, pod, verdict, now);
-            if is_bound {
-                self.usage.note(&key);
+            let nominated = self.nominated.iter().filter(|other| **other != key);
+            let look = Look::of(&cluster.state, &self.usage, nominated);
+            let verdict = decide(&look, &nodes, &pod);
+            match &verdict {
+                Verdict::Bind { .. } => self.usage.note(&key),
+                Verdict::Preempt { victims, .. } => {
+                    victims.iter().for_each(|victim| self.usage.note(victim));
+                    self.nominated.insert(key.clone());
+                }
+                Verdict::Leave | Verdict::Gated | Verdict::Unschedulable { .. } => {}
             }
+            carry_out(cluster, pod, verdict, now);
         }
     }
 }
@@ -106,14 +122,54 @@ enum Verdict {
     /// It is not to be bound, or not yet, and that is known.
     Leave,
     Gated,
-    Unschedulable(String),
+    Unschedulable {
+        message: String,
+        /// Whether others are about to leave a node for it.
+        is_awaited: bool,
+    },
+    Preempt {
+        message: String,
+        node: String,
+        victims: Vec<Key>,
+    },
     Bind {
         node: String,
         decided: Vec<Decided>,
     },
 }
 
-fn decide(state: &State, usage: &Usage, nodes: &[Node], pod: &Value) -> Verdict {
+/// What a pod finds on the nodes.
+struct Look<'l> {
+    state: &'l State,
+    usage: &'l Usage,
+    /// Pods that are about to be on a node which others leave for them.
+    nominated: Vec<Pod>,
+}
+
+impl<'l> Look<'l> {
+    fn of(state: &'l State, usage: &'l Usage, nominated: impl Iterator<Item = &'l Key>) -> Look<'l> {
+        let decode = |key: &Key| serde_json::from_slice(&state.get(key)?.json()).ok();
+        Look { state, usage, nominated: nominated.filter_map(decode).collect() }
+    }
+
+    /// Whether a pod fits a node but for its claims, given that some of those there are gone.
+    fn check(&self, pod: &Pod, node: &Node, gone: &BTreeSet<Key>) -> Result<(), Misfit> {
+        self.check_room(pod, node, gone)?;
+        neighbours::check(self.state, pod, node, gone)
+    }
+
+    /// Those who come and are as important take room, too.
+    fn check_room(&self, pod: &Pod, node: &Node, gone: &BTreeSet<Key>) -> Result<(), Misfit> {
+        let name = node.metadata.name.as_str();
+        let coming = self
+            .nominated
+            .iter()
+            .filter(|other| *other.status.nominated_node_name == *name && priority(other) >= priority(pod));
+        fit::check(pod, node, self.usage.with(name, gone, coming).as_deref())
+    }
+}
+
+fn decide(look: &Look<'_>, nodes: &[Node], pod: &Value) -> Verdict {
     if object::is_being_deleted(pod) {
         return Verdict::Leave;
     }
@@ -121,30 +177,41 @@ fn decide(state: &State, usage: &Usage, nodes: &[Node], pod: &Value) -> Verdict 
         return Verdict::Gated;
     }
     let Ok(typed) = serde_json::from_value::<Pod>(pod.clone()) else { return Verdict::Leave };
+    let unschedulable = |message: String| Verdict::Unschedulable { message, is_awaited: false };
     if nodes.is_empty() {
-        return Verdict::Unschedulable("no nodes available to schedule pods".to_owned());
+        return unschedulable("no nodes available to schedule pods".to_owned());
     }
     let all = nodes.len();
-    let waiting = match claims::waiting(state, pod) {
+    let waiting = match claims::waiting(look.state, pod) {
         Ok(waiting) => waiting,
         Err(why) => {
-            let preemption = preemption(pod, all, 0);
-            return Verdict::Unschedulable(format!("0/{all} nodes are available: {why}. {preemption}"));
+            let misfits = vec![Misfit::always(&why); all];
+            let Preemption::None(preemption) = preemption::find(look, &typed, nodes, &misfits) else {
+                return Verdict::Leave;
+            };
+            return unschedulable(format!("0/{all} nodes are available: {why}. {preemption}"));
         }
     };
     let mut misfits = Vec::new();
     for node in nodes {
-        let fits = fit::check(&typed, node, usage.of(&node.metadata.name))
-            .and_then(|()| claims::decide(state, pod, &waiting, node))
-            .and_then(|decided| neighbours::check(state, &typed, node).map(|()| decided));
+        let nobody = BTreeSet::new();
+        let fits = look
+            .check_room(&typed, node, &nobody)
+            .and_then(|()| claims::decide(look.state, pod, &waiting, node))
+            .and_then(|decided| neighbours::check(look.state, &typed, node, &nobody).map(|()| decided));
         match fits {
             Ok(decided) => return Verdict::Bind { node: node.metadata.name.to_string(), decided },
             Err(misfit) => misfits.push(misfit),
         }
     }
-    let by_others = misfits.iter().filter(|misfit| misfit.by_others).count();
-    let preemption = preemption(pod, all, by_others);
-    Verdict::Unschedulable(format!("0/{all} nodes are available: {}. {preemption}", counted(&misfits)))
+    let message = format!("0/{all} nodes are available: {}.", counted(&misfits));
+    match preemption::find(look, &typed, nodes, &misfits) {
+        Preemption::Of { node, victims } => Verdict::Preempt { message, node, victims },
+        Preemption::Awaited(why) => {
+            Verdict::Unschedulable { message: format!("{message} {why}"), is_awaited: true }
+        }
+        Preemption::None(why) => unschedulable(format!("{message} {why}")),
+    }
 }
 
 /// `1 Insufficient cpu, 2 node(s) were unschedulable`
@@ -158,21 +225,6 @@ fn counted(misfits: &[Misfit]) -> String {
     counts.join(", ")
 }
 
-/// What upstream says of having others leave for a pod: nobody is made to here.
-fn preemption(pod: &Value, all: usize, by_others: usize) -> String {
-    if text(pod, &["spec", "preemptionPolicy"]) == "Never" {
-        return "preemption: not eligible due to preemptionPolicy=Never.".to_owned();
-    }
-    let parts = [
-        (by_others, "No preemption victims found for incoming pod"),
-        (all - by_others, "Preemption is not helpful for scheduling"),
-    ];
-    let mut parts: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    parts.sort();
-    format!("preemption: 0/{all} nodes are available: {}.", parts.join(", "))
-}
-
 fn carry_out(cluster: &mut Cluster, mut pod: Value, verdict: Verdict, now: Timestamp) {
     match verdict {
         Verdict::Leave => {}
@@ -181,18 +233,18 @@ fn carry_out(cluster: &mut Cluster, mut pod: Value, verdict: Verdict, now: Times
                 cluster.update_own(&PODS, pod);
             }
         }
-        Verdict::Unschedulable(message) => {
-            if set_condition(&mut pod, "False", "Unschedulable", &message, now) {
-                cluster.update_own(&PODS, pod.clone());
-                let told = Told {
-                    component: SCHEDULER,
-                    kind: EventType::Warning,
-                    reason: "FailedScheduling",
-                    action: "Scheduling",
-                    message: &message,
-                };
-                cluster.tell(&PODS, &pod, &told, now);
+        Verdict::Unschedulable { message, is_awaited } => {
+            if !is_awaited {
+                object::remove(&mut pod["status"], "nominatedNodeName");
             }
+            tell_unschedulable(cluster, pod, &message, now);
+        }
+        Verdict::Preempt { message, node, victims } => {
+            for victim in &victims {
+                preemption::preempt(cluster, victim, &node, object::uid(&pod), now);
+            }
+            object::holder(&mut pod, "status")["nominatedNodeName"] = node.into();
+            tell_unschedulable(cluster, pod, &message, now);
         }
         Verdict::Bind { node, decided } if decided.is_empty() => {
             pod["spec"]["nodeName"] = node.as_str().into();
@@ -221,6 +273,24 @@ fn carry_out(cluster: &mut Cluster, mut pod: Value, verdict: Verdict, now: Times
     }
 }
 
+fn tell_unschedulable(cluster: &mut Cluster, mut pod: Value, message: &str, now: Timestamp) {
+    let is_news = set_condition(&mut pod, "False", "Unschedulable", message, now);
+    let known = cluster.state.read(&PODS, object::namespace(&pod), object::name(&pod));
+    if known.as_ref() != Some(&pod) {
+        cluster.update_own(&PODS, pod.clone());
+    }
+    if is_news {
+        let told = Told {
+            component: SCHEDULER,
+            kind: EventType::Warning,
+            reason: "FailedScheduling",
+            action: "Scheduling",
+            message,
+        };
+        cluster.tell(&PODS, &pod, &told, now);
+    }
+}
+
 /// Sets the condition `PodScheduled`; whether that changes anything.
 fn set_condition(pod: &mut Value, status: &str, reason: &str, message: &str, now: Timestamp) -> bool {
     let mut new = json!({"type": "PodScheduled", "status": status, "lastProbeTime": null});
@@ -231,13 +301,9 @@ fn set_condition(pod: &mut Value, status: &str, reason: &str, message: &str, now
             new["observedGeneration"] = generation.into();
         }
     }
-    if !pod["status"].is_object() {
-        pod["status"] = json!({});
-    }
-    if !pod["status"]["conditions"].is_array() {
-        pod["status"]["conditions"] = json!([]);
-    }
-    let Some(conditions) = pod["status"]["conditions"].as_array_mut() else { return false };
+    let holder = object::holder(pod, "status");
+    object::fill(holder, "conditions", json!([]));
+    let Some(conditions) = holder["conditions"].as_array_mut() else { return false };
     let old = conditions.iter_mut().find(|condition| condition["type"] == "PodScheduled");
     match old {
         None => {
@@ -259,40 +325,41 @@ fn set_condition(pod: &mut Value, status: &str, reason: &str, message: &str, now
 mod tests {
     use super::*;
     use crate::cluster::Settings;
+    use crate::object::text;
     use crate::resources::EVENTS;
 
-    fn at(seconds: i64) -> Timestamp {
+    pub(super) fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn cluster() -> Cluster {
+    pub(super) fn cluster() -> Cluster {
         let mut cluster = Cluster::new(State::default(), Settings::default(), 1);
         cluster.tick(at(0));
         cluster
     }
 
-    fn put_node(cluster: &mut Cluster, name: &str, cpu: &str) {
+    pub(super) fn put_node(cluster: &mut Cluster, name: &str, cpu: &str) {
         let ready = json!([{"type": "Ready", "status": "True"}]);
         let status =
             json!({"allocatable": {"cpu": cpu, "memory": "1Gi", "pods": "110"}, "conditions": ready});
         cluster.state.put(&NODES, json!({"metadata": {"name": name, "uid": name}, "status": status}));
     }
 
-    fn put_pod(cluster: &mut Cluster, name: &str, mut spec: Value) {
+    pub(super) fn put_pod(cluster: &mut Cluster, name: &str, mut spec: Value) {
         spec["schedulerName"] = SCHEDULER.into();
         let metadata = json!({"name": name, "namespace": "default", "uid": name, "creationTimestamp": "1970-01-01T00:00:00Z"});
         cluster.state.put(&PODS, json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}));
     }
 
-    fn asks(cpu: &str) -> Value {
+    pub(super) fn asks(cpu: &str) -> Value {
         json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]})
     }
 
-    fn pod(cluster: &Cluster, name: &str) -> Value {
+    pub(super) fn pod(cluster: &Cluster, name: &str) -> Value {
         cluster.state.read(&PODS, "default", name).unwrap()
     }
 
-    fn events(cluster: &Cluster) -> Vec<String> {
+    pub(super) fn events(cluster: &Cluster) -> Vec<String> {
         let all = cluster.state.read_all(&EVENTS, None);
         all.map(|event| format!("{} {}", text(&event, &["reason"]), text(&event, &["message"]))).collect()
     }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::resources::{RESOURCES, Resource, Subresource};
+use crate::resources::{RESOURCES, REVIEWS, Resource, Subresource};
 
 pub(super) struct Group {
     pub(super) name: &'static str,
@@ -51,87 +51,29 @@ pub(super) struct Kind {
 
 /// All of a group and version, in their order.
 pub(super) fn of(group: &str, version: &str) -> Vec<Kind> {
-    let stored = RESOURCES.iter().filter(|known| known.group == group && known.version == version);
-    let mut kinds: Vec<Kind> = stored
+    let served = RESOURCES.iter().chain(&REVIEWS);
+    let mut kinds: Vec<Kind> = served
+        .filter(|known| known.group == group && known.version == version)
         .flat_map(|resource| {
             let parts = resource.subresources.iter().map(|part| of_part(resource, *part));
             std::iter::once(of_resource(resource)).chain(parts)
         })
         .collect();
-    let answered = ANSWERED.iter().filter(|known| (known.0, known.1) == (group, version));
-    for (.., plural, singular, kind, is_namespaced, verbs) in answered {
-        if kinds.iter().all(|known| known.path != *plural) {
-            kinds.push(Kind {
-                path: (*plural).to_owned(),
-                singular,
-                is_namespaced: *is_namespaced,
-                kind: (*kind).to_owned(),
-                verbs: verbs.to_vec(),
-                ..Kind::default()
-            });
-        }
+    if (group, version) == ("metrics.k8s.io", "v1beta1") {
+        kinds.extend(METRICS.map(|(path, kind, is_namespaced)| Kind {
+            path: path.to_owned(),
+            is_namespaced,
+            kind: kind.to_owned(),
+            verbs: vec!["get", "list"],
+            ..Kind::default()
+        }));
     }
     kinds.sort_by(|one, other| one.path.cmp(&other.path));
     kinds
 }
 
-/// What is answered and not kept: group, version, plural, singular, kind, whether in a namespace, and verbs.
-type Answered =
-    (&'static str, &'static str, &'static str, &'static str, &'static str, bool, &'static [&'static str]);
-
-static ANSWERED: [Answered; 8] = [
-    (
-        "authentication.k8s.io",
-        "v1",
-        "selfsubjectreviews",
-        "selfsubjectreview",
-        "SelfSubjectReview",
-        false,
-        CREATE,
-    ),
-    ("authentication.k8s.io", "v1", "tokenreviews", "tokenreview", "TokenReview", false, CREATE),
-    (
-        "authorization.k8s.io",
-        "v1",
-        "localsubjectaccessreviews",
-        "localsubjectaccessreview",
-        "LocalSubjectAccessReview",
-        true,
-        CREATE,
-    ),
-    (
-        "authorization.k8s.io",
-        "v1",
-        "selfsubjectaccessreviews",
-        "selfsubjectaccessreview",
-        "SelfSubjectAccessReview",
-        false,
-        CREATE,
-    ),
-    (
-        "authorization.k8s.io",
-        "v1",
-        "selfsubjectrulesreviews",
-        "selfsubjectrulesreview",
-        "SelfSubjectRulesReview",
-        false,
-        CREATE,
-    ),
-    (
-        "authorization.k8s.io",
-        "v1",
-        "subjectaccessreviews",
-        "subjectaccessreview",
-        "SubjectAccessReview",
-        false,
-        CREATE,
-    ),
-    ("metrics.k8s.io", "v1beta1", "nodes", "", "NodeMetrics", false, READ),
-    ("metrics.k8s.io", "v1beta1", "pods", "", "PodMetrics", true, READ),
-];
-
-const CREATE: &[&str] = &["create"];
-const READ: &[&str] = &["get", "list"];
+/// What nodes measure, asked of them when somebody asks: plural, kind, and whether it is in a namespace.
+const METRICS: [(&str, &str, bool); 2] = [("nodes", "NodeMetrics", false), ("pods", "PodMetrics", true)];
 
 fn of_resource(resource: &'static Resource) -> Kind {
     let is_kept = resource.verbs().contains(&crate::request::Verb::Get);

@@ -174,7 +174,7 @@ impl Authority {
     ) -> Result<String, SigningError> {
         let request =
             CertificateRequest::parse(request).map_err(|error| SigningError::Malformed(error.to_string()))?;
-        if !request.is_signed_by_its_key() {
+        if request.signature_problem().is_some() {
             return Err(SigningError::WrongSignature);
         }
         if now >= self.not_after {

@@ -13,8 +13,10 @@ use sha2::{Digest, Sha256};
 use x509_cert::der::asn1::{Ia5String, ObjectIdentifier, OctetString};
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{AuthorityKeyIdentifier, SubjectAltName};
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, BasicConstraints, SubjectAltName};
 use x509_cert::name::Name;
+
+use super::public_key::PublicKey;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
@@ -97,12 +99,29 @@ impl Certificate {
         organizations(self.parsed.tbs_certificate().subject())
     }
 
+    pub fn not_before(&self) -> Timestamp {
+        timestamp(self.parsed.tbs_certificate().validity().not_before)
+    }
+
     pub fn not_after(&self) -> Timestamp {
-        let seconds = self.parsed.tbs_certificate().validity().not_after.to_unix_duration().as_secs();
-        i64::try_from(seconds)
-            .ok()
-            .and_then(|seconds| Timestamp::from_second(seconds).ok())
-            .unwrap_or(Timestamp::MAX)
+        timestamp(self.parsed.tbs_certificate().validity().not_after)
+    }
+
+    /// Whether it says that it may sign others.
+    pub(crate) fn is_authority(&self) -> bool {
+        let constraints = self.parsed.tbs_certificate().get_extension::<BasicConstraints>();
+        matches!(constraints, Ok(Some((_, BasicConstraints { ca: true, .. }))))
+    }
+
+    pub(crate) fn key(&self) -> PublicKey {
+        PublicKey::new(self.parsed.tbs_certificate().subject_public_key_info())
+    }
+
+    pub(crate) fn alternative_names(&self) -> Vec<GeneralName> {
+        match self.parsed.tbs_certificate().get_extension::<SubjectAltName>() {
+            Ok(Some((_, SubjectAltName(names)))) => names,
+            Ok(None) | Err(_) => Vec::new(),
+        }
     }
 
     /// The SHA-256 of the whole.
@@ -138,6 +157,11 @@ impl Certificate {
         let Ok(wanted) = wanted.collect::<Result<BTreeSet<_>, _>>() else { return false };
         found.into_iter().collect::<BTreeSet<_>>() == wanted
     }
+}
+
+fn timestamp(time: x509_cert::time::Time) -> Timestamp {
+    let seconds = i64::try_from(time.to_unix_duration().as_secs()).ok();
+    seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or(Timestamp::MAX)
 }
 
 pub(super) fn common_name(name: &Name) -> String {

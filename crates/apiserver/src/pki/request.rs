@@ -2,24 +2,20 @@
 
 use std::net::IpAddr;
 
-use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject;
+use aws_lc_rs::signature::{self, VerificationAlgorithm};
 use x509_cert::der::asn1::{AnyRef, ObjectIdentifier};
-use x509_cert::der::{Decode, Encode, Reader, SliceReader};
+use x509_cert::der::{Decode, Encode, Header, Reader, SliceReader};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
 use x509_cert::request::{CertReq, ExtensionReq};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
-use super::certificate;
+use super::public_key::{Curve, KeyKind, PublicKey};
+use super::{certificate, pem};
 
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
 const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
-const P_256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
-const P_384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
-const P_521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
 
 /// A request for a certificate, read.
 #[derive(Clone, Debug)]
@@ -30,21 +26,31 @@ pub struct CertificateRequest {
     names: Vec<GeneralName>,
 }
 
+/// Why something is no request, as Go says it.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     NotPem,
     #[error("{0}")]
-    Malformed(#[from] x509_cert::der::Error),
+    Malformed(String),
 }
 
 impl CertificateRequest {
-    /// Reads the first request in a PEM. Whether its signature is right is another question.
+    /// Reads the request that a PEM begins with. Whether its signature is right is another question.
     pub fn parse(pem: &str) -> Result<CertificateRequest, RequestError> {
-        let der =
-            CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| RequestError::NotPem)?;
-        let parsed = CertReq::from_der(&der)?;
-        let whole = AnyRef::from_der(&der)?;
+        match pem::blocks(pem.as_bytes()).first() {
+            Some(block) if block.label == "CERTIFICATE REQUEST" => CertificateRequest::from_der(&block.bytes),
+            Some(_) | None => Err(RequestError::NotPem),
+        }
+    }
+
+    pub fn from_der(der: &[u8]) -> Result<CertificateRequest, RequestError> {
+        CertificateRequest::decode(der).map_err(|error| RequestError::Malformed(problem(der, &error)))
+    }
+
+    fn decode(der: &[u8]) -> x509_cert::der::Result<CertificateRequest> {
+        let parsed = CertReq::from_der(der)?;
+        let whole = AnyRef::from_der(der)?;
         let signed = SliceReader::new(whole.value())?.tlv_bytes()?.to_vec();
         let mut names = Vec::new();
         for attribute in parsed.info.attributes.iter().filter(|attribute| attribute.oid == EXTENSION_REQUEST)
@@ -101,12 +107,22 @@ impl CertificateRequest {
         uris.collect()
     }
 
-    /// Whether whoever made it has the key that it is about.
-    pub fn is_signed_by_its_key(&self) -> bool {
-        let Some(algorithm) = self.algorithm() else { return false };
-        let Some(key) = self.parsed.info.public_key.subject_public_key.as_bytes() else { return false };
-        let Some(signature) = self.parsed.signature.as_bytes() else { return false };
-        ParsedPublicKey::new(algorithm, key).is_ok_and(|key| key.verify_sig(&self.signed, signature).is_ok())
+    /// Why whoever made it does not seem to have the key that it is about, as Go says it.
+    pub fn signature_problem(&self) -> Option<&'static str> {
+        let Some(algorithm) = self.algorithm() else {
+            return Some("x509: cannot verify signature: algorithm unimplemented");
+        };
+        let key = self.key();
+        let signature = self.parsed.signature.as_bytes().unwrap_or_default();
+        (!key.has_signed(algorithm, &self.signed, signature)).then(|| match key.kind() {
+            KeyKind::Rsa { .. } => "crypto/rsa: verification error",
+            KeyKind::Ed25519 => "x509: Ed25519 verification failure",
+            KeyKind::Ecdsa(_) | KeyKind::Other => "x509: ECDSA verification failure",
+        })
+    }
+
+    pub(crate) fn key(&self) -> PublicKey {
+        PublicKey::new(&self.parsed.info.public_key)
     }
 
     pub(super) fn subject(&self) -> &Name {
@@ -132,23 +148,55 @@ impl CertificateRequest {
     }
 
     fn algorithm(&self) -> Option<&'static dyn VerificationAlgorithm> {
-        let key = &self.parsed.info.public_key.algorithm;
-        let curve = key.parameters.as_ref().and_then(|curve| curve.decode_as::<ObjectIdentifier>().ok());
-        Some(match (self.parsed.algorithm.oid.to_string().as_str(), curve) {
-            ("1.2.840.10045.4.3.2", Some(P_256)) => &signature::ECDSA_P256_SHA256_ASN1,
-            ("1.2.840.10045.4.3.3", Some(P_256)) => &signature::ECDSA_P256_SHA384_ASN1,
-            ("1.2.840.10045.4.3.2", Some(P_384)) => &signature::ECDSA_P384_SHA256_ASN1,
-            ("1.2.840.10045.4.3.3", Some(P_384)) => &signature::ECDSA_P384_SHA384_ASN1,
-            ("1.2.840.10045.4.3.2", Some(P_521)) => &signature::ECDSA_P521_SHA256_ASN1,
-            ("1.2.840.10045.4.3.3", Some(P_521)) => &signature::ECDSA_P521_SHA384_ASN1,
-            ("1.2.840.10045.4.3.4", Some(P_521)) => &signature::ECDSA_P521_SHA512_ASN1,
-            ("1.2.840.113549.1.1.11", _) => &signature::RSA_PKCS1_2048_8192_SHA256,
-            ("1.2.840.113549.1.1.12", _) => &signature::RSA_PKCS1_2048_8192_SHA384,
-            ("1.2.840.113549.1.1.13", _) => &signature::RSA_PKCS1_2048_8192_SHA512,
-            ("1.3.101.112", _) => &signature::ED25519,
+        Some(match (self.parsed.algorithm.oid.to_string().as_str(), self.key().kind()) {
+            ("1.2.840.10045.4.3.2", KeyKind::Ecdsa(Curve::P256)) => &signature::ECDSA_P256_SHA256_ASN1,
+            ("1.2.840.10045.4.3.3", KeyKind::Ecdsa(Curve::P256)) => &signature::ECDSA_P256_SHA384_ASN1,
+            ("1.2.840.10045.4.3.2", KeyKind::Ecdsa(Curve::P384)) => &signature::ECDSA_P384_SHA256_ASN1,
+            ("1.2.840.10045.4.3.3", KeyKind::Ecdsa(Curve::P384)) => &signature::ECDSA_P384_SHA384_ASN1,
+            ("1.2.840.10045.4.3.2", KeyKind::Ecdsa(Curve::P521)) => &signature::ECDSA_P521_SHA256_ASN1,
+            ("1.2.840.10045.4.3.3", KeyKind::Ecdsa(Curve::P521)) => &signature::ECDSA_P521_SHA384_ASN1,
+            ("1.2.840.10045.4.3.4", KeyKind::Ecdsa(Curve::P521)) => &signature::ECDSA_P521_SHA512_ASN1,
+            ("1.2.840.113549.1.1.11", KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA256,
+            ("1.2.840.113549.1.1.12", KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA384,
+            ("1.2.840.113549.1.1.13", KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA512,
+            ("1.3.101.112", KeyKind::Ed25519) => &signature::ED25519,
             _ => return None,
         })
     }
+}
+
+/// What Go says of what is no request: exactly where it goes wrong at its beginning or end.
+fn problem(der: &[u8], error: &x509_cert::der::Error) -> String {
+    let mut der = der;
+    for (place, structure) in ["certificateRequest", "tbsCertificateRequest"].into_iter().enumerate() {
+        let Some(tag) = der.first().copied() else {
+            return "asn1: syntax error: sequence truncated".to_owned();
+        };
+        let mut reader = match SliceReader::new(der) {
+            Ok(reader) => reader,
+            Err(error) => return format!("asn1: structure error: {error}"),
+        };
+        let Ok(header) = Header::decode(&mut reader) else {
+            return "asn1: syntax error: data truncated".to_owned();
+        };
+        let length = u32::from(header.length());
+        let Ok(inner) = reader.read_slice(header.length()) else {
+            return "asn1: syntax error: data truncated".to_owned();
+        };
+        if tag != 0x30 {
+            let (class, is_compound, number) = (tag >> 6, tag & 0x20 != 0, tag & 0x1f);
+            return format!(
+                "asn1: structure error: tags don't match (16 vs {{class:{class} tag:{number} length:{length} \
+                 isCompound:{is_compound}}}) {{optional:false explicit:false application:false private:false \
+                 defaultValue:<nil> tag:<nil> stringType:0 timeType:0 set:false omitEmpty:false}} {structure} @2"
+            );
+        }
+        if place == 0 && !reader.is_finished() {
+            return "asn1: syntax error: trailing data".to_owned();
+        }
+        der = inner;
+    }
+    format!("asn1: structure error: {error}")
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -230,6 +278,6 @@ mod tests {
         let addresses: Vec<String> = request.ip_addresses().iter().map(IpAddr::to_string).collect();
         assert_eq!(addresses, ["192.0.2.1", "2001:db8::1"]);
         assert!(request.email_addresses().is_empty() && request.uris().is_empty());
-        assert!(request.is_signed_by_its_key());
+        assert_eq!(request.signature_problem(), None);
     }
 }

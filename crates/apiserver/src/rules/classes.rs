@@ -2,19 +2,21 @@
 
 use crablet_api::core::{ResourceList, Toleration};
 use crablet_api::dns1123_label_errors;
-use crablet_api::validate::{self, Errors, FieldError, Word};
+use crablet_api::validate::{self, Errors};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::checks::{check_name, check_word};
 use super::metadata::{self, check_immutable, check_labels, entries};
 use super::pods::{deprecated_label, features};
-use super::{Context, Rules, diff};
+use super::{Context, Rules, Update, diff};
 use crate::object;
 use crate::resources::Subresource;
 
 pub struct RuntimeClasses;
 pub struct PriorityClasses;
 
+const PREEMPTION_POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 const SYSTEM_PREFIX: &str = "system-";
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 /// Those that every cluster has.
@@ -22,31 +24,19 @@ pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 impl Rules for RuntimeClasses {
-    fn validate_create(&self, class: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        match object::text(class, &["handler"]) {
-            "" => errors.required("handler", ""),
-            handler => errors.invalid_each("handler", handler, dns1123_label_errors(handler)),
-        }
+    fn validate_create(&self, errors: &mut Errors, class: &Value, _context: &Context<'_>) {
+        check_name(errors, "handler", object::text(class, &["handler"]), dns1123_label_errors);
         if let Ok(overhead) = ResourceList::deserialize(&class["overhead"]["podFixed"]) {
-            validate::validate_overhead(&mut errors, "overhead", &overhead);
+            validate::validate_overhead(errors, "overhead", &overhead);
         }
-        check_labels(&mut errors, "scheduling.nodeSelector", &class["scheduling"]["nodeSelector"]);
-        check_tolerations(&mut errors, &class["scheduling"]);
-        errors.into_list()
+        check_labels(errors, "scheduling.nodeSelector", &class["scheduling"]["nodeSelector"]);
+        check_tolerations(errors, &class["scheduling"]);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_immutable(&mut errors, "handler", &new["handler"], &old["handler"]);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
+        check_immutable(errors, "handler", &new["handler"], &old["handler"]);
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
@@ -81,13 +71,10 @@ fn check_tolerations(errors: &mut Errors, scheduling: &Value) {
 
 impl Rules for PriorityClasses {
     fn default(&self, class: &mut Value, _part: Option<Subresource>) {
-        if class["preemptionPolicy"].is_null() {
-            class["preemptionPolicy"] = "PreemptLowerPriority".into();
-        }
+        object::fill(class, "preemptionPolicy", PREEMPTION_POLICIES[0]);
     }
 
-    fn validate_create(&self, class: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+    fn validate_create(&self, errors: &mut Errors, class: &Value, _context: &Context<'_>) {
         let (name, value) = (object::name(class), class["value"].as_i64().unwrap_or(0));
         if name.starts_with(SYSTEM_PREFIX) {
             if let Some(why) = unlike_system_class(name, value, class["globalDefault"] == true) {
@@ -102,30 +89,19 @@ impl Rules for PriorityClasses {
             errors.forbidden("value", detail);
         }
         match object::text(class, &["preemptionPolicy"]) {
-            "PreemptLowerPriority" | "Never" => {}
             "" => errors.required("preemptionPolicy", ""),
-            policy => {
-                errors.not_supported("preemptionPolicy", Word(policy), &["PreemptLowerPriority", "Never"]);
-            }
+            policy => check_word(errors, "preemptionPolicy", policy, &PREEMPTION_POLICIES),
         }
-        errors.into_list()
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         let value = |class: &Value| class["value"].as_i64().unwrap_or(0);
         if value(new) != value(old) {
             errors.forbidden("value", "may not be changed in an update.");
         }
-        check_immutable(&mut errors, "preemptionPolicy", &new["preemptionPolicy"], &old["preemptionPolicy"]);
-        errors.into_list()
+        check_immutable(errors, "preemptionPolicy", &new["preemptionPolicy"], &old["preemptionPolicy"]);
     }
 
     fn has_generation(&self) -> bool {

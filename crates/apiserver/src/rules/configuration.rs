@@ -1,13 +1,14 @@
 //! Config maps and secrets.
 
 use base64::Engine as _;
-use crablet_api::validate::{Errors, FieldError, Word, config_key_errors};
-use serde_json::{Value, json};
+use crablet_api::validate::{Errors, Word, config_key_errors};
+use serde_json::Value;
 
 use super::metadata::{self, IMMUTABLE, same};
-use super::{Context, NameForm, Rules};
+use super::{Context, NameForm, Rules, Update};
 use crate::object;
 use crate::resources::Subresource;
+use crate::schema;
 
 /// All values together, in bytes.
 const LIMIT: usize = 1 << 20;
@@ -17,68 +18,46 @@ pub struct ConfigMaps;
 pub struct Secrets;
 
 impl Rules for ConfigMaps {
-    fn validate_create(&self, object: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_config_map(&mut errors, object);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, object: &Value, _context: &Context<'_>) {
+        check_config_map(errors, object);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_kept(&mut errors, new, old, &["data", "binaryData"]);
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_config_map(&mut errors, new);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
+        check_kept(errors, new, old, &["data", "binaryData"]);
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_config_map(errors, new);
     }
 }
 
 impl Rules for Secrets {
     fn default(&self, secret: &mut Value, _part: Option<Subresource>) {
-        if object::text(secret, &["type"]).is_empty() {
-            secret["type"] = "Opaque".into();
-        }
+        object::fill_text(secret, "type", "Opaque");
         // What was said in plain wins, and is never shown again.
         let Some(plain) = object::remove(secret, "stringData") else { return };
         let Some(plain) = plain.as_object().filter(|plain| !plain.is_empty()) else { return };
-        if !secret["data"].is_object() {
-            secret["data"] = json!({});
-        }
+        let data = object::holder(secret, "data");
         for (key, value) in plain {
             let encoded =
                 base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-            secret["data"][key] = encoded.into();
+            data[key] = encoded.into();
         }
     }
 
-    fn validate_create(&self, object: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_secret(&mut errors, object);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, object: &Value, _context: &Context<'_>) {
+        check_secret(errors, object);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         if new["type"] != old["type"] {
             errors.invalid("type", Word(object::text(new, &["type"])), IMMUTABLE);
         }
-        check_kept(&mut errors, new, old, &["data"]);
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_secret(&mut errors, new);
-        errors.into_list()
+        check_kept(errors, new, old, &["data"]);
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_secret(errors, new);
     }
 }
 
@@ -158,48 +137,8 @@ fn check_json(errors: &mut Errors, data: &Value, key: &str) {
         return errors.required(format_args!("data[{key}]"), "");
     };
     let decoded = base64::engine::general_purpose::STANDARD.decode(value).unwrap_or_default();
-    if let Some(problem) = json_problem(&decoded) {
+    if let Err(problem) = schema::untyped(&decoded) {
         errors.invalid(format_args!("data[{key}]"), "<secret contents redacted>", problem);
-    }
-}
-
-/// What Go says of JSON that is none, or no map.
-fn json_problem(json: &[u8]) -> Option<String> {
-    match serde_json::from_slice::<Value>(json) {
-        Ok(Value::Object(_) | Value::Null) => None,
-        Ok(other) => {
-            let kind = match other {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                Value::Bool(_) | Value::Null | Value::Object(_) => "bool",
-            };
-            Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
-        }
-        Err(error) if error.is_eof() => Some("unexpected end of JSON input".to_owned()),
-        Err(_) => Some(json_syntax_problem(json)),
-    }
-}
-
-/// What Go says where JSON goes wrong at its beginning, which is where what is none does.
-fn json_syntax_problem(json: &[u8]) -> String {
-    let text = String::from_utf8_lossy(json);
-    let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
-    let first = text.chars().next().unwrap_or(' ');
-    let literal = ["null", "true", "false"].into_iter().find(|literal| literal.starts_with(first));
-    if let Some(literal) = literal {
-        for (found, expected) in text.chars().zip(literal.chars()) {
-            if found != expected {
-                return format!("invalid character '{found}' in literal {literal} (expecting '{expected}')");
-            }
-        }
-    }
-    match first {
-        '{' => {
-            let second = text[1..].trim_start().chars().next().unwrap_or(' ');
-            format!("invalid character '{second}' looking for beginning of object key string")
-        }
-        first => format!("invalid character '{first}' looking for beginning of value"),
     }
 }
 
@@ -211,13 +150,10 @@ fn decoded_length(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    fn lines(check: impl Fn(&mut Errors)) -> Vec<String> {
-        let mut errors = Errors::default();
-        check(&mut errors);
-        errors.into_list().iter().map(FieldError::to_string).collect()
-    }
+    use super::super::checks::lines;
+    use super::*;
 
     #[test]
     fn what_is_said_in_plain_becomes_data() {

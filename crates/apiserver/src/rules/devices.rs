@@ -1,11 +1,12 @@
 //! Devices: claims to them, what a node offers, and classes. Expressions that select devices are taken as they are.
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use crablet_api::{dns1123_label_errors, dns1123_subdomain_errors};
 use serde_json::{Value, json};
 
+use super::checks::{check_name, is_repeated};
 use super::metadata::{self, check_immutable, check_immutable_object};
-use super::{Context, NameForm, Rules, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, keep_all_but_status};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -29,10 +30,8 @@ impl Rules for Claims {
         claim["status"] = json!({});
     }
 
-    fn validate_create(&self, claim: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_claim(&mut errors, "spec", &claim["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, claim: &Value, _context: &Context<'_>) {
+        check_claim(errors, "spec", &claim["spec"]);
     }
 
     fn prepare_update(
@@ -42,32 +41,20 @@ impl Rules for Claims {
         part: Option<Subresource>,
         _context: &Context<'_>,
     ) {
-        if part != Some(Subresource::Status) {
-            return keep_other_parts(new, old, part);
-        }
-        let status = new["status"].take();
-        *new = old.clone();
-        new["status"] = status;
+        keep_all_but_status(new, old, part);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, part, .. } = *update;
         if part == Some(Subresource::Status) {
-            metadata::check_update(&mut errors, context.resource, new, old);
-            check_claim_status(&mut errors, new, old);
+            metadata::check_update(errors, update);
+            check_claim_status(errors, new, old);
         } else {
-            metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-            metadata::check_update(&mut errors, context.resource, new, old);
+            metadata::check(errors, update.resource, NameForm::Subdomain, new);
+            metadata::check_update(errors, update);
             let kind = "resource.ResourceClaimSpec";
-            check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
+            check_immutable_object(errors, "spec", kind, &new["spec"], &old["spec"]);
         }
-        errors.into_list()
     }
 
     fn answers_deletion_with_status(&self) -> bool {
@@ -82,24 +69,15 @@ impl Rules for Templates {
         }
     }
 
-    fn validate_create(&self, template: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_claim(&mut errors, "spec.spec", &template["spec"]["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, template: &Value, _context: &Context<'_>) {
+        check_claim(errors, "spec.spec", &template["spec"]["spec"]);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         let kind = "resource.ResourceClaimTemplateSpec";
-        check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
-        errors.into_list()
+        check_immutable_object(errors, "spec", kind, &new["spec"], &old["spec"]);
     }
 
     fn answers_deletion_with_status(&self) -> bool {
@@ -108,27 +86,18 @@ impl Rules for Templates {
 }
 
 impl Rules for Slices {
-    fn validate_create(&self, slice: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_slice(&mut errors, &slice["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, slice: &Value, _context: &Context<'_>) {
+        check_slice(errors, &slice["spec"]);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         let (spec, known) = (&new["spec"], &old["spec"]);
-        check_immutable(&mut errors, "spec.pool.name", &spec["pool"]["name"], &known["pool"]["name"]);
-        check_immutable(&mut errors, "spec.driver", &spec["driver"], &known["driver"]);
-        check_immutable(&mut errors, "spec.nodeName", &spec["nodeName"], &known["nodeName"]);
-        check_slice(&mut errors, spec);
-        errors.into_list()
+        check_immutable(errors, "spec.pool.name", &spec["pool"]["name"], &known["pool"]["name"]);
+        check_immutable(errors, "spec.driver", &spec["driver"], &known["driver"]);
+        check_immutable(errors, "spec.nodeName", &spec["nodeName"], &known["nodeName"]);
+        check_slice(errors, spec);
     }
 
     fn has_generation(&self) -> bool {
@@ -141,23 +110,14 @@ impl Rules for Slices {
 }
 
 impl Rules for Classes {
-    fn validate_create(&self, class: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_selectors(&mut errors, "spec.selectors", object::list(class, &["spec", "selectors"]));
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, class: &Value, _context: &Context<'_>) {
+        check_selectors(errors, "spec.selectors", object::list(class, &["spec", "selectors"]));
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_selectors(&mut errors, "spec.selectors", object::list(new, &["spec", "selectors"]));
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, .. } = *update;
+        metadata::check_update(errors, update);
+        check_selectors(errors, "spec.selectors", object::list(new, &["spec", "selectors"]));
     }
 
     fn has_generation(&self) -> bool {
@@ -171,9 +131,7 @@ impl Rules for Classes {
 
 fn default_requests(spec: &mut Value) {
     let fill = |request: &mut Value| {
-        if object::text(request, &["allocationMode"]).is_empty() {
-            request["allocationMode"] = "ExactCount".into();
-        }
+        object::fill_text(request, "allocationMode", "ExactCount");
         if request["allocationMode"] == "ExactCount" && request["count"].as_i64().unwrap_or(0) == 0 {
             request["count"] = 1.into();
         }
@@ -196,11 +154,11 @@ fn check_claim(errors: &mut Errors, path: &str, spec: &Value) {
     }
     for (index, request) in requests.iter().enumerate() {
         let name = object::text(request, &["name"]);
-        if requests.iter().take(index).any(|other| other["name"] == name) {
+        if is_repeated(requests, index, "name") {
             errors.duplicate(format_args!("{path}[{index}].name"), name);
         }
         let path = format!("{path}[{index}]");
-        check_name(errors, &format!("{path}.name"), name);
+        errors.invalid_each(format_args!("{path}.name"), name, dns1123_label_errors(name));
         let choices = object::list(request, &["firstAvailable"]);
         match (request["exactly"].is_object(), !choices.is_empty()) {
             (false, false) => {
@@ -215,7 +173,8 @@ fn check_claim(errors: &mut Errors, path: &str, spec: &Value) {
             (false, true) => {
                 for (index, choice) in choices.iter().enumerate() {
                     let path = format!("{path}.firstAvailable[{index}]");
-                    check_name(errors, &format!("{path}.name"), object::text(choice, &["name"]));
+                    let name = object::text(choice, &["name"]);
+                    errors.invalid_each(format_args!("{path}.name"), name, dns1123_label_errors(name));
                     check_exact(errors, &path, choice);
                 }
             }
@@ -223,18 +182,9 @@ fn check_claim(errors: &mut Errors, path: &str, spec: &Value) {
     }
 }
 
-fn check_name(errors: &mut Errors, path: &str, name: &str) {
-    errors.invalid_each(path, name, dns1123_label_errors(name));
-}
-
 fn check_exact(errors: &mut Errors, path: &str, request: &Value) {
-    match object::text(request, &["deviceClassName"]) {
-        "" => errors.required(format_args!("{path}.deviceClassName"), ""),
-        class => {
-            let path = format!("{path}.deviceClassName");
-            errors.invalid_each(path, class, dns1123_subdomain_errors(class));
-        }
-    }
+    let class = object::text(request, &["deviceClassName"]);
+    check_name(errors, format!("{path}.deviceClassName"), class, dns1123_subdomain_errors);
     check_selectors(errors, &format!("{path}.selectors"), object::list(request, &["selectors"]));
     let (mode, count) = (object::text(request, &["allocationMode"]), request["count"].as_i64().unwrap_or(0));
     match mode {
@@ -280,7 +230,7 @@ fn check_claim_status(errors: &mut Errors, new: &Value, old: &Value) {
                 errors.required(format_args!("{path}.{field}"), "");
             }
         }
-        if consumers.iter().take(index).any(|other| other["uid"] == consumer["uid"]) {
+        if is_repeated(consumers, index, "uid") {
             errors.duplicate(format_args!("{path}.uid"), Word(object::text(consumer, &["uid"])));
         }
     }
@@ -354,8 +304,8 @@ fn check_slice(errors: &mut Errors, spec: &Value) {
     }
     for (index, device) in devices.iter().enumerate() {
         let (path, name) = (format!("spec.devices[{index}].name"), object::text(device, &["name"]));
-        check_name(errors, &path, name);
-        if devices.iter().take(index).any(|other| other["name"] == name) {
+        errors.invalid_each(&path, name, dns1123_label_errors(name));
+        if is_repeated(devices, index, "name") {
             errors.duplicate(path, name);
         }
     }
@@ -363,6 +313,7 @@ fn check_slice(errors: &mut Errors, spec: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checks::lines;
     use super::*;
 
     #[test]
@@ -377,11 +328,8 @@ mod tests {
             claim["spec"]["devices"]["requests"][0]["exactly"],
             json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1})
         );
-        let mut errors = Errors::default();
-        check_claim(&mut errors, "spec", &claim["spec"]);
-        let lines: Vec<String> = errors.into_list().iter().map(FieldError::to_string).collect();
         assert_eq!(
-            lines,
+            lines(|errors| check_claim(errors, "spec", &claim["spec"])),
             [
                 "spec.devices.requests[1].exactly.deviceClassName: Required value",
                 "spec.devices.requests[2]: Required value: exactly one of `exactly` or `firstAvailable` is required",

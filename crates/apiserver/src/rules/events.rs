@@ -2,13 +2,12 @@
 
 use crablet_api::dns1123_subdomain_errors;
 use crablet_api::qualified_name_errors;
-use crablet_api::validate::{Errors, FieldError};
+use crablet_api::validate::Errors;
 use serde_json::Value;
 
 use super::metadata::{self, check_immutable, check_immutable_object};
-use super::{Context, NameForm, Rules};
+use super::{Context, NameForm, Rules, Update};
 use crate::object;
-use crate::resources::{Resource, Subresource};
 
 pub struct Events;
 pub struct NewEvents;
@@ -18,26 +17,16 @@ const OLD: &str = "reportingComponent";
 const NEW: &str = "reportingController";
 
 impl Rules for Events {
-    fn validate_metadata(&self, resource: &Resource, object: &Value) -> Vec<FieldError> {
-        metadata::validate_create(resource, NameForm::PathSegment, object)
+    fn name_form(&self) -> NameForm {
+        NameForm::PathSegment
     }
 
-    fn validate_create(&self, event: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, event, OLD);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, event: &Value, _context: &Context<'_>) {
+        check(errors, event, OLD);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        _old: &Value,
-        _part: Option<Subresource>,
-        _context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, new, OLD);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        check(errors, update.new, OLD);
     }
 
     fn creates_on_update(&self) -> bool {
@@ -46,10 +35,9 @@ impl Rules for Events {
 }
 
 impl Rules for NewEvents {
-    fn validate_create(&self, event: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, event, NEW);
-        check_series(&mut errors, event);
+    fn validate_create(&self, errors: &mut Errors, event: &Value, _context: &Context<'_>) {
+        check(errors, event, NEW);
+        check_series(errors, event);
         if event["eventTime"].is_null() {
             errors.required("eventTime", "");
         }
@@ -65,21 +53,14 @@ impl Rules for NewEvents {
         if ["component", "host"].iter().any(|part| !object::text(event, &["source", part]).is_empty()) {
             errors.invalid("source", "", "needs to be unset");
         }
-        errors.into_list()
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, new, NEW);
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        check(errors, new, NEW);
+        metadata::check_update(errors, update);
         if new["series"] != old["series"] {
-            check_series(&mut errors, new);
+            check_series(errors, new);
         }
         for (field, shown) in [
             ("involvedObject", "involvedObject"),
@@ -100,13 +81,12 @@ impl Rules for NewEvents {
             let (now, before) = (&new[field], &old[field]);
             match field {
                 "involvedObject" | "related" => {
-                    check_immutable_object(&mut errors, shown, "ObjectReference", now, before);
+                    check_immutable_object(errors, shown, "ObjectReference", now, before);
                 }
-                "source" => check_immutable_object(&mut errors, shown, "EventSource", now, before),
-                _ => check_immutable(&mut errors, shown, now, before),
+                "source" => check_immutable_object(errors, shown, "EventSource", now, before),
+                _ => check_immutable(errors, shown, now, before),
             }
         }
-        errors.into_list()
     }
 
     fn creates_on_update(&self) -> bool {
@@ -168,6 +148,7 @@ fn check_series(errors: &mut Errors, event: &Value) {
 mod tests {
     use serde_json::json;
 
+    use super::super::checks::lines;
     use super::*;
 
     #[test]
@@ -188,10 +169,7 @@ mod tests {
                 vec!["reportingInstance: Required value".to_owned(), "action: Required value".to_owned()],
             ),
         ] {
-            let mut errors = Errors::default();
-            check(&mut errors, &event, OLD);
-            let lines: Vec<String> = errors.into_list().iter().map(FieldError::to_string).collect();
-            assert_eq!(lines, expected, "{event}");
+            assert_eq!(lines(|errors| check(errors, &event, OLD)), expected, "{event}");
         }
     }
 }

@@ -1,33 +1,23 @@
 //! Leases: who lives, and who leads.
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use serde_json::Value;
 
 use super::metadata;
-use super::{Context, Rules};
+use super::{Context, Rules, Update};
 use crate::object;
-use crate::resources::Subresource;
 
 pub struct Leases;
 
 impl Rules for Leases {
-    fn validate_create(&self, lease: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, &lease["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, lease: &Value, _context: &Context<'_>) {
+        check(errors, &lease["spec"]);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check(&mut errors, &new["spec"]);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, .. } = *update;
+        metadata::check_update(errors, update);
+        check(errors, &new["spec"]);
     }
 
     fn creates_on_update(&self) -> bool {

@@ -1,12 +1,12 @@
 //! Rules for what all objects have.
 
-use crablet_api::validate::{Errors, FieldError, Place, Word};
+use crablet_api::validate::{Errors, Place, Word};
 use crablet_api::{
     dns1123_label_errors, dns1123_subdomain_errors, label_value_errors, qualified_name_errors,
 };
 use serde_json::Value;
 
-use super::{NameForm, diff};
+use super::{NameForm, Update, diff};
 use crate::object;
 use crate::resources::Resource;
 
@@ -17,20 +17,11 @@ const FOREGROUND: &str = "foregroundDeletion";
 static NULL: Value = Value::Null;
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// What is wrong with the metadata of an object that is to be created.
-pub fn validate_create(resource: &Resource, form: NameForm, object: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    check(&mut errors, resource, form, object);
-    errors.into_list()
-}
-
-/// What is wrong with the metadata of any object that is updated. Upstream's kinds then look at most of it again, so
+/// What is checked of the metadata of any object that is updated. Upstream's kinds then look at most of it again, so
 /// that one problem has two causes and one message.
-pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    check_common(&mut errors, resource, NameForm::PathSegment, new);
-    check_change(&mut errors, new, old);
-    errors.into_list()
+pub(crate) fn check_any_update(errors: &mut Errors, resource: &Resource, new: &Value, old: &Value) {
+    check_common(errors, resource, NameForm::PathSegment, new);
+    check_change(errors, new, old);
 }
 
 /// What kinds check of the metadata of an object, whatever it was before.
@@ -42,10 +33,10 @@ pub(crate) fn check(errors: &mut Errors, resource: &Resource, form: NameForm, ob
 }
 
 /// What kinds check of an update of the metadata.
-pub(crate) fn check_update(errors: &mut Errors, resource: &Resource, new: &Value, old: &Value) {
-    check_change(errors, new, old);
-    if has_finalizers_of_kubernetes(resource) {
-        check_finalizer_names(errors, new);
+pub(crate) fn check_update(errors: &mut Errors, update: &Update<'_>) {
+    check_change(errors, update.new, update.old);
+    if has_finalizers_of_kubernetes(update.resource) {
+        check_finalizer_names(errors, update.new);
     }
 }
 
@@ -171,12 +162,14 @@ pub(crate) fn check_labels(errors: &mut Errors, path: &str, labels: &Value) {
 }
 
 fn check_annotations(errors: &mut Errors, path: &str, annotations: &Value) {
-    let mut size = 0;
-    for (key, value) in entries(annotations) {
+    for (key, _) in entries(annotations) {
         errors.invalid_each(path, key, qualified_name_errors(&key.to_lowercase()));
-        size += key.len() + value.len();
     }
-    if size > ANNOTATIONS_LIMIT {
+    check_annotations_size(errors, path, annotations);
+}
+
+pub(crate) fn check_annotations_size(errors: &mut Errors, path: &str, annotations: &Value) {
+    if entries(annotations).map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_LIMIT {
         errors.too_long(path, ANNOTATIONS_LIMIT);
     }
 }
@@ -299,12 +292,9 @@ pub(crate) fn entries(map: &Value) -> impl Iterator<Item = (&str, &str)> {
 mod tests {
     use serde_json::json;
 
+    use super::super::checks::lines;
     use super::*;
     use crate::resources::{CONFIG_MAPS, NODES, PODS};
-
-    fn lines(errors: &[FieldError]) -> Vec<String> {
-        errors.iter().map(FieldError::to_string).collect()
-    }
 
     #[test]
     fn metadata_is_refused_in_upstreams_words() {
@@ -333,15 +323,12 @@ mod tests {
             ),
         ] {
             let object = json!({"metadata": metadata});
-            let found = validate_create(&CONFIG_MAPS, NameForm::Subdomain, &object);
-            assert_eq!(lines(&found), expected, "{object}");
+            let found = lines(|errors| check(errors, &CONFIG_MAPS, NameForm::Subdomain, &object));
+            assert_eq!(found, expected, "{object}");
         }
-        let found = validate_create(
-            &NODES,
-            NameForm::Subdomain,
-            &json!({"metadata": {"name": "a", "namespace": "b"}}),
-        );
-        assert_eq!(lines(&found), ["metadata.namespace: Forbidden: not allowed on this type"]);
+        let node = json!({"metadata": {"name": "a", "namespace": "b"}});
+        let found = lines(|errors| check(errors, &NODES, NameForm::Subdomain, &node));
+        assert_eq!(found, ["metadata.namespace: Forbidden: not allowed on this type"]);
     }
 
     #[test]
@@ -349,11 +336,11 @@ mod tests {
         let old = json!({"metadata": {"name": "a", "namespace": "b", "uid": "1", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
         let mut new = old.clone();
-        assert_eq!(validate_update(&PODS, &new, &old), []);
+        assert_eq!(lines(|errors| check_any_update(errors, &PODS, &new, &old)), [""; 0]);
         new["metadata"]["finalizers"] = json!(["a/b", "c/d"]);
         new["metadata"]["uid"] = json!("2");
         assert_eq!(
-            lines(&validate_update(&PODS, &new, &old)),
+            lines(|errors| check_any_update(errors, &PODS, &new, &old)),
             [
                 "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"c/d\"}",
                 "metadata.uid: Invalid value: \"2\": field is immutable",

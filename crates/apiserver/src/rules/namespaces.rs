@@ -1,11 +1,11 @@
 //! Namespaces: they end when all in them has gone.
 
 use crablet_api::qualified_name_errors;
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use serde_json::{Value, json};
 
 use super::metadata::{self, check_standard_finalizer};
-use super::{Context, NameForm, Rules, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -25,10 +25,7 @@ impl Rules for Namespaces {
         if name.is_empty() {
             return;
         }
-        if !namespace["metadata"]["labels"].is_object() {
-            namespace["metadata"]["labels"] = json!({});
-        }
-        namespace["metadata"]["labels"][NAME_LABEL] = name.into();
+        object::holder(&mut namespace["metadata"], "labels")[NAME_LABEL] = name.into();
     }
 
     fn prepare_create(&self, namespace: &mut Value, _context: &Context<'_>) {
@@ -37,17 +34,12 @@ impl Rules for Namespaces {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             let mut finalizers = finalizers.to_vec();
             finalizers.push(FINALIZER.into());
-            if !namespace["spec"].is_object() {
-                namespace["spec"] = json!({});
-            }
-            namespace["spec"]["finalizers"] = finalizers.into();
+            object::holder(namespace, "spec")["finalizers"] = finalizers.into();
         }
     }
 
-    fn validate_create(&self, namespace: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_finalizers(&mut errors, namespace, false);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, namespace: &Value, _context: &Context<'_>) {
+        check_finalizers(errors, namespace, false);
     }
 
     fn prepare_update(
@@ -63,17 +55,11 @@ impl Rules for Namespaces {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, part, .. } = *update;
         match part {
             Some(Subresource::Status) => {
-                metadata::check_update(&mut errors, context.resource, new, old);
+                metadata::check_update(errors, update);
                 let phase = object::text(new, &["status", "phase"]);
                 let (wanted, is) = if object::is_being_deleted(new) {
                     ("Terminating", "not empty")
@@ -86,16 +72,15 @@ impl Rules for Namespaces {
                 }
             }
             Some(Subresource::Finalize) => {
-                metadata::check_update(&mut errors, context.resource, new, old);
-                check_finalizers(&mut errors, new, true);
+                metadata::check_update(errors, update);
+                check_finalizers(errors, new, true);
             }
             Some(_) | None => {
-                metadata::check(&mut errors, context.resource, NameForm::Label, new);
-                check_finalizers(&mut errors, new, false);
-                metadata::check_update(&mut errors, context.resource, new, old);
+                metadata::check(errors, update.resource, NameForm::Label, new);
+                check_finalizers(errors, new, false);
+                metadata::check_update(errors, update);
             }
         }
-        errors.into_list()
     }
 
     fn prepare_deletion(&self, namespace: &mut Value) {

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use crablet_api::{Cidr, label_value_errors, qualified_name_errors};
 use serde_json::Value;
 
 use super::metadata;
 use super::pods::quantity;
-use super::{Context, NameForm, Rules, diff, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, diff, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -27,10 +27,8 @@ impl Rules for Nodes {
         settle_pod_cidrs(node);
     }
 
-    fn validate_create(&self, node: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check(&mut errors, node);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, node: &Value, _context: &Context<'_>) {
+        check(errors, node);
     }
 
     fn prepare_update(
@@ -45,20 +43,14 @@ impl Rules for Nodes {
         settle_pod_cidrs(new);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, part, .. } = *update;
         if part != Some(Subresource::Status) {
-            metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-            check(&mut errors, new);
+            metadata::check(errors, update.resource, NameForm::Subdomain, new);
+            check(errors, new);
         }
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_resources(&mut errors, new);
+        metadata::check_update(errors, update);
+        check_resources(errors, new);
         let addresses = object::list(new, &["status", "addresses"]);
         for (index, address) in addresses.iter().enumerate() {
             if addresses.iter().take(index).any(|other| other == address) {
@@ -76,11 +68,10 @@ impl Rules for Nodes {
             let detail = "node updates may not change providerID except from \"\" to valid";
             errors.forbidden("spec.providerID", detail);
         }
-        check_taints(&mut errors, new);
+        check_taints(errors, new);
         if new["spec"]["externalID"] != old["spec"]["externalID"] {
             errors.forbidden("spec.externalID", "may not be updated");
         }
-        errors.into_list()
     }
 }
 
@@ -171,6 +162,7 @@ fn check_resources(errors: &mut Errors, node: &Value) {
 mod tests {
     use serde_json::json;
 
+    use super::super::checks::lines;
     use super::*;
 
     #[test]
@@ -180,11 +172,8 @@ mod tests {
             {"key": "a", "effect": "NoSchedule", "value": "x"},
             {"key": "b", "effect": "Other"},
         ]}});
-        let mut errors = Errors::default();
-        check(&mut errors, &node);
-        let lines: Vec<String> = errors.into_list().iter().map(FieldError::to_string).collect();
         assert_eq!(
-            lines,
+            lines(|errors| check(errors, &node)),
             [
                 r#"metadata.taints[1]: Duplicate value: {"Key":"a","Value":"x","Effect":"NoSchedule","TimeAdded":null}: taints must be unique by key and effect pair"#,
                 r#"metadata.taints[2].effect: Unsupported value: "Other": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute""#,

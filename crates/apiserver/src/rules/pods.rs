@@ -7,12 +7,12 @@ mod update;
 mod warnings;
 
 use crablet_api::core::Pod;
-use crablet_api::validate::{self, ErrorKind, FieldError};
+use crablet_api::validate::{self, ErrorKind, Errors, FieldError};
 use crablet_api::{FeatureGates, Gate, default_pod};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Context, Rules};
+use super::{Context, Rules, Update};
 use crate::object;
 use crate::resources::{Resource, Subresource};
 use crate::schema;
@@ -35,9 +35,7 @@ pub(crate) fn features() -> FeatureGates {
 
 impl Rules for Pods {
     /// It is looked at together with the rest of the pod.
-    fn validate_metadata(&self, _resource: &Resource, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
-    }
+    fn validate_metadata(&self, _errors: &mut Errors, _resource: &Resource, _object: &Value) {}
 
     fn default(&self, object: &mut Value, part: Option<Subresource>) {
         if part == Some(Subresource::Status) {
@@ -71,10 +69,10 @@ impl Rules for Pods {
         apply_label_keys(&mut pod["spec"], &labels);
     }
 
-    fn validate_create(&self, pod: &Value, _context: &Context<'_>) -> Vec<FieldError> {
+    fn validate_create(&self, errors: &mut Errors, pod: &Value, _context: &Context<'_>) {
         match typed(pod) {
-            Ok(pod) => validate::validate_pod(&pod, &features()),
-            Err(error) => vec![error],
+            Ok(pod) => errors.extend(validate::validate_pod(&pod, &features())),
+            Err(error) => errors.extend([error]),
         }
     }
 
@@ -105,18 +103,12 @@ impl Rules for Pods {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        match part {
-            Some(Subresource::Status) => status::validate(context.resource, new, old),
-            Some(Subresource::EphemeralContainers) => update::validate_ephemeral(context.resource, new, old),
-            Some(Subresource::Resize) => resize::validate(context.resource, new, old),
-            Some(_) | None => update::validate(context.resource, new, old),
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        match update.part {
+            Some(Subresource::Status) => status::validate(errors, update),
+            Some(Subresource::EphemeralContainers) => update::validate_ephemeral(errors, update),
+            Some(Subresource::Resize) => resize::validate(errors, update),
+            Some(_) | None => update::validate(errors, update),
         }
     }
 

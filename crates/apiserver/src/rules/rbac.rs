@@ -2,12 +2,13 @@
 
 use crablet_api::dns1123_subdomain_errors;
 use crablet_api::meta::LabelSelector;
-use crablet_api::validate::{self, Errors, FieldError};
+use crablet_api::validate::{self, Errors};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::checks::check_name;
 use super::metadata;
-use super::{Context, NameForm, Rules, diff};
+use super::{Context, NameForm, Rules, Update, diff};
 use crate::object;
 use crate::resources::{Resource, Subresource};
 
@@ -21,24 +22,15 @@ impl Rules for Roles {
         NameForm::PathSegment
     }
 
-    fn validate_create(&self, role: &Value, context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_role(&mut errors, context.resource, role);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, role: &Value, context: &Context<'_>) {
+        check_role(errors, context.resource, role);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check(&mut errors, context.resource, NameForm::PathSegment, new);
-        check_role(&mut errors, context.resource, new);
-        metadata::check_update(&mut errors, context.resource, new, old);
-        errors.into_list()
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, .. } = *update;
+        metadata::check(errors, update.resource, NameForm::PathSegment, new);
+        check_role(errors, update.resource, new);
+        metadata::check_update(errors, update);
     }
 
     fn creates_on_update(&self) -> bool {
@@ -52,39 +44,29 @@ impl Rules for Bindings {
     }
 
     fn default(&self, binding: &mut Value, _part: Option<Subresource>) {
-        if binding["roleRef"].is_object() && object::text(binding, &["roleRef", "apiGroup"]).is_empty() {
-            binding["roleRef"]["apiGroup"] = GROUP.into();
+        if binding["roleRef"].is_object() {
+            object::fill_text(&mut binding["roleRef"], "apiGroup", GROUP);
         }
         for subject in binding.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-            let is_named = matches!(subject["kind"].as_str(), Some("User" | "Group"));
-            if is_named && object::text(subject, &["apiGroup"]).is_empty() {
-                subject["apiGroup"] = GROUP.into();
+            if matches!(subject["kind"].as_str(), Some("User" | "Group")) {
+                object::fill_text(subject, "apiGroup", GROUP);
             }
         }
     }
 
-    fn validate_create(&self, binding: &Value, context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_binding(&mut errors, context.resource, binding);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, binding: &Value, context: &Context<'_>) {
+        check_binding(errors, context.resource, binding);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check(&mut errors, context.resource, NameForm::PathSegment, new);
-        check_binding(&mut errors, context.resource, new);
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check(errors, update.resource, NameForm::PathSegment, new);
+        check_binding(errors, update.resource, new);
+        metadata::check_update(errors, update);
         if new["roleRef"] != old["roleRef"] {
             let shown = diff::shown("rbac.RoleRef", &new["roleRef"]);
             errors.invalid("roleRef", shown, "cannot change roleRef");
         }
-        errors.into_list()
     }
 
     fn creates_on_update(&self) -> bool {
@@ -144,13 +126,8 @@ fn check_binding(errors: &mut Errors, resource: &Resource, binding: &Value) {
     if !kinds.contains(&text("kind")) {
         errors.not_supported("roleRef.kind", text("kind"), kinds);
     }
-    match text("name") {
-        "" => errors.required("roleRef.name", ""),
-        name => {
-            let problems = metadata::name_errors(NameForm::PathSegment, name, false);
-            errors.invalid_each("roleRef.name", name, problems);
-        }
-    }
+    let problems = |name: &str| metadata::name_errors(NameForm::PathSegment, name, false);
+    check_name(errors, "roleRef.name", text("name"), problems);
     for (index, subject) in object::list(binding, &["subjects"]).iter().enumerate() {
         check_subject(errors, &format!("subjects[{index}]"), subject, resource.is_namespaced());
     }
@@ -189,20 +166,15 @@ fn check_subject(errors: &mut Errors, path: &str, subject: &Value, is_namespaced
 mod tests {
     use serde_json::json;
 
+    use super::super::checks::lines;
     use super::*;
     use crate::resources::{CLUSTER_ROLE_BINDINGS, ROLES};
 
-    fn lines(errors: Errors) -> Vec<String> {
-        errors.into_list().iter().map(FieldError::to_string).collect()
-    }
-
     #[test]
     fn rules_say_what_may_be_done_with_what() {
-        let mut errors = Errors::default();
         let role = json!({"rules": [{"verbs": []}, {"verbs": ["get"], "nonResourceURLs": ["/x"]}]});
-        check_role(&mut errors, &ROLES, &role);
         assert_eq!(
-            lines(errors),
+            lines(|errors| check_role(errors, &ROLES, &role)),
             [
                 "rules[0].verbs: Required value: verbs must contain at least one value",
                 "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
@@ -217,10 +189,8 @@ mod tests {
         let mut binding = json!({"roleRef": {"kind": "Role", "name": "a"},
             "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}]});
         Bindings.default(&mut binding, None);
-        let mut errors = Errors::default();
-        check_binding(&mut errors, &CLUSTER_ROLE_BINDINGS, &binding);
         assert_eq!(
-            lines(errors),
+            lines(|errors| check_binding(errors, &CLUSTER_ROLE_BINDINGS, &binding)),
             [
                 r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#,
                 "subjects[1].namespace: Required value",

@@ -3,11 +3,11 @@
 mod allocate;
 mod check;
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use serde_json::{Value, json};
 
 use super::metadata::{self, same};
-use super::{Context, NameForm, Rules, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -22,11 +22,8 @@ impl Rules for Services {
     }
 
     fn default(&self, service: &mut Value, _part: Option<Subresource>) {
-        if !service["spec"].is_object() {
-            service["spec"] = json!({});
-        }
-        let spec = &mut service["spec"];
-        fill(spec, "sessionAffinity", "None");
+        let spec = object::holder(service, "spec");
+        object::fill_text(spec, "sessionAffinity", "None");
         match spec["sessionAffinity"].as_str() {
             Some("None") => drop(object::remove(spec, "sessionAffinityConfig")),
             Some("ClientIP") if spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].is_null() => {
@@ -34,9 +31,9 @@ impl Rules for Services {
             }
             Some(_) | None => {}
         }
-        fill(spec, "type", "ClusterIP");
+        object::fill_text(spec, "type", "ClusterIP");
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            fill(port, "protocol", "TCP");
+            object::fill_text(port, "protocol", "TCP");
             if matches!(&port["targetPort"], Value::Null)
                 || port["targetPort"] == 0
                 || port["targetPort"] == ""
@@ -45,13 +42,13 @@ impl Rules for Services {
             }
         }
         if is_external(spec) {
-            fill(spec, "externalTrafficPolicy", "Cluster");
+            object::fill_text(spec, "externalTrafficPolicy", "Cluster");
         }
-        if spec["internalTrafficPolicy"].is_null() && uses_addresses(spec) {
-            spec["internalTrafficPolicy"] = "Cluster".into();
+        if uses_addresses(spec) {
+            object::fill(spec, "internalTrafficPolicy", "Cluster");
         }
-        if spec["type"] == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"].is_null() {
-            spec["allocateLoadBalancerNodePorts"] = true.into();
+        if spec["type"] == "LoadBalancer" {
+            object::fill(spec, "allocateLoadBalancerNodePorts", true);
         }
     }
 
@@ -61,13 +58,11 @@ impl Rules for Services {
         allocate::allocate(service, context.state);
     }
 
-    fn validate_create(&self, service: &Value, context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check::check(&mut errors, service, None);
+    fn validate_create(&self, errors: &mut Errors, service: &Value, context: &Context<'_>) {
+        check::check(errors, service, None);
         if errors.is_empty() {
-            allocate::check(&mut errors, service, None, context.state);
+            allocate::check(errors, service, None, context.state);
         }
-        errors.into_list()
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>, context: &Context<'_>) {
@@ -81,24 +76,17 @@ impl Rules for Services {
         allocate::allocate(new, context.state);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, part, .. } = *update;
+        metadata::check_update(errors, update);
         if part.is_some() {
-            return errors.into_list();
+            return;
         }
-        check::check_change(&mut errors, &new["spec"], &old["spec"]);
-        check::check(&mut errors, new, Some(old));
+        check::check_change(errors, &new["spec"], &old["spec"]);
+        check::check(errors, new, Some(old));
         if errors.is_empty() {
-            allocate::check(&mut errors, new, Some(old), context.state);
+            allocate::check(errors, new, Some(old), update.state);
         }
-        errors.into_list()
     }
 
     fn creates_on_update(&self) -> bool {
@@ -107,12 +95,6 @@ impl Rules for Services {
 
     fn answers_deletion_with_status(&self) -> bool {
         false
-    }
-}
-
-fn fill(holder: &mut Value, field: &str, value: &str) {
-    if object::text(holder, &[field]).is_empty() {
-        holder[field] = value.into();
     }
 }
 

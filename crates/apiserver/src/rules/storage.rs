@@ -1,12 +1,13 @@
 //! Storage classes, drivers, and what is attached where.
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use crablet_api::{dns1123_subdomain_errors, qualified_name_errors};
 use serde_json::{Value, json};
 
+use super::checks::{check_name, check_word, is_repeated};
 use super::metadata::{self, IMMUTABLE, check_immutable, check_immutable_object, entries, same};
 use super::volumes::{check_driver, check_volume_spec};
-use super::{Context, NameForm, Rules, diff, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, diff, keep_all_but_status};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -19,23 +20,13 @@ const LARGEST_PARAMETERS: usize = 256 * 1024;
 
 impl Rules for StorageClasses {
     fn default(&self, class: &mut Value, _part: Option<Subresource>) {
-        if class["reclaimPolicy"].is_null() {
-            class["reclaimPolicy"] = "Delete".into();
-        }
-        if class["volumeBindingMode"].is_null() {
-            class["volumeBindingMode"] = "Immediate".into();
-        }
+        object::fill(class, "reclaimPolicy", "Delete");
+        object::fill(class, "volumeBindingMode", "Immediate");
     }
 
-    fn validate_create(&self, class: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        match object::text(class, &["provisioner"]) {
-            "" => errors.required("provisioner", ""),
-            provisioner => {
-                let lower = provisioner.to_lowercase();
-                errors.invalid_each("provisioner", &lower, qualified_name_errors(&lower));
-            }
-        }
+    fn validate_create(&self, errors: &mut Errors, class: &Value, _context: &Context<'_>) {
+        let provisioner = object::text(class, &["provisioner"]).to_lowercase();
+        check_name(errors, "provisioner", &provisioner, qualified_name_errors);
         let parameters: Vec<(&str, &str)> = entries(&class["parameters"]).collect();
         if parameters.len() > 512 {
             errors.too_long("parameters", 512);
@@ -50,27 +41,16 @@ impl Rules for StorageClasses {
             ("reclaimPolicy", ["Delete", "Retain"]),
             ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
         ] {
-            let value = object::text(class, &[field]);
-            if !value.is_empty() && !allowed.contains(&value) {
-                errors.not_supported(field, Word(value), &allowed);
-            }
+            check_word(errors, field, object::text(class, &[field]), &allowed);
         }
-        errors.into_list()
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            check_immutable(&mut errors, field, &new[field], &old[field]);
+            check_immutable(errors, field, &new[field], &old[field]);
         }
-        errors.into_list()
     }
 
     fn answers_deletion_with_status(&self) -> bool {
@@ -80,10 +60,7 @@ impl Rules for StorageClasses {
 
 impl Rules for Drivers {
     fn default(&self, driver: &mut Value, _part: Option<Subresource>) {
-        if !driver["spec"].is_object() {
-            driver["spec"] = json!({});
-        }
-        let spec = &mut driver["spec"];
+        let spec = object::holder(driver, "spec");
         for (field, value) in [
             ("attachRequired", json!(true)),
             ("podInfoOnMount", json!(false)),
@@ -92,9 +69,7 @@ impl Rules for Drivers {
             ("requiresRepublish", json!(false)),
             ("seLinuxMount", json!(false)),
         ] {
-            if spec[field].is_null() {
-                spec[field] = value;
-            }
+            object::fill(spec, field, value);
         }
         if object::list(spec, &["volumeLifecycleModes"]).is_empty() {
             spec["volumeLifecycleModes"] = json!(["Persistent"]);
@@ -105,10 +80,8 @@ impl Rules for Drivers {
         object::remove(&mut driver["spec"], "preventPodSchedulingIfMissing");
     }
 
-    fn validate_create(&self, driver: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_driver_spec(&mut errors, &driver["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, driver: &Value, _context: &Context<'_>) {
+        check_driver_spec(errors, &driver["spec"]);
     }
 
     fn prepare_update(
@@ -126,23 +99,16 @@ impl Rules for Drivers {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
-        check_driver_spec(&mut errors, &new["spec"]);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check_update(errors, update);
+        check_driver_spec(errors, &new["spec"]);
         for (field, path) in [
             ("attachRequired", "spec.attachedRequired"),
             ("volumeLifecycleModes", "spec.volumeLifecycleModes"),
         ] {
-            check_immutable(&mut errors, path, &new["spec"][field], &old["spec"][field]);
+            check_immutable(errors, path, &new["spec"][field], &old["spec"][field]);
         }
-        errors.into_list()
     }
 
     fn updates_unconditionally(&self) -> bool {
@@ -156,14 +122,11 @@ impl Rules for Drivers {
 
 fn check_driver_spec(errors: &mut Errors, spec: &Value) {
     let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-    let policy = object::text(spec, &["fsGroupPolicy"]);
-    if !policy.is_empty() && !policies.contains(&policy) {
-        errors.not_supported("spec.fsGroupPolicy", Word(policy), &policies);
-    }
+    check_word(errors, "spec.fsGroupPolicy", object::text(spec, &["fsGroupPolicy"]), &policies);
     let requests = object::list(spec, &["tokenRequests"]);
     for (index, request) in requests.iter().enumerate() {
         let path = format!("spec.tokenRequests[{index}]");
-        if requests.iter().take(index).any(|other| other["audience"] == request["audience"]) {
+        if is_repeated(requests, index, "audience") {
             let audience = object::text(request, &["audience"]);
             errors.duplicate(format_args!("{path}.audience"), audience);
             continue;
@@ -195,22 +158,14 @@ fn check_driver_spec(errors: &mut Errors, spec: &Value) {
 }
 
 impl Rules for NodeDrivers {
-    fn validate_create(&self, node: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_node_drivers(&mut errors, node);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, node: &Value, _context: &Context<'_>) {
+        check_node_drivers(errors, node);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_node_drivers(&mut errors, new);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_node_drivers(errors, new);
         let without_count = |driver: &Value| {
             let mut driver = driver.clone();
             object::remove(&mut driver, "allocatable");
@@ -226,7 +181,6 @@ impl Rules for NodeDrivers {
                 }
             }
         }
-        errors.into_list()
     }
 
     fn updates_unconditionally(&self) -> bool {
@@ -254,7 +208,7 @@ fn check_node_drivers(errors: &mut Errors, node: &Value) {
             let path = format!("{path}.allocatable.count");
             errors.invalid(path, count, "must be greater than or equal to 0");
         }
-        if drivers.iter().take(index).any(|other| other["name"] == name) {
+        if is_repeated(drivers, index, "name") {
             errors.duplicate(format_args!("{path}.name"), name);
         }
         let keys = object::list(driver, &["topologyKeys"]);
@@ -276,10 +230,8 @@ impl Rules for Attachments {
         attachment["status"] = json!({"attached": false});
     }
 
-    fn validate_create(&self, attachment: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_attachment(&mut errors, attachment);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, attachment: &Value, _context: &Context<'_>) {
+        check_attachment(errors, attachment);
     }
 
     fn prepare_update(
@@ -289,27 +241,15 @@ impl Rules for Attachments {
         part: Option<Subresource>,
         _context: &Context<'_>,
     ) {
-        if part != Some(Subresource::Status) {
-            return keep_other_parts(new, old, part);
-        }
-        let status = new["status"].take();
-        *new = old.clone();
-        new["status"] = status;
+        keep_all_but_status(new, old, part);
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        _part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_attachment(&mut errors, new);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, .. } = *update;
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_attachment(errors, new);
         let kind = "storage.VolumeAttachmentSpec";
-        check_immutable_object(&mut errors, "spec", kind, &new["spec"], &old["spec"]);
-        errors.into_list()
+        check_immutable_object(errors, "spec", kind, &new["spec"], &old["spec"]);
     }
 
     fn updates_unconditionally(&self) -> bool {

@@ -2,14 +2,15 @@
 
 use crablet_api::core::NodeSelectorTerm;
 use crablet_api::meta::LabelSelector;
-use crablet_api::validate::{self, Errors, FieldError, Word};
+use crablet_api::validate::{self, Errors, Word};
 use crablet_api::{Quantity, dns1123_subdomain_errors};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use super::checks::check_word;
 use super::metadata::{self, check_immutable, same};
 use super::pods::quantity;
-use super::{Context, NameForm, Rules, diff, keep_other_parts};
+use super::{Context, NameForm, Rules, Update, diff, keep_other_parts};
 use crate::object;
 use crate::resources::Subresource;
 
@@ -48,15 +49,11 @@ const SOURCES: [&str; 22] = [
 
 impl Rules for Volumes {
     fn default(&self, volume: &mut Value, _part: Option<Subresource>) {
-        let spec = holder(volume, "spec");
-        if object::text(spec, &["persistentVolumeReclaimPolicy"]).is_empty() {
-            spec["persistentVolumeReclaimPolicy"] = "Retain".into();
-        }
-        if spec["volumeMode"].is_null() {
-            spec["volumeMode"] = "Filesystem".into();
-        }
-        if spec["hostPath"].is_object() && spec["hostPath"]["type"].is_null() {
-            spec["hostPath"]["type"] = "".into();
+        let spec = object::holder(volume, "spec");
+        object::fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
+        object::fill(spec, "volumeMode", "Filesystem");
+        if spec["hostPath"].is_object() {
+            object::fill(&mut spec["hostPath"], "type", "");
         }
     }
 
@@ -64,10 +61,8 @@ impl Rules for Volumes {
         volume["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object::time(context.now)});
     }
 
-    fn validate_create(&self, volume: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_volume_spec(&mut errors, "spec", &volume["spec"], false);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, volume: &Value, _context: &Context<'_>) {
+        check_volume_spec(errors, "spec", &volume["spec"], false);
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>, context: &Context<'_>) {
@@ -85,20 +80,14 @@ impl Rules for Volumes {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, part, .. } = *update;
         if part == Some(Subresource::Status) {
-            metadata::check_update(&mut errors, context.resource, new, old);
-            return errors.into_list();
+            metadata::check_update(errors, update);
+            return;
         }
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_volume_spec(&mut errors, "spec", &new["spec"], false);
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_volume_spec(errors, "spec", &new["spec"], false);
         let (mut source, known) = (source(&new["spec"]), source(&old["spec"]));
         if known["csi"].is_object()
             && known["csi"]["controllerExpandSecretRef"].is_null()
@@ -111,7 +100,7 @@ impl Rules for Volumes {
             let detail = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
             errors.forbidden("spec.persistentvolumesource", detail);
         }
-        check_immutable(&mut errors, "volumeMode", &new["spec"]["volumeMode"], &old["spec"]["volumeMode"]);
+        check_immutable(errors, "volumeMode", &new["spec"]["volumeMode"], &old["spec"]["volumeMode"]);
         let affinity = |volume: &Value| volume["spec"]["nodeAffinity"].clone();
         if !affinity(old).is_null() && !same(&affinity(new), &affinity(old)) {
             let shown = diff::shown("VolumeNodeAffinity", &affinity(new));
@@ -122,19 +111,11 @@ impl Rules for Volumes {
             let detail = "update from non-nil value to nil is forbidden";
             errors.forbidden("spec.volumeAttributesClassName", detail);
         }
-        errors.into_list()
     }
 
     fn answers_deletion_with_status(&self) -> bool {
         false
     }
-}
-
-fn holder<'o>(object: &'o mut Value, field: &str) -> &'o mut Value {
-    if !object[field].is_object() {
-        object[field] = json!({});
-    }
-    &mut object[field]
 }
 
 /// What a volume is, of its spec.
@@ -190,9 +171,7 @@ pub(super) fn check_volume_spec(errors: &mut Errors, path: &str, spec: &Value, i
         }
     }
     let mode = object::text(spec, &["volumeMode"]);
-    if !mode.is_empty() && !VOLUME_MODES.contains(&mode) {
-        errors.not_supported(format_args!("{path}.volumeMode"), Word(mode), &VOLUME_MODES);
-    }
+    check_word(errors, format_args!("{path}.volumeMode"), mode, &VOLUME_MODES);
 }
 
 fn check_access_modes(errors: &mut Errors, path: &str, spec: &Value, why: &str) {
@@ -321,10 +300,7 @@ pub(super) fn check_driver(errors: &mut Errors, path: &str, name: &str) {
 
 impl Rules for Claims {
     fn default(&self, claim: &mut Value, _part: Option<Subresource>) {
-        let spec = holder(claim, "spec");
-        if spec["volumeMode"].is_null() {
-            spec["volumeMode"] = "Filesystem".into();
-        }
+        object::fill(object::holder(claim, "spec"), "volumeMode", "Filesystem");
     }
 
     fn prepare_create(&self, claim: &mut Value, _context: &Context<'_>) {
@@ -332,10 +308,8 @@ impl Rules for Claims {
         settle_data_source(&mut claim["spec"]);
     }
 
-    fn validate_create(&self, claim: &Value, _context: &Context<'_>) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        check_claim(&mut errors, &claim["spec"]);
-        errors.into_list()
+    fn validate_create(&self, errors: &mut Errors, claim: &Value, _context: &Context<'_>) {
+        check_claim(errors, &claim["spec"]);
     }
 
     fn prepare_update(
@@ -351,22 +325,15 @@ impl Rules for Claims {
         }
     }
 
-    fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-        context: &Context<'_>,
-    ) -> Vec<FieldError> {
-        let mut errors = Errors::default();
-        metadata::check_update(&mut errors, context.resource, new, old);
+    fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
+        let Update { new, old, part, .. } = *update;
+        metadata::check_update(errors, update);
         if part == Some(Subresource::Status) {
-            return errors.into_list();
+            return;
         }
-        metadata::check(&mut errors, context.resource, NameForm::Subdomain, new);
-        check_claim(&mut errors, &new["spec"]);
-        check_claim_change(&mut errors, new, old);
-        errors.into_list()
+        metadata::check(errors, update.resource, NameForm::Subdomain, new);
+        check_claim(errors, &new["spec"]);
+        check_claim_change(errors, new, old);
     }
 
     fn answers_deletion_with_status(&self) -> bool {
@@ -409,10 +376,7 @@ fn check_claim(errors: &mut Errors, spec: &Value) {
     if !class.is_empty() {
         errors.invalid_each("spec.storageClassName", class, dns1123_subdomain_errors(class));
     }
-    let mode = object::text(spec, &["volumeMode"]);
-    if !mode.is_empty() && !VOLUME_MODES.contains(&mode) {
-        errors.not_supported("spec.volumeMode", Word(mode), &VOLUME_MODES);
-    }
+    check_word(errors, "spec.volumeMode", object::text(spec, &["volumeMode"]), &VOLUME_MODES);
     for field in ["dataSource", "dataSourceRef"] {
         check_data_source(errors, &format!("spec.{field}"), &spec[field]);
     }
@@ -490,11 +454,8 @@ fn check_claim_change(errors: &mut Errors, new: &Value, old: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checks::lines;
     use super::*;
-
-    fn lines(errors: Errors) -> Vec<String> {
-        errors.into_list().iter().map(FieldError::to_string).collect()
-    }
 
     #[test]
     fn a_volume_says_what_it_is_and_how_large() {
@@ -519,9 +480,8 @@ mod tests {
                 vec!["spec.nodeAffinity: Required value: Local volume requires node affinity"],
             ),
         ] {
-            let mut errors = Errors::default();
-            check_volume_spec(&mut errors, "spec", &spec, false);
-            assert_eq!(lines(errors), expected, "{spec}");
+            let found = lines(|errors| check_volume_spec(errors, "spec", &spec, false));
+            assert_eq!(found, expected, "{spec}");
         }
     }
 
@@ -533,11 +493,7 @@ mod tests {
                 "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
             })
         };
-        let check = |new: &Value, old: &Value| {
-            let mut errors = Errors::default();
-            check_claim_change(&mut errors, new, old);
-            lines(errors)
-        };
+        let check = |new: &Value, old: &Value| lines(|errors| check_claim_change(errors, new, old));
         assert_eq!(check(&claim("2Gi", "a"), &claim("1Gi", "a")), [""; 0]);
         assert_eq!(
             check(&claim("1Gi", "a"), &claim("2Gi", "a")),

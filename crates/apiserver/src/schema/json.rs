@@ -21,6 +21,18 @@ pub(crate) fn parse(text: &[u8]) -> Result<Tree<'_>, String> {
     }
 }
 
+/// Reads what is to be an object, or null, of whatever fields.
+pub(crate) fn parse_object(text: &[u8]) -> Result<Tree<'_>, String> {
+    let tree = parse(text)?;
+    match tree {
+        Tree::Object(_) | Tree::Null => Ok(tree),
+        Tree::Bool(_) | Tree::Number(_) | Tree::Text(_) | Tree::List(_) => {
+            let what = tree.kind();
+            Err(format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"))
+        }
+    }
+}
+
 struct Reader<'t> {
     text: &'t [u8],
     at: usize,
@@ -45,6 +57,11 @@ impl<'t> Reader<'t> {
             Some(byte) => format!("invalid character {} {context}", go::quote_byte(byte)),
             None => "unexpected end of JSON input".to_owned(),
         }
+    }
+
+    /// The same within a word, which Go ends with a space where the text ends.
+    fn unexpected_within(&self, context: &str) -> String {
+        format!("invalid character {} {context}", go::quote_byte(self.peek().unwrap_or(b' ')))
     }
 
     fn value(&mut self) -> Result<Tree<'t>, String> {
@@ -136,7 +153,7 @@ impl<'t> Reader<'t> {
         for letter in word.bytes() {
             if self.peek() != Some(letter) {
                 let expecting = char::from(letter);
-                return Err(self.unexpected(&format!("in literal {word} (expecting '{expecting}')")));
+                return Err(self.unexpected_within(&format!("in literal {word} (expecting '{expecting}')")));
             }
             self.at += 1;
         }
@@ -151,12 +168,12 @@ impl<'t> Reader<'t> {
         match self.peek() {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.unexpected("in numeric literal")),
+            _ => return Err(self.unexpected_within("in numeric literal")),
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
             if !matches!(self.peek(), Some(b'0'..=b'9')) {
-                return Err(self.unexpected("after decimal point in numeric literal"));
+                return Err(self.unexpected_within("after decimal point in numeric literal"));
             }
             self.digits();
         }
@@ -166,7 +183,7 @@ impl<'t> Reader<'t> {
                 self.at += 1;
             }
             if !matches!(self.peek(), Some(b'0'..=b'9')) {
-                return Err(self.unexpected("in exponent of numeric literal"));
+                return Err(self.unexpected_within("in exponent of numeric literal"));
             }
             self.digits();
         }
@@ -230,7 +247,7 @@ impl<'t> Reader<'t> {
                 let first = self.hexadecimal()?;
                 return Ok(self.code_point(first));
             }
-            _ => return Err(self.unexpected("in string escape code")),
+            _ => return Err(self.unexpected_within("in string escape code")),
         };
         self.at += 1;
         Ok(letter)
@@ -257,7 +274,7 @@ impl<'t> Reader<'t> {
         let mut code = 0;
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
-            let digit = digit.ok_or_else(|| self.unexpected("in \\u hexadecimal character escape"))?;
+            let digit = digit.ok_or_else(|| self.unexpected_within("in \\u hexadecimal character escape"))?;
             code = code * 16 + digit;
             self.at += 1;
         }
@@ -283,7 +300,7 @@ mod tests {
             ("", "unexpected end of JSON input"),
             ("{", "unexpected end of JSON input"),
             (r#"{"a":1"#, "unexpected end of JSON input"),
-            (r#"{"a":tr"#, "unexpected end of JSON input"),
+            (r#"{"a":tr"#, "invalid character ' ' in literal true (expecting 'u')"),
             (r#""a"#, "unexpected end of JSON input"),
             ("x", "invalid character 'x' looking for beginning of value"),
             ("{]", "invalid character ']' looking for beginning of object key string"),
@@ -295,7 +312,9 @@ mod tests {
             ("{} {}", "invalid character '{' after top-level value"),
             ("trie", "invalid character 'i' in literal true (expecting 'u')"),
             ("nul0", "invalid character '0' in literal null (expecting 'l')"),
-            ("-", "unexpected end of JSON input"),
+            ("-", "invalid character ' ' in numeric literal"),
+            ("1.", "invalid character ' ' after decimal point in numeric literal"),
+            (r#""\"#, "invalid character ' ' in string escape code"),
             ("-x", "invalid character 'x' in numeric literal"),
             ("1.x", "invalid character 'x' after decimal point in numeric literal"),
             ("1e+x", "invalid character 'x' in exponent of numeric literal"),

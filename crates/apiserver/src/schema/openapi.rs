@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha512};
 
 use super::PATCH_TYPES;
 use crate::request::Verb;
@@ -91,11 +91,20 @@ pub fn v3_index() -> Value {
 }
 
 /// Changes with what the documents are made from.
-fn hash() -> String {
-    let mut hasher = Sha256::new();
+pub(crate) fn hash() -> String {
+    let mut hasher = Sha512::new();
     super::types::texts().for_each(|text| hasher.update(text));
     hasher.update(format!("{RESOURCES:?}"));
-    hasher.finalize().iter().fold(String::new(), |mut text, byte| {
+    hexadecimal(&hasher.finalize())
+}
+
+/// A name that a document has as long as it stays the same.
+pub(crate) fn digest(document: &[u8]) -> String {
+    hexadecimal(&Sha512::digest(document))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing into a string cannot fail.
         let _ = write!(text, "{byte:02X}");
         text
@@ -372,7 +381,7 @@ mod tests {
         for (path, entry) in index["paths"].as_object().unwrap() {
             let url = entry["serverRelativeURL"].as_str().unwrap();
             let (url, hash) = url.split_once("?hash=").unwrap();
-            assert_eq!((url, hash.len()), (format!("/openapi/v3/{path}").as_str(), 64));
+            assert_eq!((url, hash.len()), (format!("/openapi/v3/{path}").as_str(), 128));
             documents.push(document(url).unwrap());
         }
         assert!(documents.len() > 10, "{index}");

@@ -171,15 +171,8 @@ impl Work<'_> {
 
     /// A patch that is an object, or null.
     fn object(&mut self, patch: &[u8]) -> Result<Value, String> {
-        let tree = json::parse(patch)?;
-        if !matches!(tree, Tree::Object(_) | Tree::Null) {
-            let what = tree.kind();
-            return Err(format!(
-                "json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
-            ));
-        }
         let mut problems = Problems::default();
-        let value = tree.into_value(&mut problems);
+        let value = json::parse_object(patch)?.into_value(&mut problems);
         self.problems.extend(problems.into_found());
         Ok(value)
     }

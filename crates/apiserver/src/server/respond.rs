@@ -17,7 +17,7 @@ use super::api::{Api, BODY_UNIT};
 use super::body::Body;
 use super::connection::Connection;
 use super::{proxy, usage, watching};
-use crate::answer::{Answer, Document, JSON};
+use crate::answer::{Answer, Document, JSON, Keeping};
 use crate::authentication::openid;
 use crate::cluster::LARGEST_BODY;
 use crate::request;
@@ -72,6 +72,8 @@ struct Wanted {
     yaml: bool,
     /// Without the body.
     head: bool,
+    /// Documents that it has already.
+    none_match: String,
 }
 
 impl Wanted {
@@ -89,7 +91,29 @@ impl Wanted {
             gzip,
             yaml: known == Some("application/yaml"),
             head: request.method() == Method::HEAD,
+            none_match: text(header::IF_NONE_MATCH),
         }
+    }
+}
+
+impl Wanted {
+    /// Says how long the client may keep a document; whether it has it.
+    fn say_how_to_keep(&self, headers: &mut HeaderMap, keeping: &Keeping) -> bool {
+        let etag = format!("\"{}\"", keeping.etag);
+        let mut known = self.none_match.split(',').map(|name| name.trim().trim_start_matches("W/"));
+        let is_known = known.any(|name| name == etag || name == "*");
+        headers.append(header::VARY, HeaderValue::from_static("Accept"));
+        if let Ok(etag) = HeaderValue::try_from(etag) {
+            headers.insert(header::ETAG, etag);
+        }
+        if let Some(control) = keeping.control {
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(control));
+        }
+        let expires = keeping.expires.map(|at| at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
+        if let Some(expires) = expires.and_then(|expires| HeaderValue::try_from(expires).ok()) {
+            headers.insert(header::EXPIRES, expires);
+        }
+        is_known
     }
 }
 
@@ -247,7 +271,8 @@ async fn body(api: &Api, incoming: &mut Incoming) -> Result<Vec<u8>, Refusal> {
 
 /// A document on its way to the client.
 fn encode(document: Document, wanted: &Wanted, permit: Option<OwnedSemaphorePermit>) -> Response<Body> {
-    let Document { code, mut content_type, mut body, warnings, retry_after, .. } = document;
+    let Document { mut code, mut content_type, mut body, warnings, retry_after, location, keeping, .. } =
+        document;
     if wanted.yaml && content_type == JSON {
         match yaml(&body) {
             Some(text) => (content_type, body) = ("application/yaml", text),
@@ -256,13 +281,22 @@ fn encode(document: Document, wanted: &Wanted, permit: Option<OwnedSemaphorePerm
     }
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Some(location) = location.and_then(|location| HeaderValue::try_from(location).ok()) {
+        headers.insert(header::LOCATION, location);
+    }
+    if let Some(keeping) = keeping
+        && wanted.say_how_to_keep(&mut headers, &keeping)
+    {
+        (code, body) = (304, Vec::new());
+        headers.remove(header::CONTENT_TYPE);
+    }
     if wanted.gzip
         && body.len() > COMPRESSED_FROM
         && let Some(compressed) = gzip(&body)
     {
         body = compressed;
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
     if let Some(seconds) = retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -327,7 +361,8 @@ mod tests {
 
     #[test]
     fn warnings_are_headers_as_kubectl_reads_them() {
-        let wanted = Wanted { path: String::new(), gzip: false, yaml: false, head: false };
+        let wanted =
+            Wanted { path: String::new(), gzip: false, yaml: false, head: false, none_match: String::new() };
         let texts = ["unknown field \"spec.x\"", "unknown field \"spec.x\"", "a\\b ü", "two\nlines", ""];
         let mut warnings: Vec<String> = texts.map(str::to_owned).to_vec();
         warnings.push("x".repeat(5_000));

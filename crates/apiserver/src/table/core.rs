@@ -167,20 +167,8 @@ fn ports(service: &Value) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::printer::check::{check, days_ago};
     use super::*;
-
-    fn now() -> Timestamp {
-        "2026-01-21T00:00:00Z".parse().unwrap()
-    }
-
-    fn days_ago(days: i64) -> Value {
-        object::time(now() - jiff::SignedDuration::from_hours(24 * days))
-    }
-
-    #[track_caller]
-    fn check(printer: &Printer, object: Value, expected: Value) {
-        assert_eq!(json!((printer.cells)(&object, now())), expected);
-    }
 
     #[test]
     fn config_maps_secrets_and_namespaces_are_counted_and_named() {

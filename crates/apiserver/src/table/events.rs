@@ -76,20 +76,8 @@ fn event_source(event: &Value) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::printer::check::{check, days_ago, now};
     use super::*;
-
-    fn now() -> Timestamp {
-        "2026-01-21T00:00:00Z".parse().unwrap()
-    }
-
-    fn days_ago(days: i64) -> Value {
-        object::time(now() - jiff::SignedDuration::from_hours(24 * days))
-    }
-
-    #[track_caller]
-    fn check(printer: &Printer, object: Value, expected: Value) {
-        assert_eq!(json!((printer.cells)(&object, now())), expected);
-    }
 
     #[test]
     fn an_event_was_first_and_last_seen_when_any_of_its_times_say_so() {

@@ -1,8 +1,8 @@
 //! Rows of the kinds outside the core.
 
+use crablet_api::human_duration;
 use serde_json::Value;
 
-use super::age::human_duration;
 use super::printer::{Column, Printer, age, count, flag_or, labels, name, said_or, text, text_or, texts};
 use crate::object;
 

@@ -174,3 +174,25 @@ pub(super) fn is_true(object: &Value, condition: &str) -> bool {
     let mut conditions = object::list(object, &["status", "conditions"]).iter();
     conditions.any(|known| known["type"] == condition && known["status"] == "True")
 }
+
+#[cfg(test)]
+pub(super) mod check {
+    use super::*;
+
+    pub(crate) fn now() -> Timestamp {
+        "2026-01-21T00:00:00Z".parse().unwrap()
+    }
+
+    pub(crate) fn ago(seconds: i64) -> Value {
+        object::time(now() - jiff::SignedDuration::from_secs(seconds))
+    }
+
+    pub(crate) fn days_ago(days: i64) -> Value {
+        ago(24 * 3600 * days)
+    }
+
+    #[track_caller]
+    pub(crate) fn check(printer: &Printer, object: Value, expected: Value) {
+        assert_eq!(json!((printer.cells)(&object, now())), expected);
+    }
+}

@@ -105,23 +105,10 @@ fn access_modes(object: &Value, path: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::json;
 
+    use super::super::printer::check::{check, days_ago};
     use super::*;
-
-    fn now() -> Timestamp {
-        "2026-01-21T00:00:00Z".parse().unwrap()
-    }
-
-    fn days_ago(days: i64) -> Value {
-        object::time(now() - jiff::SignedDuration::from_hours(24 * days))
-    }
-
-    #[track_caller]
-    fn check(printer: &Printer, object: Value, expected: Value) {
-        assert_eq!(json!((printer.cells)(&object, now())), expected);
-    }
 
     #[test]
     fn a_volume_says_whose_it_is() {

@@ -24,6 +24,13 @@ fn neutral(value: Value, namespace: &str) -> Value {
 fn object(mut fields: Map<String, Value>, namespace: &str) -> Value {
     // Who manages which field is server-side apply's, which is not served.
     fields.remove("managedFields");
+    // Which certificate somebody showed is another in each run, and the embedded server's are asked without one.
+    if fields
+        .get("extra")
+        .is_some_and(|extra| extra.get("authentication.kubernetes.io/credential-id").is_some())
+    {
+        fields.remove("extra");
+    }
     if let Some(base) = fields.get("generateName").and_then(Value::as_str).map(str::to_owned)
         && fields.get("name").and_then(Value::as_str).is_some_and(|name| name.starts_with(&base))
     {

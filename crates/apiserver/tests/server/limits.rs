@@ -69,6 +69,37 @@ async fn documents_come_with_upstreams_headers_and_in_the_form_that_is_wanted() 
 }
 
 #[tokio::test]
+async fn what_does_not_change_is_kept_by_clients() {
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let server = Running::start().await;
+    let admin = server.admin();
+    let kubectl = admin.clone().with_header("accept", AGGREGATED);
+    for path in ["/api", "/apis"] {
+        let first = kubectl.get(path).await;
+        let etag = first.header("etag").to_owned();
+        assert_eq!((first.code, etag.len()), (200, 130), "{path}");
+        assert_eq!((first.header("vary"), first.header("cache-control")), ("Accept", "public"));
+        let again = kubectl.clone().with_header("if-none-match", &etag).get(path).await;
+        assert_eq!((again.code, again.body.len(), again.header("etag")), (304, 0, etag.as_str()));
+        assert_eq!(kubectl.clone().with_header("if-none-match", "\"other\"").get(path).await.code, 200);
+        // Who asks for less gets nothing to keep.
+        assert_eq!(admin.get(path).await.header("etag"), "");
+    }
+    let index = admin.get("/openapi/v3").await;
+    assert_eq!(index.header("cache-control"), "no-cache, private");
+    let again = admin.clone().with_header("if-none-match", index.header("etag")).get("/openapi/v3").await;
+    assert_eq!(again.code, 304);
+    let url = index.json()["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let found = admin.get(&url).await;
+    assert_eq!((found.code, found.header("cache-control")), (200, "public, immutable"));
+    assert!(found.header("expires").ends_with(" GMT"), "{}", found.header("expires"));
+    assert!(url.ends_with(&format!("?hash={}", found.header("etag").trim_matches('"'))));
+    let moved = admin.get("/openapi/v3/api/v1?hash=OLD").await;
+    assert_eq!((moved.code, moved.header("location")), (301, url.as_str()));
+    assert_eq!(admin.get("/openapi/v3/api/v1").await.header("cache-control"), "no-cache, private");
+}
+
+#[tokio::test]
 async fn slow_and_silent_connections_keep_nobody_else_from_being_served() {
     let server = Running::start().await;
     let client = server.anybody().http1();
@@ -121,10 +152,30 @@ async fn ten_thousand_slow_connections_are_waited_out() {
 async fn bad_requests_get_a_status_and_harm_nobody() {
     let server = Running::start().await;
     let admin = server.admin().with_header("content-type", "application/json");
-    for body in ["{", "[]", "\"", "\u{0}", &"[".repeat(100_000)] {
+    let unrecognized = |why: &str| {
+        let unrecognized = "the object provided is unrecognized (must be of type ConfigMap)";
+        (400, format!("{unrecognized}: couldn't get version/kind; json parse error: {why}"))
+    };
+    let struct_ = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let no_name =
+        "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required";
+    let no_metadata = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into \
+        Go struct field ConfigMap.metadata of type v1.ObjectMeta";
+    let no_object = format!("json: cannot unmarshal array into Go value of type {struct_} (5b5d)");
+    for (body, expected) in [
+        ("{", unrecognized("unexpected end of JSON input ({)")),
+        ("[]", unrecognized(&no_object)),
+        ("\"", unrecognized("unexpected end of JSON input (22)")),
+        ("\u{0}", unrecognized("invalid character '\\x00' looking for beginning of value (00)")),
+        ("null", (422, no_name.to_owned())),
+        (r#"{"metadata":5}"#, (400, no_metadata.to_owned())),
+        (&"[".repeat(100_000), unrecognized(&format!("exceeded max depth ({} ...)", "5b".repeat(30)))),
+    ] {
         let answer = admin.send(Method::POST, CONFIG_MAPS, body.to_owned()).await;
-        assert!((400..=500).contains(&answer.code), "{body}: {}", answer.code);
-        assert_eq!(answer.json()["kind"], json!("Status"));
+        let status = answer.json();
+        let message = status["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((answer.code, message), expected);
+        assert_eq!(status["kind"], json!("Status"));
     }
     for path in
         ["/api/v1/%00", "/%ff", "/apis/../x", "/api/v1/namespaces/default/configmaps?limit=x&continue=%"]

@@ -106,12 +106,6 @@ struct LogOptions {
 
 impl LogOptions {
     fn of(query: &Query) -> Result<LogOptions, Refusal> {
-        let number = |name: &str| match query.get(name).filter(|text| !text.is_empty()) {
-            None => Ok(None),
-            Some(text) => text.parse::<i64>().map(Some).map_err(|_| {
-                Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-            }),
-        };
         let time = match query.get("sinceTime").filter(|text| !text.is_empty()) {
             None => None,
             Some(text) => Some(text.parse::<Timestamp>().map_err(|_| {
@@ -122,10 +116,10 @@ impl LogOptions {
         };
         Ok(LogOptions {
             flags: ["follow", "previous", "timestamps"].into_iter().filter(|name| query.flag(name)).collect(),
-            since_seconds: number("sinceSeconds")?,
+            since_seconds: query.number("sinceSeconds")?,
             since_time: time.map(|time| object::time(time).as_str().unwrap_or_default().to_owned()),
-            tail_lines: number("tailLines")?,
-            limit_bytes: number("limitBytes")?,
+            tail_lines: query.number("tailLines")?,
+            limit_bytes: query.number("limitBytes")?,
             stream: query.get("stream").map(str::to_owned),
         })
     }

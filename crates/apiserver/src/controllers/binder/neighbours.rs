@@ -1,5 +1,7 @@
 //! Pods that want others beside them, or do not: required affinity between pods.
 
+use std::collections::BTreeSet;
+
 use crablet_api::core::{Node, Pod, PodAffinityTerm};
 use crablet_api::meta::LabelSelector;
 use crablet_api::{Map, Text};
@@ -12,8 +14,8 @@ use crate::controllers::garbage::says;
 use crate::resources::{NAMESPACES, NODES, PODS};
 use crate::state::{Key, State, Stored};
 
-/// Whether the pods that are there let a pod be on a node.
-pub(super) fn check(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit> {
+/// Whether the pods that are there, but for some, let a pod be on a node.
+pub(super) fn check(state: &State, pod: &Pod, node: &Node, gone: &BTreeSet<Key>) -> Result<(), Misfit> {
     let affinity = pod.spec.affinity.as_deref();
     let wanted = affinity.and_then(|affinity| affinity.pod_affinity.as_deref());
     let wanted = wanted.map(|wanted| &*wanted.required_during_scheduling_ignored_during_execution);
@@ -24,7 +26,7 @@ pub(super) fn check(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit>
         let Some(place) = node.metadata.labels.get(&term.topology_key) else {
             return Err(Misfit::always("node(s) didn't match pod affinity rules"));
         };
-        let is_there = others(state, &term.topology_key, place)
+        let is_there = others(state, &term.topology_key, place, gone)
             .any(|(key, other)| means(state, term, namespace, &key.namespace, &other.labels));
         // The first of a group that wants to be together is let in.
         let is_first = || {
@@ -39,19 +41,19 @@ pub(super) fn check(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit>
     }
     for term in unwanted.unwrap_or_default() {
         let Some(place) = node.metadata.labels.get(&term.topology_key) else { continue };
-        let mut others = others(state, &term.topology_key, place);
+        let mut others = others(state, &term.topology_key, place, gone);
         if others.any(|(key, other)| means(state, term, namespace, &key.namespace, &other.labels)) {
             return Err(Misfit::now("node(s) didn't match pod anti-affinity rules"));
         }
     }
-    check_those_there(state, pod, node)
+    check_those_there(state, pod, node, gone)
 }
 
 /// Whether pods that are there do not want a pod beside them.
-fn check_those_there(state: &State, pod: &Pod, node: &Node) -> Result<(), Misfit> {
+fn check_those_there(state: &State, pod: &Pod, node: &Node, gone: &BTreeSet<Key>) -> Result<(), Misfit> {
     let all =
         state.list(&PODS, None).filter(|(_, other)| takes_room(other) && says(other, "podAntiAffinity"));
-    for (key, other) in all {
+    for (key, other) in all.filter(|(key, _)| !gone.contains(key)) {
         let Ok(other) = serde_json::from_slice::<Pod>(&other.json()) else { continue };
         let affinity = other.spec.affinity.as_deref();
         let Some(unwanted) = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_deref()) else {
@@ -76,10 +78,12 @@ fn others<'s>(
     state: &'s State,
     topology_key: &'s str,
     place: &'s Text,
+    gone: &'s BTreeSet<Key>,
 ) -> impl Iterator<Item = (&'s Key, &'s Stored)> {
     let all = state.list(&PODS, None).map(|(key, stored)| (key, &**stored));
-    all.filter(move |(_, other)| {
+    all.filter(move |(key, other)| {
         takes_room(other)
+            && !gone.contains(key)
             && label_of(state, field(other, "spec.nodeName"), topology_key).as_ref() == Some(place)
     })
 }

@@ -1,5 +1,6 @@
 //! What the pods of each node take of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_api::core::{ContainerPort, Pod, ResourceList};
@@ -11,7 +12,7 @@ use crate::resources::PODS;
 use crate::state::{Key, State, Stored};
 
 /// What the pods of a node take together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct NodeUse {
     pub(super) pods: i64,
     pub(super) requests: BTreeMap<Text, i64>,
@@ -50,35 +51,67 @@ impl Usage {
         self.nodes.get(node)
     }
 
+    /// The same without some of the pods there, and with others.
+    pub(super) fn with<'p>(
+        &self,
+        node: &str,
+        gone: &BTreeSet<Key>,
+        coming: impl Iterator<Item = &'p Pod>,
+    ) -> Option<Cow<'_, NodeUse>> {
+        let mut used = self.of(node).map(Cow::Borrowed);
+        for pod in gone.iter().filter_map(|key| self.pods.get(key)).filter(|pod| *pod.node == *node) {
+            used.get_or_insert_default().to_mut().remove(pod);
+        }
+        for pod in coming {
+            used.get_or_insert_default().to_mut().add(&PodUse::of(pod));
+        }
+        used
+    }
+
     fn count(&mut self, key: &Key, stored: Option<&Stored>) {
         if let Some(old) = self.pods.remove(key)
             && let Some(node) = self.nodes.get_mut(&old.node)
         {
-            node.pods -= 1;
-            for (name, amount) in &old.requests {
-                *node.requests.entry(name.clone()).or_default() -= amount;
-            }
-            for port in &old.ports {
-                if let Some(position) = node.ports.iter().position(|used| used == port) {
-                    node.ports.swap_remove(position);
-                }
-            }
+            node.remove(&old);
         }
         let Some(stored) = stored.filter(|stored| takes_room(stored)) else { return };
         let Ok(pod) = serde_json::from_slice::<Pod>(&stored.json()) else { return };
-        let new = PodUse {
+        let new = PodUse::of(&pod);
+        self.nodes.entry(new.node.clone()).or_default().add(&new);
+        self.pods.insert(key.clone(), new);
+    }
+}
+
+impl PodUse {
+    fn of(pod: &Pod) -> PodUse {
+        PodUse {
             node: pod.spec.node_name.clone(),
-            requests: requests(&pod),
-            ports: host_ports(&pod).cloned().collect(),
-        };
-        let node = self.nodes.entry(new.node.clone()).or_default();
-        node.pods += 1;
-        for (name, amount) in &new.requests {
-            let sum = node.requests.entry(name.clone()).or_default();
+            requests: requests(pod),
+            ports: host_ports(pod).cloned().collect(),
+        }
+    }
+}
+
+impl NodeUse {
+    fn add(&mut self, pod: &PodUse) {
+        self.pods += 1;
+        for (name, amount) in &pod.requests {
+            let sum = self.requests.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*amount);
         }
-        node.ports.extend(new.ports.iter().cloned());
-        self.pods.insert(key.clone(), new);
+        self.ports.extend(pod.ports.iter().cloned());
+    }
+
+    fn remove(&mut self, pod: &PodUse) {
+        self.pods -= 1;
+        for (name, amount) in &pod.requests {
+            *self.requests.entry(name.clone()).or_default() -= amount;
+        }
+        for port in &pod.ports {
+            if let Some(position) = self.ports.iter().position(|used| used == port) {
+                self.ports.swap_remove(position);
+            }
+        }
     }
 }
 

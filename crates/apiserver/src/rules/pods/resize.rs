@@ -1,13 +1,13 @@
 //! Changing the resources of a pod that runs.
 
-use crablet_api::validate::{Errors, FieldError, Word};
+use crablet_api::validate::{Errors, Word};
 use serde_json::Value;
 
+use super::super::Update;
 use super::super::metadata::{self, same};
 use super::qos_class;
-use super::update::{self, restore};
+use super::update::{check_whole, is_mirror, restore};
 use crate::object;
-use crate::resources::Resource;
 
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 
@@ -37,23 +37,20 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
     new["spec"] = spec;
 }
 
-pub(super) fn validate(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    if update::is_mirror(old) {
-        errors.forbidden("[]", "static pods cannot be resized");
-        return errors.into_list();
+pub(super) fn validate(errors: &mut Errors, update: &Update<'_>) {
+    let Update { new, old, .. } = *update;
+    if is_mirror(old) {
+        return errors.forbidden("[]", "static pods cannot be resized");
     }
     if old["spec"]["os"]["name"] == "windows" {
-        errors.forbidden("[]", "windows pods cannot be resized");
-        return errors.into_list();
+        return errors.forbidden("[]", "windows pods cannot be resized");
     }
-    metadata::check_update(&mut errors, resource, new, old);
-    let mut list = errors.into_list();
-    list.extend(update::whole(new));
-    let mut errors = Errors::default();
-    check(&mut errors, new, old, !list.is_empty());
-    list.extend(errors.into_list());
-    list
+    let mut found = Errors::default();
+    metadata::check_update(&mut found, update);
+    check_whole(&mut found, new);
+    let has_errors = !found.is_empty();
+    errors.extend(found.into_list());
+    check(errors, new, old, has_errors);
 }
 
 fn check(errors: &mut Errors, new: &Value, old: &Value, has_errors: bool) {

@@ -2,15 +2,14 @@
 
 use std::net::IpAddr;
 
-use crablet_api::validate::{Errors, FieldError, Word, check_address};
+use crablet_api::validate::{Errors, Word, check_address};
 use crablet_api::{dns1123_subdomain_errors, qualified_name_errors};
 use serde_json::Value;
 
-use super::super::diff;
 use super::super::metadata::{self, IMMUTABLE};
-use super::update;
+use super::super::{Update, diff};
+use super::update::check_annotations;
 use crate::object;
-use crate::resources::Resource;
 
 /// Conditions whose names need no prefix.
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
@@ -50,14 +49,14 @@ pub(super) fn prepare(new: &mut Value, old: &Value) {
     }
 }
 
-pub(super) fn validate(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    metadata::check_update(&mut errors, resource, new, old);
-    update::check_annotations(&mut errors, new, old);
+pub(super) fn validate(errors: &mut Errors, update: &Update<'_>) {
+    let Update { new, old, .. } = *update;
+    metadata::check_update(errors, update);
+    check_annotations(errors, new, old);
     let (status, known) = (&new["status"], &old["status"]);
     for (index, condition) in object::list(status, &["conditions"]).iter().enumerate() {
         check_generation(
-            &mut errors,
+            errors,
             &format!("status.conditions[{index}].observedGeneration"),
             &condition["observedGeneration"],
         );
@@ -75,28 +74,27 @@ pub(super) fn validate(resource: &Resource, new: &Value, old: &Value) -> Vec<Fie
             errors.forbidden(path, "may not be set on pods that are already bound to a node");
         }
     }
-    check_generation(&mut errors, "status.observedGeneration", &status["observedGeneration"]);
+    check_generation(errors, "status.observedGeneration", &status["observedGeneration"]);
     if status["qosClass"] != known["qosClass"] {
         let class = Word(status["qosClass"].as_str().unwrap_or_default());
         errors.invalid("status.qosClass", class, IMMUTABLE);
     }
-    check_transitions(&mut errors, status, known, &old["spec"]);
-    check_claims(&mut errors, status, &new["spec"]);
-    check_addresses(&mut errors, "podIPs", status, known);
+    check_transitions(errors, status, known, &old["spec"]);
+    check_claims(errors, status, &new["spec"]);
+    check_addresses(errors, "podIPs", status, known);
     let host_addresses = object::list(status, &["hostIPs"]);
     if let Some(first) = host_addresses.first()
         && first["ip"] != status["hostIP"]
     {
         errors.invalid("status.hostIPs[0].ip", &first["ip"], "must be equal to `hostIP`");
     }
-    check_addresses(&mut errors, "hostIPs", status, known);
+    check_addresses(errors, "hostIPs", status, known);
     for (index, status) in object::list(status, &["ephemeralContainerStatuses"]).iter().enumerate() {
         if !object::list(status, &["allocatedResourcesStatus"]).is_empty() {
             let path = format!("status.ephemeralContainerStatuses[{index}].allocatedResourcesStatus");
             errors.forbidden(path, "must not be specified in container status");
         }
     }
-    errors.into_list()
 }
 
 fn check_generation(errors: &mut Errors, path: &str, generation: &Value) {

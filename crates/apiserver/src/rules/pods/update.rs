@@ -1,13 +1,12 @@
 //! What an update of a pod may change: little.
 
-use crablet_api::validate::{self, Errors, FieldError, inclusive_range};
+use crablet_api::validate::{self, Errors, inclusive_range};
 use serde_json::Value;
 
-use super::super::diff;
 use super::super::metadata::{self, entries, same};
+use super::super::{Update, diff};
 use super::typed;
 use crate::object;
-use crate::resources::Resource;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -19,29 +18,22 @@ const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].ima
 const AFFINITY_TERMS: [&str; 4] =
     ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
 
-pub(super) fn validate(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    metadata::check_update(&mut errors, resource, new, old);
-    let mut list = errors.into_list();
-    list.extend(whole(new));
-    let mut errors = Errors::default();
-    check_annotations(&mut errors, new, old);
-    check_change(&mut errors, &new["spec"], &old["spec"]);
-    list.extend(errors.into_list());
-    list
+pub(super) fn validate(errors: &mut Errors, update: &Update<'_>) {
+    let Update { new, old, .. } = *update;
+    metadata::check_update(errors, update);
+    check_whole(errors, new);
+    check_annotations(errors, new, old);
+    check_change(errors, &new["spec"], &old["spec"]);
 }
 
-pub(super) fn validate_ephemeral(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
+pub(super) fn validate_ephemeral(errors: &mut Errors, update: &Update<'_>) {
+    let Update { new, old, .. } = *update;
     if is_mirror(old) {
-        errors.forbidden("[]", "static pods do not support ephemeral containers");
-        return errors.into_list();
+        return errors.forbidden("[]", "static pods do not support ephemeral containers");
     }
-    metadata::check_update(&mut errors, resource, new, old);
-    let mut list = errors.into_list();
-    list.extend(whole(new));
-    let mut errors = Errors::default();
-    check_annotations(&mut errors, new, old);
+    metadata::check_update(errors, update);
+    check_whole(errors, new);
+    check_annotations(errors, new, old);
     let path = "spec.ephemeralContainers";
     let containers = object::list(new, &["spec", "ephemeralContainers"]);
     for known in object::list(old, &["spec", "ephemeralContainers"]) {
@@ -58,15 +50,13 @@ pub(super) fn validate_ephemeral(resource: &Resource, new: &Value, old: &Value) 
             }
         }
     }
-    list.extend(errors.into_list());
-    list
 }
 
-/// What is wrong with the pod as it is to be.
-pub(super) fn whole(pod: &Value) -> Vec<FieldError> {
+/// The pod as it is to be.
+pub(super) fn check_whole(errors: &mut Errors, pod: &Value) {
     match typed(pod) {
-        Ok(pod) => validate::validate_changed_pod(&pod, &super::features()),
-        Err(error) => vec![error],
+        Ok(pod) => errors.extend(validate::validate_changed_pod(&pod, &super::features())),
+        Err(error) => errors.extend([error]),
     }
 }
 

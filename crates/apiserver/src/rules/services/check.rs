@@ -175,7 +175,7 @@ fn check_addresses(errors: &mut Errors, spec: &Value, old: Option<&Value>) {
         }
     }
     let has_invalid = !found.is_empty();
-    errors.append(found);
+    errors.extend(found.into_list());
     if addresses.len() > 2 {
         errors.invalid("spec.clusterIPs", &spec["clusterIPs"], "may only hold up to 2 values");
     }
@@ -205,7 +205,7 @@ fn check_external_address(errors: &mut Errors, path: &str, text: &str) {
     let mut found = Errors::default();
     check_address(&mut found, path, text, true);
     if !found.is_empty() {
-        return errors.append(found);
+        return errors.extend(found.into_list());
     }
     let Ok(address) = text.parse::<IpAddr>() else { return };
     if address.is_unspecified() {
