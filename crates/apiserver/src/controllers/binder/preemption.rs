@@ -34,10 +34,11 @@ pub(super) enum Preemption {
 }
 
 /// A pod that may have to leave.
-struct Victim {
-    key: Key,
-    priority: i32,
-    started: Option<Time>,
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub(super) key: Key,
+    pub(super) priority: i32,
+    pub(super) started: Option<Time>,
 }
 
 /// Whom a pod would make leave a node, and how bad that would be.
@@ -98,7 +99,7 @@ impl Candidate<'_> {
 
 /// Who must leave a node: all who may, but those with whom the pod fits nevertheless, the most important first.
 fn victims_on(look: &Look<'_>, pod: &Pod, node: &Node) -> Result<Vec<Victim>, Misfit> {
-    let mut candidates = less_important(look.state, &node.metadata.name, priority(pod));
+    let mut candidates = look.usage.less_important(&node.metadata.name, priority(pod));
     if candidates.is_empty() {
         return Err(Misfit::always(NO_VICTIMS));
     }
@@ -116,15 +117,6 @@ fn victims_on(look: &Look<'_>, pod: &Pod, node: &Node) -> Result<Vec<Victim>, Mi
         }
     }
     Ok(victims)
-}
-
-fn less_important(state: &State, node: &str, than: i32) -> Vec<Victim> {
-    let pods = pods_of(state, node).filter_map(|(key, stored)| {
-        let pod: Pod = serde_json::from_slice(&stored.json()).ok()?;
-        let victim = Victim { key: key.clone(), priority: priority(&pod), started: pod.status.start_time };
-        (victim.priority < than).then_some(victim)
-    });
-    pods.collect()
 }
 
 /// Whether pods have been asked to leave a node for a more important one, and are there still.

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_api::core::{ContainerPort, Pod, ResourceList};
+use crablet_api::meta::Time;
 use crablet_api::{Quantity, Text};
 use crablet_core::admission::ports::host_ports;
 use crablet_core::qos::{Overhead, PodLevel, pod_requests};
 
+use super::preemption::{Victim, priority};
 use crate::resources::PODS;
 use crate::state::{Key, State, Stored};
 
@@ -23,6 +25,8 @@ pub(super) struct NodeUse {
 #[derive(Debug)]
 struct PodUse {
     node: Text,
+    priority: i32,
+    started: Option<Time>,
     requests: Box<[(Text, i64)]>,
     ports: Box<[ContainerPort]>,
 }
@@ -51,7 +55,18 @@ impl Usage {
         self.nodes.get(node)
     }
 
-    /// The same without some of the pods there, and with others.
+    /// Those on a node that are less important than another.
+    pub(super) fn less_important(&self, node: &str, than: i32) -> Vec<Victim> {
+        let there = self.pods.iter().filter(|(_, pod)| *pod.node == *node && pod.priority < than);
+        let victim = |(key, pod): (&Key, &PodUse)| Victim {
+            key: key.clone(),
+            priority: pod.priority,
+            started: pod.started,
+        };
+        there.map(victim).collect()
+    }
+
+    /// What is taken of a node without some of the pods there, and with others.
     pub(super) fn with<'p>(
         &self,
         node: &str,
@@ -86,6 +101,8 @@ impl PodUse {
     fn of(pod: &Pod) -> PodUse {
         PodUse {
             node: pod.spec.node_name.clone(),
+            priority: priority(pod),
+            started: pod.status.start_time,
             requests: requests(pod),
             ports: host_ports(pod).cloned().collect(),
         }
