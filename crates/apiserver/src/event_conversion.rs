@@ -1,5 +1,7 @@
 //! Events of both groups are the same objects: kept as the core's, shown by either group's names.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::resources::Resource;
@@ -48,6 +50,14 @@ pub fn shown(resource: &Resource, object: Value) -> Value {
     match resource.storage() == resource {
         true => object,
         false => to_events(object),
+    }
+}
+
+/// The same of one that is kept on.
+pub fn seen<'o>(resource: &Resource, object: &'o Value) -> Cow<'o, Value> {
+    match resource.storage() == resource {
+        true => Cow::Borrowed(object),
+        false => Cow::Owned(to_events(object.clone())),
     }
 }
 

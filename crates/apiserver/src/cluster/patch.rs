@@ -6,7 +6,6 @@ use super::{Call, Cluster, body};
 use crate::answer::Document;
 use crate::event_conversion;
 use crate::object;
-use crate::rules;
 use crate::schema::{self, Expected, PatchError};
 use crate::status::Refusal;
 
@@ -22,12 +21,13 @@ impl Cluster {
         };
         let old = stored.decode();
         // What is patched is what the client sees, which need not be what is kept.
-        let seen = event_conversion::shown(resource, old.clone());
+        let seen = event_conversion::seen(resource, &old);
         let api_version = resource.api_version();
         let expected = Expected { schema: resource.schema, api_version: &api_version, kind: resource.kind };
         let validation = body::field_validation(call)?;
         let decoded = schema::apply_patch(&expected, media, &seen, &call.request.body, validation)
             .map_err(|error| error.refusal())?;
+        drop(seen);
         call.warnings.extend(decoded.problems);
         let mut new: Value = decoded.object;
         new["apiVersion"] = api_version.as_str().into();
@@ -41,8 +41,7 @@ impl Cluster {
             );
             return Err(Refusal::bad_request(why));
         }
-        let _ = rules::of(resource);
         let updated = self.replace(call, old, new)?;
-        self.show(call, 200, updated)
+        self.show_updated(call, updated)
     }
 }

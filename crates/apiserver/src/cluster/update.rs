@@ -1,16 +1,26 @@
 //! Replacing objects, and parts of them.
 
+use std::sync::Arc;
+
 use crablet_api::validate::{ErrorKind, Errors, FieldError};
 use serde_json::Value;
 
-use super::{Call, Cluster, body};
+use super::{Call, Cluster, body, read};
 use crate::admission::{self, Operation};
 use crate::answer::Document;
 use crate::object;
 use crate::request::Verb;
 use crate::resources::Subresource;
 use crate::rules::{self, Update};
+use crate::state::Stored;
 use crate::status::Refusal;
+
+/// What became of an update.
+pub(crate) enum Updated {
+    Written(Arc<Stored>),
+    /// It changes nothing, or is not to.
+    Unwritten(Value),
+}
 
 impl Cluster {
     pub(super) fn update(&mut self, call: &mut Call<'_>) -> Result<Document, Refusal> {
@@ -44,7 +54,18 @@ impl Cluster {
         };
         let old = stored.decode();
         let updated = self.replace(call, old, object)?;
-        self.show(call, 200, updated)
+        self.show_updated(call, updated)
+    }
+
+    /// What was written is JSON already, and most want it as it is.
+    pub(super) fn show_updated(&self, call: &Call<'_>, updated: Updated) -> Result<Document, Refusal> {
+        match updated {
+            Updated::Written(stored) if read::form(call)?.is_stored_as_is(call.target.resource) => {
+                Ok(Document::encoded(200, stored.json().into_owned()))
+            }
+            Updated::Written(stored) => self.show(call, 200, stored.decode()),
+            Updated::Unwritten(object) => self.show(call, 200, object),
+        }
     }
 
     /// Puts a new object, or the part of it that the subresource is, in the old one's place.
@@ -53,7 +74,7 @@ impl Cluster {
         call: &mut Call<'_>,
         old: Value,
         mut new: Value,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Updated, Refusal> {
         let resource = call.target.resource;
         let (rules, name) = (rules::of(resource), call.target.name.clone());
         new["metadata"]["name"] = name.as_str().into();
@@ -85,16 +106,16 @@ impl Cluster {
             new["metadata"]["generation"] = generation.into();
         }
         if new == old || call.is_dry_run() {
-            return Ok(new);
+            return Ok(Updated::Unwritten(new));
         }
         // The last finalizer of an object that is to go has gone.
         if object::is_being_deleted(&new) && rules.is_deletable(&new) {
             let key = call.key();
             self.state.put(resource, new);
             let last = self.state.remove(resource, &key);
-            return Ok(last.map(|last| last.decode()).unwrap_or_default());
+            return Ok(last.map_or(Updated::Unwritten(Value::Null), Updated::Written));
         }
-        Ok(self.state.put(resource, new).decode())
+        Ok(Updated::Written(self.state.put(resource, new)))
     }
 
     fn check_preconditions(&self, call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Refusal> {
