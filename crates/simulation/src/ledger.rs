@@ -45,6 +45,8 @@ pub struct Life {
     pub over: bool,
     /// Init containers that are done, with their sandbox.
     pub done: BTreeSet<(String, String)>,
+    /// Until when its sidecars have time, of which one was told to stop although the pod is wanted: all others are done.
+    pub sidecars_end: Option<Instant>,
     /// Until when a container that was told to stop has time.
     pub stops: BTreeMap<String, Instant>,
     /// Containers in which the runtime could not run a command, which may be a hook.
@@ -65,6 +67,7 @@ impl Life {
             returned: false,
             over: false,
             done: BTreeSet::new(),
+            sidecars_end: None,
             stops: BTreeMap::new(),
             failed_commands: BTreeSet::new(),
             readiness: None,

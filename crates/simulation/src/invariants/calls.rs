@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crablet_api::core::RestartPolicy;
 use crablet_cri_api::{ContainerState, v1};
 use crablet_cri_sim::ContainerView;
 use tokio::time::Instant;
@@ -179,6 +180,8 @@ impl Check<'_> {
         let Some(life) = state.lives.get_mut(&container.pod_uid) else { return };
         let mut broken = None;
         if let Some(ends) = life.ends {
+            // The end of a pod that was done has begun earlier, with its own time.
+            let ends = life.sidecars_end.map_or(ends, |own| own.min(ends));
             let promised = ends.max(now);
             // One that stops by itself has its own time.
             let began_by_itself = life.harmed || life.pod.spec.active_deadline_seconds.is_some();
@@ -200,6 +203,11 @@ impl Check<'_> {
             }
         } else if life.wanted && !may_stop(life, container, self.containers, &sandboxes) {
             broken = Some((1, format!("{}, for no reason", self.words)));
+        } else if life.sidecar(&container.name).is_some()
+            && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
+            && mains_end(life, self.containers)
+        {
+            life.sidecars_end.get_or_insert(killed);
         }
         if let Some((invariant, what)) = broken {
             ledger.broken(state, invariant, what);
@@ -228,18 +236,19 @@ fn may_stop(
     let active = of_pod().max_by_key(|sandbox| sandbox.metadata.attempt);
     let in_sandbox = active.is_some_and(|active| active.ready && active.id == container.sandbox_id);
     let one_ready = of_pod().filter(|sandbox| sandbox.ready).count() == 1;
-    let mains_end = spec.containers.iter().all(|main| {
-        !containers.iter().any(|other| {
-            other.alive && other.pod_uid == container.pod_uid && other.name == main.name.as_str()
-        })
-    });
     life.edited
         || life.returned
         || life.failed_commands.contains(&container.id)
         || spec.active_deadline_seconds.is_some()
         || !in_sandbox
         || !one_ready
-        || (life.sidecar(&container.name).is_some() && mains_end)
+        || (life.sidecar(&container.name).is_some() && mains_end(life, containers))
+}
+
+/// Whether none of a pod's regular containers runs.
+fn mains_end(life: &Life, containers: &[ContainerView]) -> bool {
+    let uid = life.pod.metadata.uid.as_str();
+    !containers.iter().any(|other| other.alive && other.pod_uid == uid && life.is_main(&other.name))
 }
 
 fn short(id: &str) -> String {
