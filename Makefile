@@ -31,10 +31,10 @@ bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if o
 	cargo build --release --package crablet-bench --package crablet-cri-sim
 	cargo run --release --quiet --package crablet-bench
 
-soak: ## Kill the agent 50 times under 20 pods on a private containerd (SEED=… for other moments)
+soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, and its disk at each write
 	@scripts/need-root soak
 	@scripts/setup run
-	cargo nextest run --package crablet --test pods_on_containerd --run-ignored only --no-capture
+	cargo nextest run --package crablet --package crablet-apiserver --run-ignored only -E 'test(/soak_/)' --no-capture
 
 fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
 	@scripts/fuzz

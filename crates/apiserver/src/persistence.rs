@@ -388,8 +388,8 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "minutes: the long form of the test above"]
-    fn no_acknowledged_write_is_lost_wherever_the_disk_dies_at_length() {
+    #[ignore = "takes minutes: make soak"]
+    fn soak_no_acknowledged_write_is_lost_wherever_the_disk_dies() {
         die_everywhere(10, 2);
     }
 }

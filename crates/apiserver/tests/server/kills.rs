@@ -117,7 +117,7 @@ async fn a_killed_server_has_lost_nothing_that_it_had_acknowledged() {
 }
 
 #[tokio::test]
-#[ignore = "minutes: the long form of the test above"]
-async fn a_server_that_is_killed_a_hundred_times_has_lost_nothing() {
+#[ignore = "takes minutes: make soak"]
+async fn soak_a_server_that_is_killed_a_hundred_times_has_lost_nothing() {
     kill_again_and_again(100, 100).await;
 }

@@ -131,8 +131,8 @@ async fn slow_and_silent_connections_keep_nobody_else_from_being_served() {
 }
 
 #[tokio::test]
-#[ignore = "takes as long as a handshake may, and thousands of files"]
-async fn ten_thousand_slow_connections_are_waited_out() {
+#[ignore = "takes as long as a handshake may, and thousands of files: make soak"]
+async fn soak_ten_thousand_slow_connections_are_waited_out() {
     let server = Running::start().await;
     let mut idle = Vec::new();
     for _ in 0..10_000 {
