@@ -228,11 +228,23 @@ impl Cluster {
                 json!({"kind": format!("{kind}List"), "apiVersion": version, "metadata": {}, "items": items});
             return Ok(Document::json(200, &list));
         }
-        let mut item = items.pop().ok_or_else(|| Refusal::not_found(asked.resource, &asked.name))?;
+        let mut item = items.pop().ok_or_else(|| not_found(asked))?;
         item["kind"] = kind.into();
         item["apiVersion"] = version.into();
         Ok(Document::json(200, &item))
     }
+}
+
+/// In the words of metrics-server, which has it in real clusters.
+fn not_found(asked: &UsageQuery) -> Refusal {
+    let (group, kind) = (asked.resource.group, asked.resource.kind.to_lowercase());
+    let name = match asked.namespace.as_str() {
+        "" => asked.name.clone(),
+        namespace => format!("{namespace}/{}", asked.name),
+    };
+    let mut refusal = Refusal::new(404, "NotFound", format!("{kind}.{group} {name:?} not found"));
+    refusal.details = Some(json!({"name": name, "group": group, "kind": kind}));
+    refusal
 }
 
 fn with_metadata(metadata: Value, mut item: Value) -> Value {

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::resources::{RESOURCES, REVIEWS, Resource, Subresource};
+use crate::resources::{METRICS, RESOURCES, REVIEWS, Resource, Subresource};
 
 pub(super) struct Group {
     pub(super) name: &'static str,
@@ -51,7 +51,7 @@ pub(super) struct Kind {
 
 /// All of a group and version, in their order.
 pub(super) fn of(group: &str, version: &str) -> Vec<Kind> {
-    let served = RESOURCES.iter().chain(&REVIEWS);
+    let served = RESOURCES.iter().chain(&REVIEWS).chain(&METRICS);
     let mut kinds: Vec<Kind> = served
         .filter(|known| known.group == group && known.version == version)
         .flat_map(|resource| {
@@ -59,24 +59,12 @@ pub(super) fn of(group: &str, version: &str) -> Vec<Kind> {
             std::iter::once(of_resource(resource)).chain(parts)
         })
         .collect();
-    if (group, version) == ("metrics.k8s.io", "v1beta1") {
-        kinds.extend(METRICS.map(|(path, kind, is_namespaced)| Kind {
-            path: path.to_owned(),
-            is_namespaced,
-            kind: kind.to_owned(),
-            verbs: vec!["get", "list"],
-            ..Kind::default()
-        }));
-    }
     kinds.sort_by(|one, other| one.path.cmp(&other.path));
     kinds
 }
 
-/// What nodes measure, asked of them when somebody asks: plural, kind, and whether it is in a namespace.
-const METRICS: [(&str, &str, bool); 2] = [("nodes", "NodeMetrics", false), ("pods", "PodMetrics", true)];
-
 fn of_resource(resource: &'static Resource) -> Kind {
-    let is_kept = resource.verbs().contains(&crate::request::Verb::Get);
+    let is_kept = resource.verbs().contains(&crate::request::Verb::Get) && !resource.is_usage();
     Kind {
         path: resource.plural.to_owned(),
         singular: resource.singular,

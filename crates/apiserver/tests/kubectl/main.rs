@@ -5,7 +5,8 @@
 //! `KUBEBUILDER_ASSETS` names a directory with `kube-apiserver` and `etcd`, all is played on a real server as well; with
 //! `RECORD=1` what is printed then is written into the files.
 //!
-//! `controllers.txt` is played on ours alone, with its controllers. `differences.txt` has the cases that print something else on ours, each with its reason.
+//! `controllers.txt` and `top.txt` are played on ours alone, with its controllers. `differences.txt` has the cases that print
+//! something else on ours, each with its reason.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test it is the assertion")]
 
@@ -62,15 +63,16 @@ files! {
     nodes
     refused
     run
+    top
     wait
 }
 
-/// What happens by itself, which a real server does not do alone: nothing of it was recorded.
-const CONTROLLERS: &str = "controllers";
+/// What happens by itself, and what a real server has others for: nothing of it was recorded.
+const OURS_ALONE: &[&str] = &["controllers", "top"];
 /// What a real server is asked to do without, so that it refuses it as a server that never had it. More cannot be spared.
 const ABSENT: &[&str] = &["apps/v1", "autoscaling/v1", "autoscaling/v2", "batch/v1"];
 /// Files that have a node to ask.
-const NODE_IS_ASKED: &[&str] = &["exec", "logs"];
+const NODE_IS_ASKED: &[&str] = &["exec", "logs", "top"];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubectl")
@@ -116,7 +118,7 @@ async fn on_the_embedded_server(name: &str) {
         }
     }
     // The real server was alone, without a controller manager.
-    let controllers = name == CONTROLLERS;
+    let controllers = OURS_ALONE.contains(&name);
     let server = Embedded::start(controllers).await;
     let stage = server.stage();
     stage.prepare(&file, controllers).await;
@@ -131,7 +133,7 @@ async fn on_a_real_server(name: &str) {
         eprintln!("KUBEBUILDER_ASSETS names no kube-apiserver and etcd: nothing to compare with");
         return;
     };
-    if name == CONTROLLERS {
+    if OURS_ALONE.contains(&name) {
         return;
     }
     let server = tokio::task::spawn_blocking(move || Real::start(Path::new(&assets), ABSENT)).await.unwrap();

@@ -1,9 +1,10 @@
-//! A stand-in for the node's server: logs say what was asked for, and `exec` runs commands on this machine, over
+//! A stand-in for the node's server: logs say what was asked for, what is used grows evenly, and `exec` runs commands on this machine, over
 //! WebSockets as a kubelet of 1.36 has them.
 
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
@@ -66,6 +67,7 @@ async fn answer(
             400,
             "container \"waiting\" in pod \"a\" is waiting to start: ContainerCreating".to_owned(),
         ),
+        "metrics" => refuse(200, usage(LOOKS.fetch_add(1, Ordering::Relaxed))),
         "containerLogs" => refuse(200, format!("{container} was asked for {query:?}\n")),
         "exec" | "attach" => {
             let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -87,6 +89,23 @@ async fn answer(
         }
         _ => refuse(404, format!("no {path} here")),
     }
+}
+
+/// How often it was asked what is used: each time it says that a second has passed.
+static LOOKS: AtomicU64 = AtomicU64::new(1);
+
+/// A quarter of a core for the node, a tenth of one for a pod.
+fn usage(seconds: u64) -> String {
+    let (at, cpu) = (seconds * 1000, seconds as f64);
+    let main = r#"{container="main",namespace="default",pod="a"}"#;
+    format!(
+        "container_cpu_usage_seconds_total{main} {} {at}\n\
+         container_memory_working_set_bytes{main} 5.24288e+07 {at}\n\
+         node_cpu_usage_seconds_total {} {at}\n\
+         node_memory_working_set_bytes 1.073741824e+09 {at}\n",
+        cpu / 10.0,
+        cpu / 4.0
+    )
 }
 
 fn command_in(query: &str) -> Vec<String> {
