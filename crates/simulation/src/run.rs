@@ -189,6 +189,7 @@ impl Run {
         }
         self.calm().await;
         self.pass(if self.settings.scripted { SHORT_QUIET } else { QUIET }).await;
+        self.await_stillness().await;
         if self.is_broken() {
             return;
         }
@@ -202,6 +203,23 @@ impl Run {
         check_gone(&self.world.ledger, &self.world.leftovers());
         if !self.settings.scripted {
             self.idle().await;
+        }
+    }
+
+    /// Lets time pass until nothing has started or ended for a second, however the pods go on: what is shown follows what
+    /// happens by some milliseconds.
+    async fn await_stillness(&mut self) {
+        let alive = |run: &Run| {
+            let containers = run.world.simulator.containers();
+            let ids = containers.into_iter().map(|container| (container.id, container.alive));
+            ids.collect::<Vec<_>>()
+        };
+        for _ in 0..60 {
+            let before = alive(self);
+            self.pass(Duration::from_secs(1)).await;
+            if alive(self) == before {
+                return;
+            }
         }
     }
 
