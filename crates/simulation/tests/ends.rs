@@ -244,3 +244,25 @@ async fn neither_the_phase_of_a_pod_nor_its_room_waits_for_its_volumes_to_be_tak
     seconds(5).await;
     assert_eq!(told(&node.shown("q").unwrap()), (PodPhase::Running, "", false));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_lost_its_sandbox_before_all_containers_were_made_fails_at_its_deadline() {
+    let mut node = Node::start().await;
+    let spec =
+        "{restartPolicy: Never, activeDeadlineSeconds: 60, containers: [{name: c, image: 'sim/forever:1'},
+                {name: d, image: 'sim/absent:1', imagePullPolicy: Never}]}";
+    node.want("p", spec).await;
+    seconds(5).await;
+    assert_eq!(node.live(), ["c"]);
+    let sandbox = node.world.simulator.sandboxes().remove(0).id;
+    node.world.simulator.kill_sandbox_process(&sandbox);
+    seconds(40).await;
+    assert_eq!(node.live(), Vec::<String>::new());
+    assert_ne!(told(&node.shown("p").unwrap()).0, PodPhase::Failed, "it keeps its phase, as upstream's does");
+    node.restart().await;
+    seconds(20).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "DeadlineExceeded", true));
+    node.restart().await;
+    seconds(20).await;
+    assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "DeadlineExceeded", true));
+}

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crablet_core::container_gc;
+use crablet_core::plan::deadline;
+use crablet_core::status::terminated;
 use crablet_cri::Error;
 use crablet_host::cgroup::CgroupError;
 use crablet_host::checkpoint::CheckpointError;
@@ -14,7 +16,7 @@ use tracing::warn;
 use crate::story::State;
 use crate::worker::carry_out::Logs;
 use crate::worker::retry::{What, earliest};
-use crate::worker::{Next, Phase, Worker};
+use crate::worker::{Next, Phase, Worker, is_over};
 
 impl Worker {
     /// A pod that is over and that its source still has: its last containers stay, for their logs.
@@ -29,9 +31,24 @@ impl Worker {
         {
             return self.stop_by_itself("it is over, and something of it still runs").await;
         }
+        let deadline = self.await_deadline().await;
         self.show_as_it_was();
         self.tell_last_headline();
-        Next::Wait(self.prune().await)
+        Next::Wait(earliest(deadline, self.prune().await))
+    }
+
+    /// A static pod that lost its sandbox rests without being over. As upstream's, it fails when its deadline passes; says
+    /// when that is.
+    async fn await_deadline(&mut self) -> Option<Instant> {
+        let deadline = deadline(&self.pod, &self.status).filter(|_| !is_over(&self.status))?;
+        if deadline > self.node.clock.now() {
+            return Some(self.instant(deadline));
+        }
+        self.fail_by_deadline();
+        let status = terminated(&self.pod, &self.make_status(true));
+        self.show(status);
+        self.checkpoint_now().await;
+        None
     }
 
     /// Removes dead containers beyond those that are kept, and old sandboxes that have none. Says when something more

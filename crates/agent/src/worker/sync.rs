@@ -124,7 +124,7 @@ impl Worker {
         self.stop_by_itself(&words).await
     }
 
-    fn fail_by_deadline(&mut self) {
+    pub(super) fn fail_by_deadline(&mut self) {
         if self.failure.is_none() {
             let failure = Failure::deadline_exceeded();
             self.say(None, reason::DEADLINE_EXCEEDED, &failure.message);
