@@ -1,6 +1,7 @@
 //! `crablet apiserver`: the embedded API server.
 
 use std::net::IpAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -108,8 +109,28 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<ApiServer, String> {
     Ok(ApiServer { options, verbosity: number("v", 10)? })
 }
 
+/// Where the allocator looks for its settings, and what a server under load is better off with: it keeps for a second what
+/// is free. The agent's own settings give it back at once, which takes half of the time of a write.
+const ALLOCATOR_SETTINGS: (&str, &str) =
+    ("_RJEM_MALLOC_CONF", "tcache:true,dirty_decay_ms:1000,muzzy_decay_ms:0");
+
+/// Begins anew, as the same process, with other settings of the allocator, which reads them before anything else.
+fn settle_allocator() -> anyhow::Result<()> {
+    let (name, settings) = ALLOCATOR_SETTINGS;
+    if std::env::var_os(name).is_some() {
+        return Ok(());
+    }
+    let mut arguments = std::env::args_os();
+    let mut program = std::process::Command::new("/proc/self/exe");
+    if let Some(own_name) = arguments.next() {
+        program.arg0(own_name);
+    }
+    Err(program.args(arguments).env(name, settings).exec()).context("cannot start anew")
+}
+
 /// Serves until told to stop.
 pub(crate) fn run(wanted: ApiServer) -> Result<(), Failure> {
+    settle_allocator()?;
     let logging = Settings { verbosity: wanted.verbosity, ..Settings::default() };
     crablet_logging::init(logging).context("cannot start the log")?;
     info!(version = version::CRABLET, kubernetes = version::KUBERNETES, "Starting the API server");
