@@ -214,11 +214,16 @@ async fn pods_outlive_the_agent_and_containerd_on_containerd() {
     world.node.take("orphan").unwrap();
     world.start_agent().await;
     world.awaits_end("orphan").await;
+    world.awaits_phase("done", "Succeeded").await;
     assert_eq!(world.pods_and_containers().await, without(&before, "orphan"));
 
     world.agent.take().unwrap().kill();
     world.start_agent().await;
-    world.awaits("stays", "is ready", is_ready).await;
+    // Each is shown when its own worker has looked.
+    for name in ["stays", "stays-after-init"] {
+        world.awaits(name, "is ready", is_ready).await;
+    }
+    world.awaits_phase("done", "Succeeded").await;
     assert_eq!(world.pods_and_containers().await, without(&before, "orphan"));
 
     world.containerd.restart().await.unwrap();
