@@ -41,6 +41,17 @@ struct Waiting {
     asked: Vec<oneshot::Sender<Written>>,
 }
 
+impl Waiting {
+    /// Puts another change in place of the one that waits. Who asked for that one to be synced relies on it.
+    fn replace(&mut self, mut change: Change) {
+        if let (Change::Save(newer), Change::Save(Record { synced: true, .. })) = (&mut change, &self.change)
+        {
+            newer.synced = true;
+        }
+        self.change = change;
+    }
+}
+
 enum Change {
     Save(Record),
     Remove,
@@ -113,7 +124,7 @@ impl CheckpointWriter {
         let mut all = self.waiting();
         match all.get_mut(name) {
             Some(waiting) => {
-                waiting.change = change;
+                waiting.replace(change);
                 if asked.is_some() {
                     waiting.due = now;
                 }
@@ -163,6 +174,9 @@ impl CheckpointWriter {
         let mut all = self.waiting();
         match all.get_mut(name) {
             Some(newer) => {
+                if let Change::Save(newer) = &mut newer.change {
+                    newer.synced |= record.synced;
+                }
                 newer.pause = next_pause;
                 if newer.asked.is_empty() {
                     newer.due = due;
@@ -251,6 +265,19 @@ mod tests {
         assert_eq!(text(&store, "a"), "5");
         sleep(SECOND).await;
         assert_eq!((text(&store, "a").as_str(), store.calls().len()), ("5", 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_replaces_one_that_is_to_be_synced_is_synced_too() {
+        let (store, writer) = start();
+        let unsynced = |text: &str| Record { bytes: text.into(), synced: false };
+        writer.write("a", unsynced("1"));
+        sleep(SECOND).await;
+        writer.write("a", record("2"));
+        writer.write("a", unsynced("3"));
+        sleep(SECOND).await;
+        assert_eq!(text(&store, "a"), "3");
+        assert_eq!(store.calls(), [Operation::SaveUnsynced, Operation::Save]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,6 +38,7 @@ spec: {{containers: [{{name: c, image: 'sim/forever:1'}}]}}
     tokio::time::sleep(Duration::from_secs(60)).await;
     let running = world.simulator.containers().iter().filter(|container| container.alive).count();
     assert_eq!(running, PODS);
+    assert!(!world.checkpoints.calls().contains(&Operation::Save), "a start relies on no sync");
 
     let lists = || world.simulator.count_calls(Method::ListContainers);
     let (before, written) = (lists(), world.checkpoints.calls().len());

@@ -231,11 +231,23 @@ impl Worker {
         }
     }
 
-    /// Of a pod that nobody wants any more, nothing runs after a crash of the machine: then no end has to go on, and its
-    /// checkpoint need not be on disk.
     fn record(&self) -> Record {
-        let ends_for_good = !self.wanted && matches!(self.phase, Phase::Terminating(_));
-        Record { bytes: self.checkpoint_as_json(), synced: !ends_for_good }
+        Record { bytes: self.checkpoint_as_json(), synced: self.outlives_the_machine() }
+    }
+
+    /// Whether the pod's checkpoint matters after a crash of the machine. Then nothing runs: of a pod that nobody wants any
+    /// more no end has to go on, and one that is wanted starts anew, unless it is over or has something that it may
+    /// not begin again with.
+    fn outlives_the_machine(&self) -> bool {
+        match self.phase {
+            Phase::Terminated => true,
+            Phase::Terminating(_) => self.wanted,
+            Phase::Syncing => {
+                self.failure.is_some()
+                    || self.pod.spec.active_deadline_seconds.is_some()
+                    || !self.starts.replaced.is_empty()
+            }
+        }
     }
 
     /// What a next agent that meets the pod as an orphan cannot know from the runtime.
