@@ -1,0 +1,78 @@
+//! Why a request did not do what it should.
+
+use std::time::Duration;
+
+use crablet_api::JsonError;
+use crablet_api::meta::{Status, StatusReason};
+
+use crate::transport::TransportError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody answered, or not to the end. Whether the request had its effect is not known.
+    #[error("the API server does not answer: {0}")]
+    Transport(#[from] TransportError),
+    /// As above.
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The server says no.
+    #[error("{}", .0.message)]
+    Refused(Box<Status>),
+    /// The answer is not what was asked for.
+    #[error("the API server's answer cannot be read: {0}")]
+    Malformed(#[from] JsonError),
+    /// The answer is larger than one may be.
+    #[error("the API server's answer is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+}
+
+impl Error {
+    /// The server's word for why it says no.
+    pub fn reason(&self) -> Option<&StatusReason> {
+        match self {
+            Error::Refused(status) => status.reason.as_ref(),
+            Error::Transport(_) | Error::TimedOut(_) | Error::Malformed(_) | Error::TooLarge { .. } => None,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.reason() == Some(&StatusReason::NotFound)
+    }
+
+    pub fn is_already_exists(&self) -> bool {
+        self.reason() == Some(&StatusReason::AlreadyExists)
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.reason() == Some(&StatusReason::Conflict)
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        self.reason() == Some(&StatusReason::Forbidden)
+    }
+
+    pub fn is_unauthorized(&self) -> bool {
+        self.reason() == Some(&StatusReason::Unauthorized)
+    }
+
+    /// Whether a version that a list or watch was to go on from is not known any more.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.reason(), Some(StatusReason::Expired | StatusReason::Gone))
+    }
+
+    /// Whether the same request may be answered otherwise later, without anybody having done anything about it.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Error::Transport(_) | Error::TimedOut(_) => true,
+            Error::Refused(status) => status.code == 429 || status.code >= 500,
+            Error::Malformed(_) | Error::TooLarge { .. } => false,
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Error::Refused(status) = self else { return None };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+    }
+}
