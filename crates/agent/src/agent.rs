@@ -79,6 +79,8 @@ pub struct Agent {
     pub images: Images,
     /// Who tells what happens.
     pub recorder: Recorder,
+    /// Whether the runtime and its network are ready.
+    pub readiness: Readiness,
     /// How the observer of the runtime is.
     pub observer: watch::Receiver<Status>,
 }
@@ -176,6 +178,7 @@ impl Agent {
             evictor,
             images: images.clone(),
             recorder: node.reports.recorder.clone(),
+            readiness: node.readiness.clone(),
             observer: observer_status,
         };
         if keeps_records {

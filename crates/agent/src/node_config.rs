@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use crablet_api::core::{Node, ResourceList};
+use crablet_api::core::{Node, NodeSwapStatus, NodeSystemInfo, ResourceList};
 use crablet_api::resource_names::huge_pages_of;
-use crablet_api::{Gate, Quantity};
+use crablet_api::{Gate, Quantity, QuantityFormat};
 use crablet_config::{
     CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
 };
@@ -24,6 +24,12 @@ use jiff::SignedDuration;
 
 use crate::images;
 use crate::node_facts;
+
+/// The version of Kubernetes that this agent stands in for: what the API server and kubeadm are told.
+pub const KUBERNETES: &str = "v1.36.4";
+
+/// Says of a node that controllers attach its volumes.
+const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// How many sandboxes and containers are made at the same time, for each CPU: with fewer some CPU waits for a disk or
 /// another process now and then, and with more each gets in the way of the others.
@@ -96,6 +102,11 @@ impl NodeConfig {
         node.status.capacity = capacity;
         node.status.allocatable = allocatable;
         node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
+        node.status.daemon_endpoints.kubelet_endpoint.port = configuration.port;
+        node.status.node_info = system_info(found, effective.features.enabled(Gate::NodeSwap));
+        if configuration.enable_controller_attach_detach {
+            node.metadata.annotations.insert(ATTACH_DETACH, "true".into());
+        }
         let reduced = effective.features.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay);
         let longest = configuration
             .crash_loop_back_off
@@ -174,6 +185,24 @@ fn outward_address() -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }
 
+fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
+    let Found { machine, runtime, .. } = found;
+    let swap = i64::try_from(machine.swap).ok().filter(|swap| tells_swap && *swap != 0);
+    NodeSystemInfo {
+        machine_id: machine.machine_id.as_str().into(),
+        system_uuid: machine.system_uuid.as_str().into(),
+        boot_id: machine.boot_id.as_str().into(),
+        kernel_version: machine.kernel_version.as_str().into(),
+        os_image: machine.os_image.as_str().into(),
+        container_runtime_version: format!("{}://{}", runtime.name, runtime.version).into(),
+        kubelet_version: KUBERNETES.into(),
+        operating_system: "linux".into(),
+        architecture: machine.architecture.into(),
+        swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
+        ..NodeSystemInfo::default()
+    }
+}
+
 fn labels(
     name: &str,
     machine: &Machine,
@@ -204,14 +233,15 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
     };
     let mut capacity = ResourceList::default();
     capacity.insert("cpu", amount(u64::from(machine.cpus)));
-    capacity.insert("memory", amount(machine.memory));
+    capacity.insert("memory", amount(machine.memory).with_format(QuantityFormat::BinarySi));
     capacity.insert("pods", amount(pods.unsigned_abs()));
     if let Some(storage) = found.storage.filter(|_| configuration.local_storage_capacity_isolation) {
-        capacity.insert("ephemeral-storage", amount(storage.capacity));
+        let whole = amount(storage.capacity).with_format(QuantityFormat::BinarySi);
+        capacity.insert("ephemeral-storage", whole);
     }
     for (size, count) in &machine.huge_pages {
         let name = huge_pages_of(&in_binary(*size));
-        capacity.insert(name, amount(size.saturating_mul(*count)));
+        capacity.insert(name, amount(size.saturating_mul(*count)).with_format(QuantityFormat::BinarySi));
     }
 
     let mut allocatable = capacity.clone();

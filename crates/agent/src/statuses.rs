@@ -1,12 +1,12 @@
 //! Every pod with its latest status: what `/pods`, the command line and, later, the API server are told from.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crablet_api::core::{Pod, PodStatus};
 use crablet_api::meta::Time;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// A pod and its latest status.
 #[derive(Debug, Clone)]
@@ -41,11 +41,36 @@ impl Reported {
 pub struct Statuses {
     pods: Arc<Mutex<BTreeMap<String, Reported>>>,
     version: watch::Sender<u64>,
+    followers: Arc<Mutex<Vec<Weak<Followed>>>>,
+}
+
+/// Which pods are shown otherwise than when one last asked, or have another object, or are gone.
+#[derive(Debug)]
+pub struct StatusNews(Arc<Followed>);
+
+#[derive(Debug, Default)]
+struct Followed {
+    uids: Mutex<BTreeSet<String>>,
+    arrived: Notify,
+}
+
+impl StatusNews {
+    /// The UIDs of the next such pods. Dropping the future loses nothing.
+    pub async fn next(&self) -> BTreeSet<String> {
+        loop {
+            let arrived = self.0.arrived.notified();
+            let uids = std::mem::take(&mut *self.0.uids.lock().unwrap_or_else(PoisonError::into_inner));
+            if !uids.is_empty() {
+                return uids;
+            }
+            arrived.await;
+        }
+    }
 }
 
 impl Default for Statuses {
     fn default() -> Statuses {
-        Statuses { pods: Arc::default(), version: watch::Sender::new(0) }
+        Statuses { pods: Arc::default(), version: watch::Sender::new(0), followers: Arc::default() }
     }
 }
 
@@ -57,31 +82,33 @@ impl Statuses {
 
     /// Shows a pod, in place of what was shown of it before.
     pub fn show(&self, mut view: Reported) {
-        self.change(|pods| {
-            let uid = view.pod.metadata.uid.to_string();
+        let uid = view.pod.metadata.uid.to_string();
+        self.change(&uid, |pods| {
             view.ends = view.ends.or_else(|| pods.get(&uid).and_then(|known| known.ends));
-            pods.insert(uid, view);
+            pods.insert(uid.clone(), view);
         });
     }
 
     /// Shows a pod that is wanted in another form: what it is called and labelled, with the status that it had.
     pub fn show_pod(&self, pod: &Arc<Pod>) {
         self.keep_pod(pod);
-        self.change(|_| {});
+        self.change(&pod.metadata.uid, |_| {});
     }
 
-    /// Keeps the newer object of a pod. Only the status at its source has changed, which nobody is shown.
+    /// Keeps the newer object of a pod. Only the status at its source has changed, which concerns nobody but who writes
+    /// it there.
     pub fn keep_pod(&self, pod: &Arc<Pod>) {
         if let Some(view) = self.lock().get_mut(&*pod.metadata.uid) {
             view.pod = Arc::clone(pod);
         }
+        self.tell(&pod.metadata.uid);
     }
 
     /// Shows that a pod is being stopped because nobody wants it any more, and when it is to be over.
     pub fn show_end(&self, uid: &str, at: Timestamp) {
         let ends = Some(Time::from_unix_seconds(at.as_second()));
         if self.lock().get(uid).is_some_and(|view| view.ends != ends) {
-            self.change(|pods| {
+            self.change(uid, |pods| {
                 if let Some(view) = pods.get_mut(uid) {
                     view.ends = ends;
                 }
@@ -91,7 +118,7 @@ impl Statuses {
 
     /// Takes a pod out.
     pub fn remove(&self, uid: &str) {
-        self.change(|pods| {
+        self.change(uid, |pods| {
             pods.remove(uid);
         });
     }
@@ -116,9 +143,32 @@ impl Statuses {
         self.version.subscribe()
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Reported>)) {
+    /// Tells from now on which pods are news. All that are there now are.
+    pub fn news(&self) -> StatusNews {
+        let followed = Arc::new(Followed::default());
+        self.followers().push(Arc::downgrade(&followed));
+        let all: BTreeSet<String> = self.lock().keys().cloned().collect();
+        followed.uids.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+        StatusNews(followed)
+    }
+
+    fn change(&self, uid: &str, change: impl FnOnce(&mut BTreeMap<String, Reported>)) {
         change(&mut self.lock());
         self.version.send_modify(|version| *version += 1);
+        self.tell(uid);
+    }
+
+    fn tell(&self, uid: &str) {
+        self.followers().retain(|followed| {
+            let Some(followed) = followed.upgrade() else { return false };
+            followed.uids.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+            followed.arrived.notify_waiters();
+            true
+        });
+    }
+
+    fn followers(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Followed>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Reported>> {
@@ -169,6 +219,20 @@ mod tests {
         assert_eq!(statuses.get("1").unwrap().pod.metadata.labels["a"], "b");
         statuses.keep_pod(&view("2", "b").pod);
         assert!(statuses.get("2").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_follows_is_told_which_pods_are_news_once_each() {
+        let statuses = Statuses::new();
+        statuses.show(view("1", "a"));
+        let news = statuses.news();
+        statuses.show(view("2", "b"));
+        statuses.keep_pod(&view("2", "b").pod);
+        assert_eq!(news.next().await, ["1", "2"].map(str::to_owned).into());
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(1), news.next());
+        assert!(waited.await.is_err());
+        statuses.remove("1");
+        assert_eq!(news.next().await, ["1".to_owned()].into());
     }
 
     #[test]

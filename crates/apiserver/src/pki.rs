@@ -110,6 +110,15 @@ impl Pki {
     }
 }
 
+impl Pki {
+    /// Who a node is, for one that is on the same machine and needs no approval.
+    pub fn node(&self, directory: &Path, name: &str, now: Timestamp) -> Result<Identity, PkiError> {
+        let user = format!("system:node:{name}");
+        let subject = Subject { name: &user, groups: &["system:nodes"] };
+        open_identity(directory, "node", self.keys.authority(), subject, &[], Purpose::Client, now)
+    }
+}
+
 /// What the server is called by its clients.
 pub fn serving_names(host_name: &str, addresses: &[IpAddr]) -> BTreeSet<String> {
     let names = [

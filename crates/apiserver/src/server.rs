@@ -65,6 +65,8 @@ pub struct Options {
     pub kubelet_certificate_authority: Option<PathBuf>,
     /// See [`Settings::controllers`].
     pub controllers: bool,
+    /// The node of this machine: it gets a kubeconfig too.
+    pub node: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +133,8 @@ struct Files {
     /// Where the admin reaches the server.
     url: String,
     kubelet_authority: Option<Vec<u8>>,
+    /// The node of this machine.
+    node: Option<String>,
 }
 
 impl Files {
@@ -138,18 +142,33 @@ impl Files {
         self.data_dir.join("admin.conf")
     }
 
+    fn node_kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("node.conf")
+    }
+
     /// Reads or makes the certificates and keys, and the admin's kubeconfig.
     fn open(&self, clock: &Clock) -> Result<Pki, StartError> {
-        let pki = Pki::open(&self.data_dir.join("pki"), &self.names, clock.now())?;
+        let directory = self.data_dir.join("pki");
+        let pki = Pki::open(&directory, &self.names, clock.now())?;
         let authority = pki.keys.authority().certificate();
-        let kubeconfig = pki::kubeconfig(&self.url, authority, "kubernetes-admin", &pki.admin);
-        let path = self.kubeconfig();
-        let is_the_same = read_bounded(&path, 1 << 20).is_ok_and(|found| found == kubeconfig.as_bytes());
-        if !is_the_same {
-            write_atomically(&path, kubeconfig.as_bytes(), 0o600)?;
+        let admin = pki::kubeconfig(&self.url, authority, "kubernetes-admin", &pki.admin);
+        keep(&self.kubeconfig(), &admin)?;
+        if let Some(name) = &self.node {
+            let node = pki.node(&directory, name, clock.now())?;
+            let user = format!("system:node:{name}");
+            keep(&self.node_kubeconfig(), &pki::kubeconfig(&self.url, authority, &user, &node))?;
         }
         Ok(pki)
     }
+}
+
+/// Writes a file that is ours alone, unless it says that already.
+fn keep(path: &Path, text: &str) -> Result<(), StartError> {
+    let is_the_same = read_bounded(path, 1 << 20).is_ok_and(|found| found == text.as_bytes());
+    if !is_the_same {
+        write_atomically(path, text.as_bytes(), 0o600)?;
+    }
+    Ok(())
 }
 
 impl Server {
@@ -173,7 +192,7 @@ impl Server {
         };
         let reached = if bind_address.is_unspecified() { loopback_of(bind_address) } else { bind_address };
         let url = format!("https://{}", SocketAddr::new(reached, address.port()));
-        let files = Files { data_dir, names: serves, url, kubelet_authority };
+        let files = Files { data_dir, names: serves, url, kubelet_authority, node: options.node };
         let pki = files.open(&clock)?;
         let (store, restored) = Store::open(&files.data_dir.join("store.redb"))?;
         let committer = Committer::start(store, restored.revision).map_err(StartError::Thread)?;
@@ -206,6 +225,11 @@ impl Server {
     /// Where the admin's kubeconfig is.
     pub fn kubeconfig(&self) -> PathBuf {
         self.files.kubeconfig()
+    }
+
+    /// Where the kubeconfig of the node of this machine is, if it was asked for.
+    pub fn node_kubeconfig(&self) -> PathBuf {
+        self.files.node_kubeconfig()
     }
 
     /// Where the admin reaches the server.

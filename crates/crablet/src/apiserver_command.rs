@@ -105,6 +105,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<ApiServer, String> {
         names: names.map(|name| name.to_lowercase()).collect(),
         kubelet_certificate_authority: text("kubelet-certificate-authority").map(PathBuf::from),
         controllers: true,
+        node: None,
     };
     Ok(ApiServer { options, verbosity: number("v", 10)? })
 }

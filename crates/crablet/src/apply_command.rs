@@ -14,6 +14,8 @@ use crate::agent_client::{Agent, block_on, encode};
 use crate::command_line;
 use crate::exit::{self, Failure};
 
+pub(crate) use documents::split as documents;
+
 /// The most that is read of a file.
 const LARGEST_FILE: u64 = 4 << 20;
 

@@ -14,6 +14,7 @@ use crate::exit;
 use crate::explain_command::{self, Explain};
 use crate::logs_command::{self, Logs};
 use crate::pods_command::{self, Pods};
+use crate::solo_command::{self, Solo};
 use crate::version;
 
 /// What the caller wants.
@@ -38,6 +39,7 @@ pub(crate) enum Wanted {
     /// What a container has written.
     Logs(Logs),
     ApiServer(ApiServer),
+    Solo(Solo),
     /// A change of a running agent's log.
     Log(LogChange),
     /// A text to print.
@@ -60,6 +62,11 @@ pub(crate) struct LogChange {
 }
 
 impl GivenFlags {
+    /// Flags that nobody typed.
+    pub(crate) fn new(flags: Vec<(&'static Flag, String)>) -> GivenFlags {
+        GivenFlags(flags)
+    }
+
     /// As the configuration wants them.
     pub(crate) fn as_given(&self) -> Vec<GivenFlag<'_>> {
         self.0.iter().map(|(flag, text)| (*flag, text.as_str())).collect()
@@ -144,7 +151,8 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "apiserver" | "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "version" => {
+        "apiserver" | "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "solo"
+        | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -169,6 +177,7 @@ fn wanted(matches: &ArgMatches) -> Wanted {
         Some(("delete", matches)) => or_refused(delete_command::read(matches), Wanted::Delete),
         Some(("logs", matches)) => or_refused(logs_command::read(matches), Wanted::Logs),
         Some(("apiserver", matches)) => or_refused(apiserver_command::read(matches), Wanted::ApiServer),
+        Some(("solo", matches)) => or_refused(solo_command::read(matches), Wanted::Solo),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -210,6 +219,7 @@ fn command(name: &'static str) -> Command {
         .after_help(exit::CODES)
         .disable_version_flag(true)
         .args_conflicts_with_subcommands(true)
+        .subcommand(solo_command::subcommand())
         .subcommand(pods_command::subcommand())
         .subcommand(explain_command::subcommand())
         .subcommand(logs_command::subcommand())
@@ -313,6 +323,7 @@ mod tests {
             Wanted::Delete(wanted) => format!("{wanted:?}"),
             Wanted::Logs(wanted) => format!("{wanted:?}"),
             Wanted::ApiServer(wanted) => format!("{wanted:?}"),
+            Wanted::Solo(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

@@ -5,7 +5,8 @@
 //!   [`await_runtime`] has found its runtime.
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
-//! - [`apiserver_command`]: the embedded API server.
+//! - [`apiserver_command`]: the embedded API server; [`solo_command`]: that and the agent in one process.
+//! - [`join`]: the agent in a cluster.
 //! - [`config_command`], [`log_command`]: the other subcommands.
 //! - [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
@@ -23,12 +24,14 @@ mod exit;
 mod explain_command;
 mod find_pod;
 mod image_access;
+mod join;
 mod log_command;
 mod logs_command;
 mod node;
 mod pods_command;
 mod run;
 mod service_manager;
+mod solo_command;
 mod version;
 
 use std::process::ExitCode;
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Wanted::Delete(wanted) => delete_command::run(&wanted),
         Wanted::Logs(wanted) => logs_command::run(&wanted),
         Wanted::ApiServer(wanted) => apiserver_command::run(wanted),
+        Wanted::Solo(wanted) => solo_command::run(wanted),
         Wanted::Log(change) => log_command::run(&change),
         Wanted::Text(text) => exit::print(&text),
         Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),

@@ -12,7 +12,8 @@ use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_addresses, node_name};
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places};
-use crablet_agent::sources::{self, Changes, Sources, StaticPods, TrustStore};
+use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
+use crablet_agent::tasks::Tasks;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
@@ -36,6 +37,7 @@ use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use crate::image_access;
+use crate::join;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -46,6 +48,9 @@ pub(crate) struct Prepared {
     pub(crate) node: NodeHandles,
     changes: Changes,
     stage: watch::Sender<Stage>,
+    /// Where the agent hears what the API server wants, if there is one.
+    api: Option<Feed>,
+    ready: SourcesReady,
 }
 
 /// What was found out before anything was bound or written, since it could have refused to start.
@@ -70,11 +75,11 @@ pub(crate) async fn prepare(
     let settings = sources::Settings {
         pods,
         pushed: Some(keep_in(effective, "pushed")?),
-        has_api: false,
+        has_api: !effective.flags.kubeconfig.is_empty(),
         clock: clock.clone(),
         trust: TrustStore::system(),
     };
-    let Sources { changes, problems, owners, push, tasks: source_tasks, ready: _, api: _ } =
+    let Sources { changes, problems, owners, push, tasks: source_tasks, ready, api } =
         sources::start(&effective.configuration, settings).await?;
     tasks.spawn(keep(source_tasks, stop.clone()));
     let (stage, seen) = watch::channel(Stage::WaitingFor("its servers".to_owned()));
@@ -88,7 +93,7 @@ pub(crate) async fn prepare(
         stage: seen,
         stop: stop.clone(),
     };
-    Ok(Prepared { node, changes, stage })
+    Ok(Prepared { node, changes, stage, api, ready })
 }
 
 impl Prepared {
@@ -109,8 +114,12 @@ impl Prepared {
     ) -> anyhow::Result<()> {
         let description = describe(effective, checked.user_ids, runtime, &self.node.name).await?;
         let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
-        let parts = parts(effective, client, access, &self.node)?;
+        let parts = parts(effective, client.clone(), access, &self.node)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
+        if let Some(feed) = self.api {
+            let tasks = Tasks::new(stop.clone(), tasks.clone());
+            join::join(effective, &tasks, &agent, &self.node, Arc::new(client), feed, self.ready)?;
+        }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
     }
@@ -202,6 +211,6 @@ fn keep_in(effective: &Effective, name: &str) -> anyhow::Result<Arc<DirectoryChe
     Ok(Arc::new(DirectoryCheckpoints::open(&directory.join(name), LARGEST_CHECKPOINT)?))
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

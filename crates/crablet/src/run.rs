@@ -38,6 +38,14 @@ const MOST_WORKERS: usize = 4;
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
+    run_beside(flags, async |_, _| Ok(()))
+}
+
+/// Runs the agent until it is told to stop, in the same process as something that starts before it and stops with it.
+pub(crate) fn run_beside(
+    flags: &GivenFlags,
+    other: impl AsyncFnOnce(&CancellationToken, &TaskTracker) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
     let effective =
         crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
     let logging = start_logging(&effective.configuration)?;
@@ -46,7 +54,7 @@ pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
     let checked =
         Checked { providers: image_access::providers(&effective)?, user_ids: user_ids(&effective)? };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
-    runtime()?.block_on(agent(effective, checked, logging))
+    runtime()?.block_on(agent(effective, checked, logging, other))
 }
 
 /// What tasks run on.
@@ -158,13 +166,19 @@ fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
 }
 
 /// Everything that needs a running runtime.
-async fn agent(mut effective: Effective, checked: Checked, logging: Handle) -> Result<(), Failure> {
+async fn agent(
+    mut effective: Effective,
+    checked: Checked,
+    logging: Handle,
+    other: impl AsyncFnOnce(&CancellationToken, &TaskTracker) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(watch_for_signals(stop.clone())?);
 
     let life = async {
         hold_lock_file(&effective.flags, &stop, &tasks).await?;
+        other(&stop, &tasks).await?;
         let health = health(&logging);
         let client = client(&effective.configuration)?;
         let prepared = node::prepare(&effective, &client, &stop, &tasks).await?;

@@ -1,7 +1,6 @@
 //! Which version this is.
 
-/// The version of Kubernetes that this agent stands in for: what the API server and kubeadm are told.
-pub(crate) const KUBERNETES: &str = "v1.36.4";
+pub(crate) use crablet_agent::node_config::KUBERNETES;
 /// Its major part.
 pub(crate) const KUBERNETES_MAJOR: &str = "1";
 /// Its minor part.

@@ -13,9 +13,11 @@
 //!   again; then all is quiet, and everything must be as wanted.
 //! - The [`ledger`] knows what was wanted and promised; the [`invariants`] are checked against it at every call that
 //!   changes something, and after every step of the agent.
+//! - [`api_server`] is the embedded one, within the process; what lies between it and the agent breaks when told to.
 //! - [`lies`] are told to the agent where a run is to show that it finds broken promises.
 //! - The same seed gives the same run, to the letter of its [`trace`].
 
+pub mod api_server;
 pub mod behaviour;
 pub mod crash;
 pub mod invariants;

@@ -17,7 +17,8 @@ use crablet_core::container_gc::Policy;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
 use crablet_core::{backoff, status};
-use crablet_cri::Client;
+use crablet_cluster::{Joining, join, node};
+use crablet_cri::{Client, Runtime};
 use crablet_cri::client::Settings as ClientSettings;
 use crablet_cri_sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
@@ -28,6 +29,7 @@ use crablet_volumes::SimulatedVolumes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::api_server::ApiServer;
 use crate::behaviour::{PRESENT, PULLED, image};
 use crate::crash::Crash;
 use crate::ledger::Ledger;
@@ -48,6 +50,8 @@ pub struct World {
     pub cgroups: SimulatedCgroups,
     pub files: Arc<Simulated>,
     pub volumes: SimulatedVolumes,
+    /// The API server that agents join, if there is one. Without one the test says what it wants.
+    pub api_server: Option<ApiServer>,
     /// The cluster's objects.
     pub objects: Arc<dyn Objects>,
     /// Who may use which images.
@@ -96,6 +100,7 @@ impl World {
             cgroups: SimulatedCgroups::new(),
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
+            api_server: None,
             objects: Arc::new(NoObjects),
             access: Access::default(),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
@@ -142,12 +147,11 @@ impl World {
             _ => {}
         }
         let metrics = Registries::default();
+        let runtime: Arc<dyn Runtime> =
+            Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
+        let (owners, ready) = (config.owners(), changes.sources_ready());
         let parts = Parts {
-            runtime: Arc::new(WatchedRuntime::new(
-                Arc::new(self.client()),
-                Arc::clone(&self.ledger),
-                self.lie,
-            )),
+            runtime: Arc::clone(&runtime),
             clock: self.clock.clone(),
             cgroups: Arc::new(self.cgroups.clone()),
             files: Arc::clone(&self.files) as _,
@@ -167,6 +171,23 @@ impl World {
         {
             Ok(agent) => {
                 tasks.spawn(config.run());
+                if let Some(server) = &self.api_server
+                    && let Some(feed) = feeds.remove(&SourceKind::Api)
+                {
+                    let joining = Joining {
+                        client: server.node(NODE),
+                        seed: 0,
+                        clock: self.clock.clone(),
+                        runtime,
+                        feed,
+                        owners,
+                        ready,
+                        features: Arc::default(),
+                        node: node_settings(),
+                        lease_seconds: 40,
+                    };
+                    join(&tasks, &agent, joining);
+                }
                 let version = agent.statuses.version();
                 self.ledger.state().statuses = Some((agent.statuses.clone(), version));
                 self.agent = Some(Incarnation { agent, metrics, crash, tasks, stop, feeds });
@@ -300,11 +321,25 @@ pub fn settings(seed: u64) -> Settings {
     }
 }
 
+/// What the node is called.
+const NODE: &str = "node";
+
+fn node_settings() -> node::Settings {
+    node::Settings {
+        name: NODE.into(),
+        registers: true,
+        taints: Vec::new(),
+        provider_id: "".into(),
+        report_every: Duration::from_secs(300),
+        most_images: 50,
+    }
+}
+
 /// The node that agents run on.
 pub fn description() -> NodeConfig {
     let address = std::net::IpAddr::from([10, 0, 0, 1]);
     let mut node = Node::default();
-    node.metadata.name = "node".into();
+    node.metadata.name = NODE.into();
     let mut capacity = ResourceList::default();
     for (name, amount) in [("cpu", 64), ("memory", 1 << 40), ("pods", 110), ("ephemeral-storage", 1 << 40)] {
         capacity.insert(name, crablet_api::Quantity::from_value(amount));
@@ -312,7 +347,7 @@ pub fn description() -> NodeConfig {
     node.status.capacity = capacity.clone();
     node.status.allocatable = capacity.clone();
     NodeConfig {
-        name: "node".to_owned(),
+        name: NODE.to_owned(),
         node,
         translation: translate::NodeContext {
             facts: translate::NodeFacts {

@@ -50,6 +50,7 @@ impl Embedded {
             names: Vec::new(),
             kubelet_certificate_authority: None,
             controllers,
+            node: None,
         };
         let server = Server::start(options, Clock::system()).await.unwrap();
         let (url, stop) = (server.url().to_owned(), CancellationToken::new());

@@ -28,6 +28,7 @@ pub fn options(data_dir: &Path) -> Options {
         names: Vec::new(),
         kubelet_certificate_authority: None,
         controllers: true,
+        node: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// The documents of a text that hold something. Each but the first has as many empty lines before it as there were
 /// lines, so that what is wrong with it is found where the file has it.
-pub(super) fn split(text: &str) -> Vec<String> {
+pub(crate) fn split(text: &str) -> Vec<String> {
     let mut documents = Vec::new();
     let mut current = String::new();
     let mut has_content = false;

@@ -1,0 +1,161 @@
+//! Tells the API server what happens: events, each created once and then counted. Nobody waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_agent::recorder::{Event as Recorded, EventQueue, EventType, InvolvedObject};
+use crablet_api::Text;
+use crablet_api::core::{Event, EventSource, EventType as ApiEventType, ObjectReference};
+use crablet_api::meta::Time;
+use crablet_client::{Client, Error, PatchType};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::retry::Backoff;
+
+/// Who tells, as upstream says it.
+const COMPONENT: &str = "kubelet";
+/// Where events about nodes are: a node has no namespace.
+const NAMESPACE_OF_NODES: &str = "default";
+/// How often an event is tried before it is given up, as upstream.
+const TRIES: usize = 12;
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Of how many events it is known that the server has them.
+const KNOWN: usize = 4096;
+
+/// Writes events.
+pub struct EventWriter {
+    client: Client,
+    queue: EventQueue,
+    node: Text,
+    /// The names of events that the server has, the latest last.
+    known: VecDeque<(Text, Text)>,
+}
+
+impl EventWriter {
+    pub fn new(client: Client, queue: EventQueue, node: Text) -> EventWriter {
+        EventWriter { client, queue, node, known: VecDeque::new() }
+    }
+
+    /// Writes events as they come, for ever.
+    pub async fn run(mut self) {
+        loop {
+            let event = self.queue.next().await;
+            self.write(&event).await;
+        }
+    }
+
+    async fn write(&mut self, event: &Arc<Recorded>) {
+        let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+        let object = to_api(event, &self.node);
+        let key = (object.metadata.namespace.clone(), object.metadata.name.clone());
+        for _ in 0..TRIES {
+            match self.try_to_write(&object, &key).await {
+                Ok(()) => {
+                    self.remember(key);
+                    return;
+                }
+                // As upstream: what the server does not take now it will not take later.
+                Err(error) if !error.is_passing() => {
+                    let in_one_that_ends = error.is_forbidden() || error.is_not_found();
+                    match in_one_that_ends {
+                        true => debug!(%error, event = %object.metadata.name, "The API server does not take an event"),
+                        false => warn!(%error, event = %object.metadata.name, "The API server does not take an event"),
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let wait = backoff.after(&error);
+                    debug!(%error, ?wait, "Cannot write an event; trying again");
+                    sleep(wait).await;
+                }
+            }
+        }
+        warn!(event = %object.metadata.name, "Gave up writing an event");
+    }
+
+    async fn try_to_write(&mut self, object: &Event, key: &(Text, Text)) -> Result<(), Error> {
+        if object.count > 1 && self.known.contains(key) {
+            let patch = json!({
+                "count": object.count,
+                "lastTimestamp": object.last_timestamp,
+                "message": object.message,
+            });
+            let patch = patch.to_string().into_bytes();
+            let patched = self.client.patch::<Event>(&key.0, &key.1, "", PatchType::StrategicMerge, patch);
+            match patched.await {
+                Err(error) if error.is_not_found() => {}
+                other => return other.map(drop),
+            }
+        }
+        match self.client.create(object).await {
+            // One that was created, and whose answer was lost.
+            Err(error) if error.is_already_exists() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn remember(&mut self, key: (Text, Text)) {
+        if self.known.contains(&key) {
+            return;
+        }
+        if self.known.len() >= KNOWN {
+            self.known.pop_front();
+        }
+        self.known.push_back(key);
+    }
+}
+
+/// An event as the API has it. The moment it happened first is part of its name, which is how it is found again.
+fn to_api(event: &Recorded, node: &Text) -> Event {
+    let involved_object = match &event.involved.object {
+        InvolvedObject::Pod(pod) => ObjectReference {
+            kind: "Pod".into(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            api_version: "v1".into(),
+            field_path: event.involved.field_path.clone(),
+            ..ObjectReference::default()
+        },
+        InvolvedObject::Node(name) => ObjectReference {
+            kind: "Node".into(),
+            name: name.clone(),
+            uid: name.clone(),
+            api_version: "v1".into(),
+            ..ObjectReference::default()
+        },
+    };
+    let namespace = match involved_object.namespace.is_empty() {
+        true => NAMESPACE_OF_NODES.into(),
+        false => involved_object.namespace.clone(),
+    };
+    let mut object = Event {
+        reason: event.reason.clone(),
+        message: event.message.clone(),
+        source: EventSource { component: COMPONENT.into(), host: node.clone() },
+        first_timestamp: Some(time(event.first)),
+        last_timestamp: Some(time(event.last)),
+        count: i32::try_from(event.count).unwrap_or(i32::MAX),
+        r#type: Some(match event.event_type {
+            EventType::Normal => ApiEventType::Normal,
+            EventType::Warning => ApiEventType::Warning,
+        }),
+        reporting_component: COMPONENT.into(),
+        reporting_instance: node.clone(),
+        ..Event::default()
+    };
+    let moment = event.first.as_nanosecond();
+    object.metadata.name = format!("{}.{moment:x}", involved_object.name).into();
+    object.metadata.namespace = namespace;
+    object.involved_object = involved_object;
+    object
+}
+
+fn time(at: Timestamp) -> Time {
+    Time::from_unix_seconds(at.as_second())
+}

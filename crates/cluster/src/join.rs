@@ -1,0 +1,71 @@
+//! All of an agent's part in a cluster, put together.
+
+use std::sync::Arc;
+
+use crablet_agent::agent::Agent;
+use crablet_agent::sources::{Feed, Owners, SourcesReady};
+use crablet_agent::tasks::Tasks;
+use crablet_api::{FeatureGates, Text};
+use crablet_client::{Chance, Client, Follower, Selection};
+use crablet_cri::Runtime;
+use crablet_host::clock::Clock;
+
+use crate::event_writer::EventWriter;
+use crate::lease::Heart;
+use crate::node::{self, NodeKeeper};
+use crate::pod_source::PodSource;
+use crate::status_manager::{self, StatusManager};
+
+/// What is needed to join a cluster, beside an agent.
+pub struct Joining {
+    pub client: Client,
+    /// What waits are spread by.
+    pub seed: u64,
+    pub clock: Clock,
+    pub runtime: Arc<dyn Runtime>,
+    /// Where the agent hears what the API server wants.
+    pub feed: Feed,
+    pub owners: Owners,
+    pub ready: SourcesReady,
+    pub features: Arc<FeatureGates>,
+    pub node: node::Settings,
+    /// How long the node counts as alive after a heartbeat.
+    pub lease_seconds: i32,
+}
+
+/// Starts an agent's part in a cluster. Its tasks end with the agent's.
+pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
+    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } = joining;
+    let name: Text = node.name.clone();
+    let chance = |part: u64| Chance::new(seed.wrapping_add(part));
+    let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
+    let pods = Follower::new(client.clone(), &of_node, chance(1));
+    let (source, mirrors) = PodSource::new(pods, feed, clock.clone());
+    let parts = node::Parts {
+        client: client.clone(),
+        follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
+        clock: clock.clone(),
+        facts: agent.facts.clone(),
+        readiness: agent.readiness.clone(),
+        runtime,
+        recorder: agent.recorder.clone(),
+    };
+    let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
+    let (keeper, identity) = NodeKeeper::new(parts, node);
+    let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
+    let statuses = StatusManager::new(status_manager::Parts {
+        client,
+        clock,
+        statuses: agent.statuses.clone(),
+        mirrors,
+        node: identity,
+        owners,
+        ready,
+        features,
+    });
+    tasks.spawn(heart.run());
+    tasks.spawn(keeper.run());
+    tasks.spawn(source.run());
+    tasks.spawn(statuses.run());
+    tasks.spawn(events.run());
+}

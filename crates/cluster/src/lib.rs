@@ -1,0 +1,24 @@
+//! The agent's part in a cluster: what it hears from an API server, and what it tells it.
+//!
+//! ```text
+//!   API server ──watch──► pod_source ──Feed──► agent: sources, pods, workers
+//!        │                    └──► ServerMirrors ─┐              │ Statuses
+//!        ◄──────patch, create, delete──── status_manager ◄───────┘
+//!        ◄──────create, patch──────────── event_writer ◄──────── Recorder
+//!        ◄──────create, patch, watch───── node ◄───────────────► LiveFacts, Readiness
+//!        ◄──────create, update─────────── lease
+//! ```
+//!
+//! Each is one task that owns what it knows. None of them waits for another, and no pod waits for any of them: with the
+//! API server away, what runs goes on, and what is to be told waits in its slot.
+
+pub mod event_writer;
+mod join;
+pub mod lease;
+pub mod node;
+pub mod node_status;
+pub mod pod_source;
+mod retry;
+pub mod status_manager;
+
+pub use join::{Joining, join};

@@ -1,0 +1,206 @@
+//! What the node's object says of it, from what is known: no I/O, no clock.
+
+use crablet_agent::node_facts::Facts;
+use crablet_agent::readiness::Ready;
+use crablet_api::Text;
+use crablet_api::core::{
+    ContainerImage, Node, NodeCondition, NodeConditionType, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
+};
+use crablet_api::meta::{ConditionStatus, Time};
+use crablet_cri_api::{Image, v1};
+
+/// How many names of one image are told, as upstream.
+const MOST_NAMES: usize = 5;
+
+/// What a node's status is made from.
+pub struct Input<'a> {
+    pub facts: &'a Facts,
+    pub ready: &'a Ready,
+    /// Why volumes cannot be used yet, if they cannot.
+    pub storage: Result<(), &'static str>,
+    pub images: &'a [ContainerImage],
+    pub now: Time,
+}
+
+/// The node with the status that it has now. What others have put there stays.
+pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
+    let Input { facts, images, .. } = input;
+    let mut node = old.clone();
+    let ours = &facts.node;
+    let status = &mut node.status;
+    for (resource, quantity) in ours.status.capacity.iter() {
+        status.capacity.insert(resource, quantity.clone());
+    }
+    for (resource, quantity) in ours.status.allocatable.iter() {
+        status.allocatable.insert(resource, quantity.clone());
+    }
+    status.addresses = ours.status.addresses.clone();
+    status.daemon_endpoints = ours.status.daemon_endpoints.clone();
+    status.node_info = ours.status.node_info.clone();
+    status.features = ours.status.features.clone();
+    status.declared_features = ours.status.declared_features.clone();
+    status.images = images.to_vec().into();
+    status.runtime_handlers = facts.handlers().iter().map(handler).collect();
+    let conditions = conditions(input);
+    status.conditions = merge(&status.conditions, conditions);
+    for label in ["kubernetes.io/os", "kubernetes.io/arch"] {
+        if let Some(value) = ours.metadata.labels.get(label) {
+            node.metadata.labels.insert(label, value.clone());
+        }
+    }
+    node
+}
+
+/// Whether anything but the time of the last word is different.
+pub fn differs(old: &Node, new: &Node) -> bool {
+    let without_times = |node: &Node| {
+        let mut node = node.clone();
+        for condition in &mut node.status.conditions {
+            condition.last_heartbeat_time = None;
+        }
+        node
+    };
+    without_times(old) != without_times(new)
+}
+
+/// The conditions that have another state than before, by the words of their events.
+pub fn events(old: &Node, new: &Node) -> Vec<&'static str> {
+    let state = |node: &Node, kind: &NodeConditionType| {
+        let found = node.status.conditions.iter().find(|condition| condition.r#type == *kind);
+        found.map(|condition| condition.status.clone())
+    };
+    let changed = new.status.conditions.iter().filter(|condition| {
+        let before = state(old, &condition.r#type);
+        match condition.r#type {
+            // Of a node that is new nobody says that it became unready.
+            NodeConditionType::Ready => before.is_some_and(|before| before != condition.status),
+            _ => before.as_ref() != Some(&condition.status),
+        }
+    });
+    changed.filter_map(event_of).collect()
+}
+
+fn event_of(condition: &NodeCondition) -> Option<&'static str> {
+    let holds = condition.status == ConditionStatus::True;
+    match (&condition.r#type, holds) {
+        (NodeConditionType::Ready, true) => Some("NodeReady"),
+        (NodeConditionType::Ready, false) => Some("NodeNotReady"),
+        (NodeConditionType::MemoryPressure, true) => Some("NodeHasInsufficientMemory"),
+        (NodeConditionType::MemoryPressure, false) => Some("NodeHasSufficientMemory"),
+        (NodeConditionType::DiskPressure, true) => Some("NodeHasDiskPressure"),
+        (NodeConditionType::DiskPressure, false) => Some("NodeHasNoDiskPressure"),
+        (NodeConditionType::PidPressure, true) => Some("NodeHasInsufficientPID"),
+        (NodeConditionType::PidPressure, false) => Some("NodeHasSufficientPID"),
+        (NodeConditionType::NetworkUnavailable | NodeConditionType::Other(_), _) => None,
+    }
+}
+
+/// The conditions that are ours, `Ready` last, as upstream.
+fn conditions(input: &Input<'_>) -> Vec<NodeCondition> {
+    let condition = |r#type, holds: bool, reason: &str, message: Text| NodeCondition {
+        r#type,
+        status: if holds { ConditionStatus::True } else { ConditionStatus::False },
+        last_heartbeat_time: Some(input.now),
+        last_transition_time: Some(input.now),
+        reason: reason.into(),
+        message,
+    };
+    let mut conditions = vec![
+        condition(
+            NodeConditionType::MemoryPressure,
+            false,
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available".into(),
+        ),
+        condition(
+            NodeConditionType::DiskPressure,
+            false,
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure".into(),
+        ),
+        condition(
+            NodeConditionType::PidPressure,
+            false,
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available".into(),
+        ),
+    ];
+    let reasons = not_ready(input);
+    conditions.push(match reasons.is_empty() {
+        true => condition(
+            NodeConditionType::Ready,
+            true,
+            "KubeletReady",
+            "kubelet is posting ready status".into(),
+        ),
+        false => condition(NodeConditionType::Ready, false, "KubeletNotReady", aggregate(&reasons).into()),
+    });
+    conditions
+}
+
+/// Everything that keeps the node from being ready, in upstream's order.
+fn not_ready(input: &Input<'_>) -> Vec<String> {
+    let capacity = &input.facts.node.status.capacity;
+    let missing: Vec<&str> =
+        ["cpu", "memory", "pods"].into_iter().filter(|name| capacity.get(name).is_none()).collect();
+    let of_runtime = input.ready.runtime.as_ref().err().map(ToString::to_string);
+    // A runtime that is down says so once.
+    let of_network = input.ready.network.as_ref().err().map(ToString::to_string);
+    let of_network = of_network.filter(|network| Some(network) != of_runtime.as_ref());
+    let of_storage = input.storage.err().map(str::to_owned);
+    let of_capacity =
+        (!missing.is_empty()).then(|| format!("missing node capacity for resources: {}", missing.join(", ")));
+    [of_runtime, of_network, of_storage, of_capacity].into_iter().flatten().collect()
+}
+
+/// Several reasons as upstream puts them into one sentence.
+fn aggregate(reasons: &[String]) -> String {
+    match reasons {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+/// New conditions in the place of old ones of their type. One that says the same as before has changed when that did.
+fn merge(old: &[NodeCondition], new: Vec<NodeCondition>) -> Box<[NodeCondition]> {
+    let mut merged = old.to_vec();
+    for mut condition in new {
+        match merged.iter_mut().find(|other| other.r#type == condition.r#type) {
+            Some(other) => {
+                if other.status == condition.status {
+                    condition.last_transition_time = other.last_transition_time;
+                }
+                *other = condition;
+            }
+            None => merged.push(condition),
+        }
+    }
+    merged.into()
+}
+
+fn handler(handler: &v1::RuntimeHandler) -> NodeRuntimeHandler {
+    let features = handler.features.as_ref().map(|features| NodeRuntimeHandlerFeatures {
+        recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+        user_namespaces: Some(features.user_namespaces),
+    });
+    NodeRuntimeHandler { name: handler.name.as_str().into(), features }
+}
+
+/// The images that the node has, the largest first, no more than `most` where that is not negative.
+pub fn images(found: &[Image], most: i32) -> Vec<ContainerImage> {
+    let mut images: Vec<ContainerImage> = found
+        .iter()
+        .map(|image| {
+            let names = image.repo_digests.iter().chain(&image.repo_tags);
+            ContainerImage {
+                names: names.take(MOST_NAMES).map(|name| name.as_str().into()).collect(),
+                size_bytes: i64::try_from(image.size).unwrap_or(i64::MAX),
+            }
+        })
+        .collect();
+    images.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.names.cmp(&b.names)));
+    if let Ok(most) = usize::try_from(most) {
+        images.truncate(most);
+    }
+    images
+}

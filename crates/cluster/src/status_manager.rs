@@ -1,0 +1,442 @@
+//! Brings what is shown of pods to the API server: statuses, the mirrors of static pods, and the last word on pods that
+//! are deleted there.
+//!
+//! Each pod has a slot, in which the latest counts, and at most one request under way. What a slot needs next is decided
+//! from what is shown and from what the server has ([`next_step`]), so that a request whose answer was lost, or a status
+//! that somebody else changed, needs no treatment of its own.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR, Owners, SourceKind, SourcesReady};
+use crablet_agent::statuses::{Reported, StatusNews, Statuses};
+use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
+use crablet_api::meta::{ConditionStatus, DeleteOptions, OwnerReference};
+use crablet_api::{FeatureGates, Text, patch};
+use crablet_client::{Client, Error, PatchType};
+use crablet_core::status::to_publish;
+use crablet_host::clock::Clock;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::node::{Identity, node_owner};
+use crate::pod_source::ServerMirrors;
+use crate::retry::Backoff;
+
+/// How many requests are under way at the same time.
+const AT_ONCE: usize = 16;
+/// The waits after the server said no to something, and while it does not answer at all.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// When something is looked at again that the server's watch should have told of.
+const UNTOLD: Duration = Duration::from_secs(10);
+
+/// What it hears and reads.
+pub struct Parts {
+    pub client: Client,
+    pub clock: Clock,
+    pub statuses: Statuses,
+    /// The mirrors that the server has.
+    pub mirrors: watch::Receiver<ServerMirrors>,
+    /// The node as the server knows it: mirrors belong to it.
+    pub node: watch::Receiver<Option<Identity>>,
+    /// Who wants which pod, and whether all were heard.
+    pub owners: Owners,
+    pub ready: SourcesReady,
+    pub features: Arc<FeatureGates>,
+}
+
+/// Brings statuses to the API server.
+pub struct StatusManager {
+    parts: Parts,
+    news: StatusNews,
+    slots: BTreeMap<String, Slot>,
+    /// The server does not answer: one request at a time finds out when it does.
+    outage: Option<Outage>,
+}
+
+struct Outage {
+    backoff: Backoff,
+    until: Instant,
+}
+
+/// What is known of a pod that is or may be brought up to date.
+struct Slot {
+    /// When it is to be looked at next, unless nothing is to be done.
+    due: Option<Instant>,
+    is_under_way: bool,
+    backoff: Backoff,
+    /// What the server answered last, until its watch has told as much.
+    answer: Option<Arc<Pod>>,
+    has_failed: bool,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot {
+            due: None,
+            is_under_way: false,
+            backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
+            answer: None,
+            has_failed: false,
+        }
+    }
+}
+
+/// What a request came to, and for which slot.
+struct Done {
+    uid: String,
+    result: Result<Outcome, Error>,
+}
+
+enum Outcome {
+    /// This is what the server has now.
+    Now(Arc<Pod>),
+    /// The server's watch will tell.
+    Untold,
+}
+
+/// What is to be done at the server about a pod.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// Its status is another.
+    Patch { namespace: Text, name: Text, patch: Vec<u8>, urgency: Urgency },
+    /// It has come to its end, or is no mirror of anything.
+    Delete { namespace: Text, name: Text, uid: Text },
+    /// It needs a mirror.
+    CreateMirror(Box<Pod>),
+}
+
+/// What goes first where not all can go at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    Usual,
+    /// Others wait for it: a pod's readiness, its address, its end.
+    Awaited,
+}
+
+impl StatusManager {
+    pub fn new(parts: Parts) -> StatusManager {
+        let news = parts.statuses.news();
+        StatusManager { parts, news, slots: BTreeMap::new(), outage: None }
+    }
+
+    /// Works until it is dropped.
+    pub async fn run(mut self) {
+        let mut under_way = FuturesUnordered::new();
+        let mut ready = self.parts.ready.clone();
+        let mut has_swept = false;
+        loop {
+            let next = self.begin_what_is_due(&mut under_way);
+            tokio::select! {
+                biased;
+                Some(done) = under_way.next() => self.take(done),
+                uids = self.news.next() => {
+                    for uid in uids {
+                        self.is_due(&uid);
+                    }
+                }
+                Ok(()) = self.parts.mirrors.changed() => {
+                    self.mirrors_changed();
+                }
+                // Mirrors cannot be made before.
+                Ok(()) = self.parts.node.changed() => {
+                    for report in self.parts.statuses.list() {
+                        self.is_due(&report.pod.metadata.uid);
+                    }
+                }
+                () = ready.ready(), if !has_swept => {
+                    has_swept = true;
+                    self.mirrors_changed();
+                }
+                () = until(next) => {}
+            }
+        }
+    }
+
+    fn is_due(&mut self, uid: &str) {
+        let slot = self.slots.entry(uid.to_owned()).or_default();
+        // What the server does not take, it will not take sooner because there is more of it.
+        if !slot.has_failed {
+            slot.due = Some(Instant::now());
+        }
+    }
+
+    /// Every mirror concerns the static pod of its name, or nobody.
+    fn mirrors_changed(&mut self) {
+        let Some(mirrors) = self.parts.mirrors.borrow_and_update().clone() else { return };
+        let mut uids: Vec<String> = Vec::new();
+        for report in self.parts.statuses.list().iter().filter(|report| is_static(&report.pod)) {
+            uids.push(report.pod.metadata.uid.to_string());
+        }
+        uids.extend(mirrors.values().map(|mirror| mirror.metadata.uid.to_string()));
+        for uid in uids {
+            self.is_due(&uid);
+        }
+    }
+
+    /// Begins as much as may be under way; says when the next thing is due.
+    fn begin_what_is_due(
+        &mut self,
+        under_way: &mut FuturesUnordered<BoxFuture<'static, Done>>,
+    ) -> Option<Instant> {
+        let now = Instant::now();
+        let at_once = match &self.outage {
+            Some(outage) if outage.until > now => return Some(outage.until),
+            Some(_) => 1,
+            None => AT_ONCE,
+        };
+        let free = |slot: &Slot| !slot.is_under_way;
+        let due: Vec<String> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| free(slot) && slot.due.is_some_and(|due| due <= now))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let mut steps = Vec::new();
+        for uid in due {
+            match self.step_for(&uid) {
+                Some(step) => steps.push((uid, step)),
+                None => self.is_up_to_date(&uid),
+            }
+        }
+        steps.sort_by_key(|(_, step)| Reverse(step.urgency()));
+        for (uid, step) in steps {
+            if under_way.len() >= at_once {
+                break;
+            }
+            if let Some(slot) = self.slots.get_mut(&uid) {
+                (slot.is_under_way, slot.due) = (true, None);
+            }
+            under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
+        }
+        let waiting = self.slots.values().filter(|slot| free(slot)).filter_map(|slot| slot.due);
+        waiting.filter(|due| *due > now).min()
+    }
+
+    /// Nothing is to be done about a pod. One that is gone needs no slot.
+    fn is_up_to_date(&mut self, uid: &str) {
+        let is_there = self.parts.statuses.get(uid).is_some();
+        if let Some(slot) = self.slots.get_mut(uid) {
+            (slot.due, slot.has_failed) = (None, false);
+            if !is_there {
+                self.slots.remove(uid);
+            }
+        }
+    }
+
+    fn step_for(&mut self, uid: &str) -> Option<Step> {
+        let report = self.parts.statuses.get(uid);
+        let mirrors = self.parts.mirrors.borrow().clone();
+        let Some(report) = report else { return self.step_for_mirror(uid, mirrors.as_deref()?) };
+        let slot = self.slots.get_mut(uid)?;
+        let known = match is_static(&report.pod) {
+            false => Some(Arc::clone(&report.pod)),
+            true => mirrors.as_ref()?.get(&crate::pod_source::key(&report.pod)).cloned(),
+        };
+        // What the server answered is newer until its watch has told it too.
+        if let (Some(answer), Some(known)) = (&slot.answer, &known)
+            && (answer.metadata.uid != known.metadata.uid || version(known) >= version(answer))
+        {
+            slot.answer = None;
+        }
+        let at_server = slot.answer.clone().or(known);
+        let node = self.parts.node.borrow().clone();
+        let now = self.parts.clock.now();
+        next_step(&report, at_server.as_deref(), node.as_ref(), &self.parts.features, now)
+    }
+
+    /// A mirror whose pod is not on the node any more goes. Before all sources were heard nobody can tell.
+    fn step_for_mirror(&self, uid: &str, mirrors: &crate::pod_source::ByName) -> Option<Step> {
+        let mirror = mirrors.values().find(|mirror| mirror.metadata.uid == *uid)?;
+        let (namespace, name) = crate::pod_source::key(mirror);
+        let is_wanted = || {
+            let owners = self.parts.owners.of(&namespace, &name);
+            owners.iter().any(|owner| owner.source.is_static())
+        };
+        let is_shown = || {
+            let reports = self.parts.statuses.list();
+            reports.iter().any(|report| {
+                is_static(&report.pod) && crate::pod_source::key(&report.pod) == (namespace.clone(), name.clone())
+            })
+        };
+        if !self.parts.ready.is_ready() || is_wanted() || is_shown() {
+            return None;
+        }
+        Some(Step::Delete { namespace, name, uid: mirror.metadata.uid.clone() })
+    }
+
+    fn take(&mut self, done: Done) {
+        let Done { uid, result } = done;
+        let Some(slot) = self.slots.get_mut(&uid) else { return };
+        slot.is_under_way = false;
+        let now = Instant::now();
+        if let Err(error @ (Error::Transport(_) | Error::TimedOut(_))) = &result {
+            slot.due = Some(now);
+            let mut backoff = match &self.outage {
+                Some(outage) => outage.backoff,
+                None => {
+                    warn!(%error, "The API server does not answer; statuses wait until it does");
+                    Backoff::new(SHORTEST_WAIT, LONGEST_WAIT)
+                }
+            };
+            let until = now + backoff.after(error);
+            self.outage = Some(Outage { backoff, until });
+            return;
+        }
+        if self.outage.take().is_some() {
+            info!("The API server answers again; statuses are brought up to date");
+        }
+        match result {
+            Ok(outcome) => {
+                (slot.has_failed, slot.backoff) = (false, Backoff::new(SHORTEST_WAIT, LONGEST_WAIT));
+                (slot.answer, slot.due) = match outcome {
+                    // What was shown meanwhile comes next.
+                    Outcome::Now(pod) => (Some(pod), Some(now)),
+                    Outcome::Untold => (None, Some(now + UNTOLD)),
+                };
+            }
+            Err(error) => {
+                let wait = slot.backoff.after(&error);
+                // Of a pod that the server does not have any more, or of another one by that name, its watch tells.
+                let is_gone = error.is_not_found() || error.is_conflict();
+                if !slot.has_failed && !is_gone {
+                    warn!(uid, %error, ?wait, "The API server does not take what is told of a pod; trying again");
+                }
+                (slot.has_failed, slot.answer, slot.due) = (true, None, Some(now + wait));
+            }
+        }
+    }
+}
+
+impl Step {
+    fn urgency(&self) -> Urgency {
+        match self {
+            Step::Patch { urgency, .. } => *urgency,
+            Step::Delete { .. } | Step::CreateMirror(_) => Urgency::Awaited,
+        }
+    }
+}
+
+async fn carry_out(client: Client, uid: String, step: Step) -> Done {
+    let result = match step {
+        Step::Patch { namespace, name, patch, urgency: _ } => {
+            let patched =
+                client.patch::<Pod>(&namespace, &name, "/status", PatchType::StrategicMerge, patch).await;
+            patched.map(|pod| Outcome::Now(Arc::new(pod)))
+        }
+        Step::Delete { namespace, name, uid } => {
+            match client.delete::<Pod>(&namespace, &name, &DeleteOptions::now(&uid)).await {
+                Ok(()) => {
+                    info!(pod = format_args!("{namespace}/{name}"), %uid, "Deleted a pod at the API server");
+                    Ok(Outcome::Untold)
+                }
+                Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Untold),
+                Err(error) => Err(error),
+            }
+        }
+        Step::CreateMirror(mirror) => match client.create(&*mirror).await {
+            Ok(made) => Ok(Outcome::Now(Arc::new(made))),
+            Err(error) if error.is_already_exists() => Ok(Outcome::Untold),
+            Err(error) => Err(error),
+        },
+    };
+    Done { uid, result }
+}
+
+/// What is to be done next about a pod that is shown, given what the server has: the pod itself, or the mirror of a static
+/// one.
+fn next_step(
+    report: &Reported,
+    at_server: Option<&Pod>,
+    node: Option<&Identity>,
+    features: &FeatureGates,
+    now: Timestamp,
+) -> Option<Step> {
+    match is_static(&report.pod) {
+        true => {
+            let mirror = at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
+            match mirror {
+                None if report.ends.is_some() => None,
+                None => Some(Step::CreateMirror(Box::new(mirror_of(&report.pod, node?)))),
+                Some(mirror) if is_mirror_of(mirror, &report.pod) => {
+                    status_step(report, mirror, features, now)
+                }
+                Some(mirror) if report.ends.is_some() => status_step(report, mirror, features, now),
+                Some(mirror) => Some(delete(mirror)),
+            }
+        }
+        false => {
+            let pod = at_server?;
+            let step = status_step(report, pod, features, now);
+            let is_over = report.terminated && report.pod.metadata.deletion_timestamp.is_some();
+            step.or_else(|| is_over.then(|| delete(pod)))
+        }
+    }
+}
+
+fn delete(pod: &Pod) -> Step {
+    let (namespace, name) = crate::pod_source::key(pod);
+    Step::Delete { namespace, name, uid: pod.metadata.uid.clone() }
+}
+
+fn status_step(report: &Reported, at_server: &Pod, features: &FeatureGates, now: Timestamp) -> Option<Step> {
+    let new = to_publish(at_server, &report.status, false, features, now);
+    if new == at_server.status {
+        return None;
+    }
+    let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
+    let urgency = urgency(&at_server.status, &new);
+    let (namespace, name) = crate::pod_source::key(at_server);
+    Some(Step::Patch { namespace, name, patch: patch.to_json(), urgency })
+}
+
+fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
+    let is_ready = |status: &PodStatus| {
+        let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
+        ready.is_some_and(|condition| condition.status == ConditionStatus::True)
+    };
+    let is_over =
+        |status: &PodStatus| matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    let is_awaited =
+        is_ready(old) != is_ready(new) || is_over(old) != is_over(new) || old.pod_ips != new.pod_ips;
+    if is_awaited { Urgency::Awaited } else { Urgency::Usual }
+}
+
+fn is_static(pod: &Pod) -> bool {
+    SourceKind::of(pod).is_some_and(SourceKind::is_static)
+}
+
+/// Whether a mirror shows a static pod as it is.
+fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
+    let hash = |pod: &Pod, name: &str| pod.metadata.annotations.get(name).cloned();
+    mirror.metadata.deletion_timestamp.is_none() && hash(mirror, CONFIG_MIRROR) == hash(pod, CONFIG_HASH)
+}
+
+fn mirror_of(pod: &Pod, node: &Identity) -> Pod {
+    let mut mirror = Pod { status: PodStatus::default(), ..pod.clone() };
+    let hash = pod.metadata.annotations.get(CONFIG_HASH).cloned().unwrap_or_default();
+    mirror.metadata.annotations.insert(CONFIG_MIRROR, hash);
+    mirror.metadata.creation_timestamp = None;
+    mirror.metadata.owner_references =
+        Box::new([OwnerReference { controller: Some(true), ..node_owner(node) }]);
+    mirror
+}
+
+/// What a version is counted by. One that is no number is not compared: the watch is believed.
+fn version(pod: &Pod) -> Option<u64> {
+    pod.metadata.resource_version.parse().ok()
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,280 @@
+//! An API server within the process, and what lies between it and those who ask it: which breaks when told to.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_apiserver::answer::Answer;
+use crablet_apiserver::cluster::{Cluster, Settings};
+use crablet_apiserver::request;
+use crablet_apiserver::state::State;
+use crablet_apiserver::watch::{Next, Watch};
+use crablet_apiserver::who::{MASTERS, NODE_PREFIX, NODES, User};
+use crablet_client::{Body, Client, Lane, Transport, TransportError};
+use crablet_host::clock::Clock;
+use futures_util::stream;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{Request, Response};
+use hyper::body::Bytes;
+use tokio::sync::Notify;
+
+/// An API server. Clones are the same one.
+#[derive(Clone)]
+pub struct ApiServer(Arc<Inner>);
+
+struct Inner {
+    cluster: Mutex<Cluster>,
+    clock: Clock,
+    news: Notify,
+    line: Mutex<Line>,
+}
+
+/// How requests get through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nobody listens.
+    Refused,
+    /// Nobody answers.
+    Hangs,
+    /// What was asked for is done, but nobody hears of it.
+    AnswersAreLost,
+    /// Everything is answered with this code, and a wish to be left alone for so many seconds.
+    Says(u16, Option<u32>),
+}
+
+#[derive(Default)]
+struct Line {
+    trouble: Option<Trouble>,
+    /// Watches that began before the latest of these end.
+    generation: u64,
+    /// Whether watches tell nothing.
+    is_silent: bool,
+    /// What was asked, in order.
+    asked: Vec<Asked>,
+}
+
+/// A request that came in.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub who: String,
+    pub method: http::Method,
+    pub path: String,
+    pub body: Vec<u8>,
+}
+
+impl ApiServer {
+    /// One without nodes and pods.
+    pub fn new(seed: u64, clock: Clock) -> ApiServer {
+        let mut cluster = Cluster::new(State::default(), Settings::default(), seed);
+        cluster.tick(clock.now());
+        ApiServer(Arc::new(Inner {
+            cluster: Mutex::new(cluster),
+            clock,
+            news: Notify::new(),
+            line: Mutex::default(),
+        }))
+    }
+
+    /// Lets controllers do what time has come for, for ever.
+    pub async fn run(self) {
+        loop {
+            let news = self.0.news.notified();
+            let next = self.cluster().next_tick();
+            let wait = next.map(|next| self.0.clock.now().duration_until(next).unsigned_abs());
+            tokio::select! {
+                () = news => continue,
+                () = tokio::time::sleep(wait.unwrap_or(Duration::from_secs(3600))) => {}
+            }
+            self.cluster().tick(self.0.clock.now());
+            self.0.news.notify_waiters();
+        }
+    }
+
+    /// A client of somebody who may do everything. What lies between never breaks for it.
+    pub fn admin(&self) -> Client {
+        let user = User::new("admin", &[MASTERS, "system:authenticated"]);
+        Client::new(Arc::new(Door { server: self.clone(), user, breaks: false }), "test")
+    }
+
+    /// A client of a node.
+    pub fn node(&self, name: &str) -> Client {
+        let user = User::new(&format!("{NODE_PREFIX}{name}"), &[NODES, "system:authenticated"]);
+        Client::new(Arc::new(Door { server: self.clone(), user, breaks: true }), "crablet")
+    }
+
+    /// Lets what lies between the server and nodes be in trouble, or in order again.
+    pub fn set_trouble(&self, trouble: Option<Trouble>) {
+        self.line().trouble = trouble;
+        self.0.news.notify_waiters();
+    }
+
+    /// Ends all watches of nodes that are under way.
+    pub fn close_watches(&self) {
+        self.line().generation += 1;
+        self.0.news.notify_waiters();
+    }
+
+    /// Lets watches of nodes tell nothing, or what there is to tell.
+    pub fn silence_watches(&self, is_silent: bool) {
+        self.line().is_silent = is_silent;
+        self.0.news.notify_waiters();
+    }
+
+    /// What nodes asked since this was asked last.
+    pub fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.line().asked)
+    }
+
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.0.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something is as `found` finds it.
+    async fn until<T>(&self, mut found: impl FnMut(&Line) -> Option<T>) -> T {
+        loop {
+            let news = self.0.news.notified();
+            if let Some(found) = found(&self.line()) {
+                return found;
+            }
+            news.await;
+        }
+    }
+
+    fn handle(&self, request: &Request<Bytes>, user: &User) -> Answer {
+        let header = |name| {
+            let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let request = request::Request {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            accept: header(ACCEPT),
+            content_type: header(CONTENT_TYPE),
+            user: user.clone(),
+            body: request.body().to_vec(),
+        };
+        let answer = self.cluster().handle(&request, self.0.clock.now());
+        self.0.news.notify_waiters();
+        answer
+    }
+}
+
+/// Where somebody's requests come in.
+struct Door {
+    server: ApiServer,
+    user: User,
+    breaks: bool,
+}
+
+#[async_trait]
+impl Transport for Door {
+    async fn send(&self, request: Request<Bytes>, _: Lane) -> Result<Response<Body>, TransportError> {
+        let server = &self.server;
+        let mut is_lost = false;
+        if self.breaks {
+            let trouble = {
+                let mut line = server.line();
+                line.asked.push(Asked {
+                    who: self.user.name.clone(),
+                    method: request.method().clone(),
+                    path: request.uri().to_string(),
+                    body: request.body().to_vec(),
+                });
+                line.trouble
+            };
+            match trouble {
+                None => {}
+                Some(Trouble::Refused) => return Err(TransportError::new("connection refused")),
+                Some(Trouble::Hangs) => {
+                    server.until(|line| (line.trouble != Some(Trouble::Hangs)).then_some(())).await;
+                    return Err(TransportError::new("connection reset by peer"));
+                }
+                Some(Trouble::AnswersAreLost) => is_lost = true,
+                Some(Trouble::Says(code, retry_after)) => return said(code, retry_after),
+            }
+        }
+        let answer = server.handle(&request, &self.user);
+        if is_lost {
+            return Err(TransportError::new("connection reset by peer"));
+        }
+        match answer {
+            Answer::Document(document) => {
+                let mut response = Response::builder().status(document.code);
+                if let Some(seconds) = document.retry_after {
+                    response = response.header(RETRY_AFTER, seconds);
+                }
+                response.body(whole(document.body)).map_err(TransportError::new)
+            }
+            Answer::Watch(watch) => {
+                let generation = self.breaks.then(|| server.line().generation);
+                let body = follow(server.clone(), watch, generation);
+                Response::builder().status(200).body(body).map_err(TransportError::new)
+            }
+            Answer::Proxy(_) | Answer::Usage(_) => Err(TransportError::new("nodes are not asked here")),
+        }
+    }
+}
+
+fn said(code: u16, retry_after: Option<u32>) -> Result<Response<Body>, TransportError> {
+    let mut response = Response::builder().status(code);
+    if let Some(seconds) = retry_after {
+        response = response.header(RETRY_AFTER, seconds);
+    }
+    let reason = match code {
+        403 => "Forbidden",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let body = format!(
+        r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"as the test wants","reason":"{reason}","code":{code}}}"#
+    );
+    response.body(whole(body.into_bytes())).map_err(TransportError::new)
+}
+
+fn whole(body: Vec<u8>) -> Body {
+    Box::pin(stream::iter([Ok(Bytes::from(body))]))
+}
+
+/// What a watch tells. Of those that can break, the generation is known in which it began.
+fn follow(server: ApiServer, watch: Box<Watch>, generation: Option<u64>) -> Body {
+    Box::pin(stream::unfold((server, watch), move |(server, mut watch)| async move {
+        loop {
+            let news = server.0.news.notified();
+            let is_silent = {
+                let line = server.line();
+                if generation.is_some_and(|generation| generation != line.generation) {
+                    return None;
+                }
+                generation.is_some() && (line.is_silent || line.trouble.is_some())
+            };
+            if is_silent {
+                news.await;
+                continue;
+            }
+            let next = {
+                let cluster = server.cluster();
+                watch.next(&cluster.state, u64::MAX, server.0.clock.now())
+            };
+            match next {
+                Next::Line(line) => {
+                    drop(news);
+                    return Some((Ok(Bytes::from(line)), (server, watch)));
+                }
+                Next::End => return None,
+                Next::Wait(until) => {
+                    let wait = server.0.clock.now().duration_until(until).unsigned_abs();
+                    tokio::select! {
+                        () = news => {}
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                }
+            }
+        }
+    }))
+}
