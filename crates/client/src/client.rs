@@ -109,7 +109,7 @@ impl Client {
         self.send(Method::DELETE, &T::path(namespace, name), body).await.map(drop)
     }
 
-    async fn ask<A: DeserializeOwned>(
+    pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

@@ -4,13 +4,21 @@
 //!   API server within the process behind it.
 //! - [`Client`]: objects instead of bytes. Everything has a deadline but watches.
 //! - [`Resource`]: where the objects of a kind are.
+//! - [`Follower`]: what there is of a kind, and each change, for as long as somebody asks; resumed, begun anew, and at rest
+//!   between tries.
 
+mod backoff;
+mod chance;
 mod client;
 mod error;
+mod follow;
+mod lines;
 mod resource;
 mod transport;
 
+pub use chance::Chance;
 pub use client::{Client, PatchType};
 pub use error::Error;
+pub use follow::{Event, Follower, Selection};
 pub use resource::Resource;
 pub use transport::{Body, Lane, Transport, TransportError};
