@@ -15,6 +15,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::transport::{Body, TransportError};
@@ -28,6 +29,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 /// How many requests are sent at most on one connection, though a server may allow more.
 const MOST_STREAMS: usize = 1000;
+/// Who gives up after so long has waited in vain; who does so sooner has changed their mind.
+const LONG_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes in both directions.
 pub(crate) trait Bytestream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -108,7 +111,7 @@ impl Connection {
         let has_place = !self.is_doubtful() && self.in_use.load(Ordering::Relaxed) < self.places();
         has_place.then(|| {
             self.in_use.fetch_add(1, Ordering::Relaxed);
-            Place { connection: Arc::clone(self), waits: false }
+            Place { connection: Arc::clone(self), waits_since: None }
         })
     }
 
@@ -142,13 +145,13 @@ async fn drive(driver: Arc<Mutex<Option<Http2Driver>>>) {
 /// A request's place on a connection. It is free again when this is dropped.
 pub(crate) struct Place {
     connection: Arc<Connection>,
-    /// Whether an answer is waited for.
-    waits: bool,
+    /// Since when an answer is waited for, if one is.
+    waits_since: Option<Instant>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.waits {
+        if self.waits_since.is_some_and(|since| since.elapsed() >= LONG_WAIT) {
             self.connection.doubtful.store(true, Ordering::Relaxed);
         }
         self.connection.in_use.fetch_sub(1, Ordering::Relaxed);
@@ -170,7 +173,7 @@ impl Place {
         url: Uri,
     ) -> Result<Response<Body>, SendError> {
         let mut request = request.map(Full::new);
-        self.waits = true;
+        self.waits_since = Some(Instant::now());
         let sent = match &self.connection.sender {
             Sender::Http1(sender) => {
                 to_http1(&mut request, url);
@@ -178,7 +181,7 @@ impl Place {
                 match sender.ready().await {
                     Ok(()) => sender.try_send_request(request).await,
                     Err(error) => {
-                        self.waits = false;
+                        self.waits_since = None;
                         return Err(SendError::Unsent(TransportError::new(Chain(&error).to_string())));
                     }
                 }
@@ -189,7 +192,7 @@ impl Place {
                 sender.clone().try_send_request(request).await
             }
         };
-        self.waits = false;
+        self.waits_since = None;
         let answer = sent.map_err(send_error)?;
         self.connection.doubtful.store(false, Ordering::Relaxed);
         Ok(answer.map(|body| self.follow(body)))

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::lines::Lines;
 use crate::resource::{Resource, escaped};
 
-/// Servers end watches after so long, and up to twice as long: not all at once.
+/// Servers end watches after so long, and up to twice as long: not all at once. This is client-go's.
 const WATCH_LASTS: Duration = Duration::from_secs(300);
 /// By how much a server may be late with that.
 const MAY_BE_LATE: Duration = Duration::from_secs(30);
@@ -95,10 +95,22 @@ pub struct Follower<T>(Pin<Box<dyn Stream<Item = Event<T>> + Send>>);
 
 impl<T: Resource> Follower<T> {
     pub fn new(client: Client, selection: &Selection, chance: Chance) -> Follower<T> {
+        Follower::lasting(client, selection, chance, WATCH_LASTS)
+    }
+
+    /// One whose watches last so long, and up to twice as long. Who follows many objects asks less often then; a server
+    /// that is gone is found out otherwise.
+    pub fn lasting(
+        client: Client,
+        selection: &Selection,
+        chance: Chance,
+        watch_lasts: Duration,
+    ) -> Follower<T> {
         let following = Following {
             client,
             collection: T::collection(&selection.namespace),
             selectors: selection.query(),
+            watch_lasts,
             chance,
             backoff: Backoff::new(),
             stage: Stage::Unknown,
@@ -108,11 +120,7 @@ impl<T: Resource> Follower<T> {
             rests_until: None,
             kind: PhantomData,
         };
-        // What is under way lives in the stream, and goes on where it was when somebody asks again.
-        Follower(Box::pin(stream::unfold(following, |mut following| async move {
-            let event = following.next().await;
-            Some((event, following))
-        })))
+        Follower(Box::pin(events(following)))
     }
 
     /// What is learned next. Nothing is lost if the future is dropped.
@@ -124,10 +132,19 @@ impl<T: Resource> Follower<T> {
     }
 }
 
+/// What is under way lives in the stream, and goes on where it was when somebody asks again.
+fn events<T: Resource>(following: Following<T>) -> impl Stream<Item = Event<T>> + Send {
+    stream::unfold(following, |mut following| async move {
+        let event = following.next().await;
+        Some((event, following))
+    })
+}
+
 struct Following<T> {
     client: Client,
     collection: String,
     selectors: String,
+    watch_lasts: Duration,
     chance: Chance,
     backoff: Backoff,
     stage: Stage,
@@ -164,8 +181,9 @@ impl<T: Resource> Following<T> {
                 tokio::time::sleep_until(until).await;
             }
             let event = match std::mem::replace(&mut self.stage, Stage::Unknown) {
-                Stage::Unknown => self.learn_all().await,
-                Stage::Known => self.resume().await,
+                // Boxed, so that one at rest takes little room.
+                Stage::Unknown => Box::pin(self.learn_all()).await,
+                Stage::Known => Box::pin(self.resume()).await,
                 Stage::Watching(watch) => self.listen(watch).await,
             };
             if let Some(event) = event {
@@ -357,7 +375,7 @@ impl<T: Resource> Following<T> {
     }
 
     async fn watch(&mut self, query: &str) -> Result<Box<Watch>, Error> {
-        let lasts = WATCH_LASTS + self.chance.below(WATCH_LASTS);
+        let lasts = self.watch_lasts + self.chance.below(self.watch_lasts);
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={}{query}{}",
             self.collection,

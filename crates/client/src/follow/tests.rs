@@ -354,6 +354,13 @@ async fn an_event_that_nobody_can_read_is_trouble_and_nothing_is_missed() {
 }
 
 #[test]
+fn a_follower_takes_little_room() {
+    let Follower(events) = Script::of([]).follow();
+    let size = size_of_val(&*events);
+    assert!(size < 2048, "{size}");
+}
+
+#[test]
 fn a_selection_is_escaped() {
     let selection = Selection::named("kube-system", "a/b");
     assert_eq!(selection.query(), "&fieldSelector=metadata.name%3Da%2Fb");

@@ -108,8 +108,12 @@ async fn a_connection_on_which_somebody_waited_in_vain_gets_no_more_requests() {
     let server = Server::start(Manner::default()).await;
     let https = https(&server.kubeconfig());
     let mut watching = watch(&https).await;
-    let waited = tokio::time::timeout(Duration::from_millis(50), get(&https, "/hang", Lane::Common)).await;
-    assert!(waited.is_err());
+    let hangs = || get(&https, "/hang", Lane::Common);
+    assert!(tokio::time::timeout(Duration::from_millis(50), hangs()).await.is_err());
+    assert_eq!(get(&https, "/a", Lane::Common).await.unwrap(), "/a 1 nobody", "it was not waited for long");
+    tokio::time::pause();
+    assert!(tokio::time::timeout(Duration::from_secs(6), hangs()).await.is_err());
+    tokio::time::resume();
     assert_eq!(get(&https, "/a", Lane::Common).await.unwrap(), "/a 2 nobody");
     server.tell(3);
     assert_eq!(next_line(&mut watching).await, "3\n");

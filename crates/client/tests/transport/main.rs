@@ -1,13 +1,17 @@
-//! The transport against servers that misbehave in ways of their own, and against the embedded API server.
+//! The transport against servers that misbehave in ways of their own, and against API servers: the
+//! embedded one, and a real one where `KUBEBUILDER_ASSETS` names a directory with `kube-apiserver` and `etcd`.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+mod api_servers;
 mod certificates;
 mod connections;
 mod credentials;
-mod embedded;
 mod proxies;
 mod server;
+
+#[path = "../../../apiserver/tests/common/real.rs"]
+mod real;
 
 use crablet_client::{Body, Https, Kubeconfig, Lane, ProxyEnvironment, Transport, TransportError};
 use crablet_host::clock::Clock;

@@ -1,4 +1,4 @@
-//! With the admin's kubeconfig of the embedded API server.
+//! With an admin's kubeconfig.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use crablet_api::Text;
 use crablet_api::core::ConfigMap;
 use crablet_apiserver::server::{Options, Server};
 use crablet_client::{
-    Chance, Client, Event, Follower, Kubeconfig, Lane, Limit, PatchType, Priority, Selection,
+    Chance, Client, ClientCertificate, Cluster, Event, Follower, Kubeconfig, Lane, Limit, PatchType, Pem,
+    Priority, Selection, User,
 };
 use crablet_host::clock::Clock;
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::https;
+use crate::real::Real;
 
 struct Running {
     directory: TempDir,
@@ -92,7 +94,27 @@ async fn next(follower: &mut Follower<ConfigMap>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_made_read_changed_followed_and_deleted_over_tls() {
     let server = Running::start().await;
-    let client = server.client().with_limit(Limit::new(50.0, 100));
+    live_a_life(server.client()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_made_read_changed_followed_and_deleted_on_a_real_server() {
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else { return };
+    let server = tokio::task::block_in_place(|| Real::start(Path::new(&assets), &[]));
+    let file = |name: &str| Pem::File(server.path(name));
+    let cluster = Cluster {
+        server: format!("https://127.0.0.1:{}", server.port),
+        certificate_authority: Some(file("ca.crt")),
+        ..Cluster::default()
+    };
+    let own = ClientCertificate { certificate: file("admin.crt"), key: file("admin.key") };
+    let user = User { client_certificate: Some(own), ..User::default() };
+    let config = Kubeconfig { cluster, user, namespace: String::new() };
+    live_a_life(Client::new(Arc::new(https(&config)), "test")).await;
+}
+
+async fn live_a_life(client: Client) {
+    let client = client.with_limit(Limit::new(50.0, 100));
     client.create(&config_map("a", "1")).await.unwrap();
     let error = client.create(&config_map("a", "1")).await.unwrap_err();
     assert!(error.is_already_exists(), "{error}");
