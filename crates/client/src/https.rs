@@ -17,6 +17,7 @@ use crablet_host::clock::Clock;
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Bytes;
+use rustix::net::sockopt;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -35,6 +36,9 @@ use crate::transport::{Body, Lane, Transport, TransportError};
 /// How long it may take until a server or a proxy takes a connection, and for a handshake.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 const HANDSHAKES_WITHIN: Duration = Duration::from_secs(10);
+/// How long a connection is silent before the other end is asked for, and how often.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_TRIES: u32 = 3;
 /// How many connections there are at most on a lane.
 const MOST_CONNECTIONS: usize = 64;
 /// How often a request is sent that certainly had no effect.
@@ -83,25 +87,27 @@ impl Https {
         let cluster = &config.cluster;
         let server = |error: EndpointError| HttpsError::Server(error.to_string());
         let proxy = |error: EndpointError| HttpsError::Proxy(error.to_string());
-        let server = Endpoint::of_server(&cluster.server, "https").map_err(server)?;
+        let server = Endpoint::of_server(&cluster.server, config.default_scheme()).map_err(server)?;
         let proxy = match &cluster.proxy_url {
             Some(url) => Some(Proxy::parse(url.expose()).map_err(proxy)?),
             None => environment.to(&server).map_err(proxy)?,
         };
-        let (tls, name) = match server.is_tls() {
+        let (tls, name, authorization) = match server.is_tls() {
             true => {
                 let name = cluster.tls_server_name.as_deref().unwrap_or(&server.host).to_owned();
                 let parsed = ServerName::try_from(name.clone()).map_err(|_| HttpsError::Name(name))?;
-                (Some(Tls::new(cluster, config.user.client_certificate.as_ref())?), Some(parsed))
+                let tls = Tls::new(cluster, config.user.client_certificate.as_ref())?;
+                (Some(tls), Some(parsed), Authorization::new(config, clock)?)
             }
-            false => (None, None),
+            // As upstream: who one is, is told to nobody who cannot be known.
+            false => (None, None, Authorization::Nothing),
         };
         Ok(Https(Arc::new(Inner {
             server,
             name,
             proxy,
             tls,
-            authorization: Authorization::new(config, clock)?,
+            authorization,
             common: Pool::default(),
             heartbeat: Pool::default(),
         })))
@@ -297,13 +303,23 @@ async fn dial(endpoint: &Endpoint) -> Result<Box<dyn Bytestream>, ConnectError> 
     let connecting = TcpStream::connect((&*endpoint.host, endpoint.port));
     match tokio::time::timeout(CONNECTS_WITHIN, connecting).await {
         Ok(Ok(stream)) => {
-            // Requests are small, and nobody wants to wait for the next.
-            let _ = stream.set_nodelay(true);
+            tune(&stream);
             Ok(Box::new(stream))
         }
         Ok(Err(source)) => Err(ConnectError::Connect { address, source }),
         Err(_) => Err(ConnectError::ConnectLate { address }),
     }
+}
+
+/// What cannot be set does not matter much.
+fn tune(stream: &TcpStream) {
+    // Requests are small, and nobody wants to wait for the next.
+    let _ = stream.set_nodelay(true);
+    // HTTP/1.1 has no pings of its own.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_TRIES);
 }
 
 /// The stream within TLS, and whether HTTP/2 is spoken there.

@@ -131,6 +131,15 @@ impl Kubeconfig {
         Kubeconfig::parse(path, &text)
     }
 
+    /// What a URL without a scheme means, as in client-go.
+    pub(crate) fn default_scheme(&self) -> &'static str {
+        let Cluster { certificate_authority, insecure_skip_tls_verify, .. } = &self.cluster;
+        let is_about_tls = certificate_authority.is_some()
+            || *insecure_skip_tls_verify
+            || self.user.client_certificate.is_some();
+        if is_about_tls { "https" } else { "http" }
+    }
+
     /// Reads a text, as if it were in a file there.
     pub fn parse(path: &Path, text: &str) -> Result<Kubeconfig, KubeconfigError> {
         let source = path.display().to_string();

@@ -70,7 +70,8 @@ async fn a_server_of_http_1_gets_a_connection_for_each_request_under_way() {
         let server = Server::start(manner).await;
         let mut config = server.kubeconfig();
         if plain {
-            config.cluster.server = format!("http://{}", server.address);
+            config.cluster.server = server.address.to_string();
+            config.cluster.certificate_authority = None;
         }
         let https = https(&config);
         assert_eq!(get(&https, "/a", Lane::Common).await.unwrap(), "/a 1 nobody");

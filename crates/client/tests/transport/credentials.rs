@@ -38,6 +38,16 @@ async fn a_fixed_token_is_sent() {
     assert_eq!(get(&https(&config), "/a", Lane::Common).await.unwrap(), "/a 1 nobody");
 }
 
+#[tokio::test]
+async fn a_token_is_not_told_to_who_cannot_be_known() {
+    let server = Server::start(Manner { tls: false, ..Manner::default() }).await;
+    server.know("s3cr3t");
+    let mut config = server.kubeconfig();
+    config.cluster.server = format!("http://{}", server.address);
+    config.user.token = Some("s3cr3t".into());
+    assert_eq!(get(&https(&config), "/a", Lane::Common).await.unwrap(), "401");
+}
+
 /// A program that answers with the status in a file, and counts how often it was asked.
 fn program(server: &Server) -> Exec {
     let directory = server.directory.path().display();
