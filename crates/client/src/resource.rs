@@ -5,6 +5,7 @@ use crablet_api::coordination::Lease;
 use crablet_api::core::{ConfigMap, Event, Node, Pod, Secret, Service};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
+use crablet_api::storage::CsiNode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +57,7 @@ macro_rules! resources {
 
 resources! {
     ConfigMap: "configmaps", true;
+    CsiNode: "csinodes", false;
     Event: "events", true;
     Lease: "leases", true;
     Node: "nodes", false;

@@ -63,8 +63,12 @@ impl EventWriter {
                 Err(error) if !error.is_passing() => {
                     let in_one_that_ends = error.is_forbidden() || error.is_not_found();
                     match in_one_that_ends {
-                        true => debug!(%error, event = %object.metadata.name, "The API server does not take an event"),
-                        false => warn!(%error, event = %object.metadata.name, "The API server does not take an event"),
+                        true => {
+                            debug!(%error, event = %object.metadata.name, "The API server does not take an event")
+                        }
+                        false => {
+                            warn!(%error, event = %object.metadata.name, "The API server does not take an event")
+                        }
                     }
                     return;
                 }

@@ -35,7 +35,8 @@ pub struct Joining {
 
 /// Starts an agent's part in a cluster. Its tasks end with the agent's.
 pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
-    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } = joining;
+    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } =
+        joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };

@@ -174,7 +174,10 @@ impl NodeKeeper {
         let (facts, ready) = (self.parts.facts.now(), self.parts.readiness.now());
         let storage = if self.has_csi_node { Ok(()) } else { Err("CSINode is not yet initialized") };
         let now = Time::from(self.parts.clock.now());
-        node_status::with_status(node, &Input { facts: &facts, ready: &ready, storage, images: &self.images, now })
+        node_status::with_status(
+            node,
+            &Input { facts: &facts, ready: &ready, storage, images: &self.images, now },
+        )
     }
 
     /// Keeps what the server has of the node as the node is: at once when something changes, and now and then in any
@@ -278,9 +281,10 @@ impl NodeKeeper {
     /// Takes in how the server has the node, unless something newer is known.
     fn take(&mut self, node: Node) {
         let version = |node: &Node| node.metadata.resource_version.parse::<u64>().ok();
-        let is_older = self.at_server.as_ref().is_some_and(|known| {
-            known.metadata.uid == node.metadata.uid && version(&node) < version(known)
-        });
+        let is_older = self
+            .at_server
+            .as_ref()
+            .is_some_and(|known| known.metadata.uid == node.metadata.uid && version(&node) < version(known));
         if is_older {
             return;
         }

@@ -40,8 +40,7 @@ impl PodSource {
     ) -> (PodSource, watch::Receiver<ServerMirrors>) {
         let (mirrors, known) = watch::channel(None);
         let (pods, mirror_pods) = (ByName::new(), ByName::new());
-        let source =
-            PodSource { follower, feed, mirrors, clock, pods, mirror_pods, origin: ORIGIN.into() };
+        let source = PodSource { follower, feed, mirrors, clock, pods, mirror_pods, origin: ORIGIN.into() };
         (source, known)
     }
 

@@ -263,7 +263,8 @@ impl StatusManager {
         let is_shown = || {
             let reports = self.parts.statuses.list();
             reports.iter().any(|report| {
-                is_static(&report.pod) && crate::pod_source::key(&report.pod) == (namespace.clone(), name.clone())
+                is_static(&report.pod)
+                    && crate::pod_source::key(&report.pod) == (namespace.clone(), name.clone())
             })
         };
         if !self.parts.ready.is_ready() || is_wanted() || is_shown() {
@@ -402,8 +403,7 @@ fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
         let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
         ready.is_some_and(|condition| condition.status == ConditionStatus::True)
     };
-    let is_over =
-        |status: &PodStatus| matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    let is_over = |status: &PodStatus| matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
     let is_awaited =
         is_ready(old) != is_ready(new) || is_over(old) != is_over(new) || old.pod_ips != new.pod_ips;
     if is_awaited { Urgency::Awaited } else { Urgency::Usual }

@@ -8,10 +8,11 @@ use crablet_agent::agent::Agent;
 use crablet_agent::sources::{Feed, SourcesReady};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
-use crablet_client::{Client, Https, Kubeconfig};
+use crablet_client::{Client, Https, Kubeconfig, Limit, ProxyEnvironment};
 use crablet_cluster::{Joining, node};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
+use crablet_host::clock::Clock;
 use crablet_server::NodeHandles;
 use serde_json::Value;
 
@@ -28,8 +29,13 @@ pub(crate) fn join(
     ready: SourcesReady,
 ) -> anyhow::Result<()> {
     let (flags, configuration) = (&effective.flags, &effective.configuration);
-    let user_agent = format!("crablet/{} ({}) kubernetes/{}", version::CRABLET, version::platform(), version::KUBERNETES);
-    let client = client_of(Path::new(&*flags.kubeconfig), &user_agent)?;
+    let user_agent =
+        format!("crablet/{} ({}) kubernetes/{}", version::CRABLET, version::platform(), version::KUBERNETES);
+    let limit = Limit::new(
+        f64::from(configuration.kube_api_qps),
+        u32::try_from(configuration.kube_api_burst).unwrap_or_default(),
+    );
+    let client = client_of(Path::new(&*flags.kubeconfig), &user_agent)?.with_limit(limit);
     let joining = Joining {
         client,
         seed: seed_of(&handles.name),
@@ -63,15 +69,19 @@ fn seed_of(name: &str) -> u64 {
 /// A client of the server that a kubeconfig names.
 pub(crate) fn client_of(kubeconfig: &Path, user_agent: &str) -> anyhow::Result<Client> {
     let read = Kubeconfig::read(kubeconfig)?;
-    let transport = Https::new(&read)?;
+    let transport = Https::new(&read, &ProxyEnvironment::of_process(), Clock::system())?;
     Ok(Client::new(Arc::new(transport), user_agent))
 }
 
 /// Creates an object of any kind that the server has, from a document in YAML or JSON. Says what it is, and what became
 /// of it.
-pub(crate) async fn create_any(client: &Client, source: &str, text: &str) -> anyhow::Result<(String, &'static str)> {
+pub(crate) async fn create_any(
+    client: &Client,
+    source: &str,
+    text: &str,
+) -> anyhow::Result<(String, &'static str)> {
     let (tree, _) = document::parse(source, text, document::Limits::MANIFEST)?;
-    let object: Value = document::decode(tree)?;
+    let (object, _): (Value, _) = document::decode(&tree)?;
     let field = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind, name) = (field("/apiVersion"), field("/kind"), field("/metadata/name"));
     let root = if version.contains('/') { "/apis" } else { "/api" };

@@ -75,13 +75,33 @@ pub(crate) fn subcommand() -> Command {
         .about("Run a whole Kubernetes for this machine: an API server and the agent")
         .long_about(ABOUT)
         .after_help(EXAMPLES)
-        .arg(flag("data-dir", "DIR", "Where the API server keeps its objects, and where the configuration is").default_value("/var/lib/crablet"))
-        .arg(flag("root-dir", "DIR", "Where the agent keeps the files of pods").default_value("/var/lib/kubelet"))
-        .arg(flag("container-runtime-endpoint", "SOCKET", "The runtime's socket; looked for in the usual places if not given"))
-        .arg(flag("node-name", "NAME", "What the node is called; the machine's host name if not given").default_value(""))
+        .arg(
+            flag("data-dir", "DIR", "Where the API server keeps its objects, and where the configuration is")
+                .default_value("/var/lib/crablet"),
+        )
+        .arg(
+            flag("root-dir", "DIR", "Where the agent keeps the files of pods")
+                .default_value("/var/lib/kubelet"),
+        )
+        .arg(flag(
+            "container-runtime-endpoint",
+            "SOCKET",
+            "The runtime's socket; looked for in the usual places if not given",
+        ))
+        .arg(
+            flag("node-name", "NAME", "What the node is called; the machine's host name if not given")
+                .default_value(""),
+        )
         .arg(flag("secure-port", "PORT", "The port of the API server, on loopback").default_value("6443"))
         .arg(flag("apply", "FILE", "A manifest to begin with; may be repeated").action(ArgAction::Append))
-        .arg(Arg::new("v").short('v').long("v").value_name("N").help("How detailed the log is").default_value("0"))
+        .arg(
+            Arg::new("v")
+                .short('v')
+                .long("v")
+                .value_name("N")
+                .help("How detailed the log is")
+                .default_value("0"),
+        )
 }
 
 /// Reads the arguments, or says what is wrong with them.

@@ -38,7 +38,9 @@ fn ensure(configurations: &Path, programs: &[&Path]) -> anyhow::Result<String> {
         extension.is_some_and(|extension| ["conf", "conflist", "json"].contains(&extension))
     };
     let mut found: Vec<_> = match std::fs::read_dir(configurations) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|path| is_configuration(path)).collect(),
+        Ok(entries) => {
+            entries.flatten().map(|entry| entry.path()).filter(|path| is_configuration(path)).collect()
+        }
         Err(_) => Vec::new(),
     };
     found.sort();
