@@ -8,7 +8,7 @@ use crablet_agent::recorder::{Event as Recorded, EventQueue, EventType, Involved
 use crablet_api::Text;
 use crablet_api::core::{Event, EventSource, EventType as ApiEventType, ObjectReference};
 use crablet_api::meta::Time;
-use crablet_client::{Client, Error, PatchType};
+use crablet_client::{Client, Error, PatchType, Priority};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::time::sleep;
@@ -38,7 +38,7 @@ pub struct EventWriter {
 
 impl EventWriter {
     pub fn new(client: Client, queue: EventQueue, node: Text) -> EventWriter {
-        EventWriter { client, queue, node, known: VecDeque::new() }
+        EventWriter { client: client.with_priority(Priority::Low), queue, node, known: VecDeque::new() }
     }
 
     /// Writes events as they come, for ever.

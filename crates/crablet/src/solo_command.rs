@@ -125,7 +125,10 @@ pub(crate) fn run(wanted: Solo) -> Result<(), Failure> {
     say(&format!("container runtime: {endpoint}"));
     std::fs::create_dir_all(&wanted.data_dir)
         .with_context(|| format!("cannot make the data directory {}", wanted.data_dir.display()))?;
-    say(&format!("network of pods: {}", ensure_network()?));
+    // Who names a runtime has looked after its network too.
+    if wanted.endpoint.is_none() {
+        say(&format!("network of pods: {}", ensure_network()?));
+    }
     let config = ensure_config(&wanted.data_dir)?;
     let api_dir = wanted.data_dir.join("apiserver");
     let flags = [
