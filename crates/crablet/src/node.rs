@@ -10,7 +10,7 @@ use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_addresses, node_name};
-use crablet_agent::objects::NoObjects;
+use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Sources, StaticPods, TrustStore};
 use crablet_config::Effective;
@@ -169,9 +169,11 @@ fn parts(effective: &Effective, client: Client, access: Access, node: &NodeHandl
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
     let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration));
+    let objects: Arc<dyn Objects> = Arc::new(NoObjects);
+    let contents = Arc::clone(&objects);
     Ok(Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone())),
+        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone(), contents)),
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {
@@ -180,7 +182,7 @@ fn parts(effective: &Effective, client: Client, access: Access, node: &NodeHandl
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
         checkpoints: keep_in(effective, "pods")?,
-        objects: Arc::new(NoObjects),
+        objects,
         access,
         metrics: node.metrics.clone(),
     })

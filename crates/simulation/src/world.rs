@@ -142,6 +142,7 @@ impl World {
             _ => {}
         }
         let metrics = Registries::default();
+        self.volumes.set_contents(Arc::clone(&self.objects) as _);
         let parts = Parts {
             runtime: Arc::new(WatchedRuntime::new(
                 Arc::new(self.client()),
