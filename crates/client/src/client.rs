@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::limits::{Limit, Priority};
 use crate::resource::Resource;
 use crate::transport::{Body, Lane, Transport, TransportError};
 
@@ -28,6 +29,8 @@ pub struct Client {
     user_agent: Arc<str>,
     lane: Lane,
     patience: Duration,
+    limit: Option<Limit>,
+    priority: Priority,
 }
 
 /// How a patch is to be understood.
@@ -50,7 +53,14 @@ impl PatchType {
 
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, user_agent: &str) -> Client {
-        Client { transport, user_agent: user_agent.into(), lane: Lane::Common, patience: PATIENCE }
+        Client {
+            transport,
+            user_agent: user_agent.into(),
+            lane: Lane::Common,
+            patience: PATIENCE,
+            limit: None,
+            priority: Priority::High,
+        }
     }
 
     /// A client whose requests travel on another lane.
@@ -63,6 +73,18 @@ impl Client {
     #[must_use]
     pub fn within(self, patience: Duration) -> Client {
         Client { patience, ..self }
+    }
+
+    /// A client that waits for its turn, among all that share the limit. Watches and heartbeats do not.
+    #[must_use]
+    pub fn with_limit(self, limit: Option<Limit>) -> Client {
+        Client { limit, ..self }
+    }
+
+    /// A client whose requests go before or after others where there is a limit.
+    #[must_use]
+    pub fn with_priority(self, priority: Priority) -> Client {
+        Client { priority, ..self }
     }
 
     pub async fn get<T: Resource>(&self, namespace: &str, name: &str) -> Result<T, Error> {
@@ -109,7 +131,7 @@ impl Client {
         self.send(Method::DELETE, &T::path(namespace, name), body).await.map(drop)
     }
 
-    async fn ask<A: DeserializeOwned>(
+    pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -126,6 +148,9 @@ impl Client {
         path: &str,
         body: Option<(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, Error> {
+        if let (Some(limit), Lane::Common) = (&self.limit, self.lane) {
+            limit.turn(self.priority).await;
+        }
         let exchange = async {
             let answer = self.begin(method, path, body).await?;
             read(answer.into_body()).await

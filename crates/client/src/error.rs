@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crablet_api::JsonError;
-use crablet_api::meta::{Status, StatusReason};
+use crablet_api::meta::{CauseType, Status, StatusReason};
 
 use crate::transport::TransportError;
 
@@ -24,6 +24,9 @@ pub enum Error {
     /// The answer is larger than one may be.
     #[error("the API server's answer is larger than {limit} bytes")]
     TooLarge { limit: usize },
+    /// A watch was over before it told anything.
+    #[error("the API server ended a watch as soon as it had begun")]
+    Closed,
 }
 
 impl Error {
@@ -31,7 +34,11 @@ impl Error {
     pub fn reason(&self) -> Option<&StatusReason> {
         match self {
             Error::Refused(status) => status.reason.as_ref(),
-            Error::Transport(_) | Error::TimedOut(_) | Error::Malformed(_) | Error::TooLarge { .. } => None,
+            Error::Transport(_)
+            | Error::TimedOut(_)
+            | Error::Malformed(_)
+            | Error::TooLarge { .. }
+            | Error::Closed => None,
         }
     }
 
@@ -60,10 +67,23 @@ impl Error {
         matches!(self.reason(), Some(StatusReason::Expired | StatusReason::Gone))
     }
 
+    /// Whether a version that was asked for is one that the server has not come to: it was restored from a backup.
+    pub(crate) fn is_from_the_future(&self) -> bool {
+        let Error::Refused(status) = self else { return false };
+        let causes = status.details.as_ref().map(|details| &*details.causes).unwrap_or_default();
+        causes.iter().any(|cause| cause.reason == Some(CauseType::ResourceVersionTooLarge))
+    }
+
+    /// Whether the server does not take such a request, whoever sends it.
+    pub(crate) fn is_about_the_request(&self) -> bool {
+        let Error::Refused(status) = self else { return false };
+        matches!(status.code, 400 | 405 | 406 | 415 | 422 | 501)
+    }
+
     /// Whether the same request may be answered otherwise later, without anybody having done anything about it.
     pub fn is_passing(&self) -> bool {
         match self {
-            Error::Transport(_) | Error::TimedOut(_) => true,
+            Error::Transport(_) | Error::TimedOut(_) | Error::Closed => true,
             Error::Refused(status) => status.code == 429 || status.code >= 500,
             Error::Malformed(_) | Error::TooLarge { .. } => false,
         }
