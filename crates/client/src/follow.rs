@@ -33,6 +33,8 @@ use crate::resource::{Resource, escaped};
 
 /// Servers end watches after so long, and up to twice as long: not all at once.
 const WATCH_LASTS: Duration = Duration::from_secs(300);
+/// The same for a watch of one object, of which a node has many.
+const WATCH_OF_ONE_LASTS: Duration = Duration::from_secs(1800);
 /// By how much a server may be late with that.
 const MAY_BE_LATE: Duration = Duration::from_secs(30);
 /// How long a server may take to begin, and between two of the objects that are there at first.
@@ -62,6 +64,10 @@ impl Selection {
     pub fn named(namespace: &str, name: &str) -> Selection {
         let fields = format!("metadata.name={name}");
         Selection { namespace: namespace.to_owned(), fields, labels: String::new() }
+    }
+
+    fn is_of_one(&self) -> bool {
+        self.fields.starts_with("metadata.name=")
     }
 
     /// As a part of a query.
@@ -98,6 +104,7 @@ impl<T: Resource> Follower<T> {
         let following = Following {
             client,
             collection: T::collection(&selection.namespace),
+            watch_lasts: if selection.is_of_one() { WATCH_OF_ONE_LASTS } else { WATCH_LASTS },
             selectors: selection.query(),
             chance,
             backoff: Backoff::new(),
@@ -127,6 +134,7 @@ impl<T: Resource> Follower<T> {
 struct Following<T> {
     client: Client,
     collection: String,
+    watch_lasts: Duration,
     selectors: String,
     chance: Chance,
     backoff: Backoff,
@@ -357,7 +365,7 @@ impl<T: Resource> Following<T> {
     }
 
     async fn watch(&mut self, query: &str) -> Result<Box<Watch>, Error> {
-        let lasts = WATCH_LASTS + self.chance.below(WATCH_LASTS);
+        let lasts = self.watch_lasts + self.chance.below(self.watch_lasts);
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={}{query}{}",
             self.collection,
