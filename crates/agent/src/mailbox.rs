@@ -26,7 +26,7 @@ pub enum Input {
     End(End),
     /// Something happened in the runtime: look.
     Look,
-    /// Something changed that the pod refers to: a config map or a secret.
+    /// Something changed that the pod refers to: a config map or a secret; or a token of its is to be renewed.
     Objects,
     /// This is what the probes of the pod's containers found.
     Probes(Probes),

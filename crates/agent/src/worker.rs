@@ -244,6 +244,9 @@ impl Worker {
         }
         if told.objects {
             self.volumes.objects_change();
+            // What was missing may be there now.
+            self.retries.release(&What::Volumes);
+            self.retries.release(&What::Refresh);
         }
         if let Some(pod) = told.reconciled {
             self.reconcile(pod);

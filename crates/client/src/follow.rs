@@ -33,6 +33,8 @@ use crate::resource::{Resource, escaped};
 
 /// Servers end watches after so long, and up to twice as long: not all at once. This is client-go's.
 const WATCH_LASTS: Duration = Duration::from_secs(300);
+/// The same for a watch of one object, of which a node has many.
+const WATCH_OF_ONE_LASTS: Duration = Duration::from_secs(1800);
 /// By how much a server may be late with that.
 const MAY_BE_LATE: Duration = Duration::from_secs(30);
 /// How long a server may take to begin, and between two of the objects that are there at first.
@@ -62,6 +64,10 @@ impl Selection {
     pub fn named(namespace: &str, name: &str) -> Selection {
         let fields = format!("metadata.name={name}");
         Selection { namespace: namespace.to_owned(), fields, labels: String::new() }
+    }
+
+    fn is_of_one(&self) -> bool {
+        self.fields.starts_with("metadata.name=")
     }
 
     /// As a part of a query.
@@ -95,22 +101,11 @@ pub struct Follower<T>(Pin<Box<dyn Stream<Item = Event<T>> + Send>>);
 
 impl<T: Resource> Follower<T> {
     pub fn new(client: Client, selection: &Selection, chance: Chance) -> Follower<T> {
-        Follower::lasting(client, selection, chance, WATCH_LASTS)
-    }
-
-    /// One whose watches last so long, and up to twice as long. Who follows many objects asks less often then; a server
-    /// that is gone is found out otherwise.
-    pub fn lasting(
-        client: Client,
-        selection: &Selection,
-        chance: Chance,
-        watch_lasts: Duration,
-    ) -> Follower<T> {
         let following = Following {
             client,
             collection: T::collection(&selection.namespace),
+            watch_lasts: if selection.is_of_one() { WATCH_OF_ONE_LASTS } else { WATCH_LASTS },
             selectors: selection.query(),
-            watch_lasts,
             chance,
             backoff: Backoff::new(),
             stage: Stage::Unknown,
@@ -143,8 +138,8 @@ fn events<T: Resource>(following: Following<T>) -> impl Stream<Item = Event<T>> 
 struct Following<T> {
     client: Client,
     collection: String,
-    selectors: String,
     watch_lasts: Duration,
+    selectors: String,
     chance: Chance,
     backoff: Backoff,
     stage: Stage,

@@ -7,6 +7,7 @@
 //!        ◄──────create, patch──────────── event_writer ◄──────── Recorder
 //!        ◄──────create, patch, watch───── node ◄───────────────► LiveFacts, Readiness
 //!        ◄──────create, update─────────── lease
+//!        ──────watch, TokenRequest──────► objects, tokens ──Objects──► workers, volumes
 //! ```
 //!
 //! Each is one task that owns what it knows. None of them waits for another, and no pod waits for any of them: with the
@@ -17,8 +18,13 @@ mod join;
 pub mod lease;
 pub mod node;
 pub mod node_status;
+pub mod objects;
 pub mod pod_source;
+mod registry;
 mod retry;
 pub mod status_manager;
+#[cfg(test)]
+mod testing;
+pub mod tokens;
 
 pub use join::{Joining, join};

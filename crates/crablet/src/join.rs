@@ -8,7 +8,8 @@ use crablet_agent::agent::Agent;
 use crablet_agent::sources::{Feed, SourcesReady};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
-use crablet_client::{Client, Https, Kubeconfig, Limit, ProxyEnvironment};
+use crablet_client::{Chance, Client, Https, Kubeconfig, Limit, ProxyEnvironment};
+use crablet_cluster::objects::{self, ClusterObjects};
 use crablet_cluster::{Joining, node};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
@@ -18,45 +19,74 @@ use serde_json::Value;
 
 use crate::version;
 
-/// Joins the cluster that the kubeconfig names.
-pub(crate) fn join(
-    effective: &Effective,
-    tasks: &Tasks,
-    agent: &Agent,
-    handles: &NodeHandles,
-    runtime: Arc<dyn Runtime>,
-    feed: Feed,
-    ready: SourcesReady,
-) -> anyhow::Result<()> {
-    let (flags, configuration) = (&effective.flags, &effective.configuration);
-    let user_agent =
-        format!("crablet/{} ({}) kubernetes/{}", version::CRABLET, version::platform(), version::KUBERNETES);
-    let limit = Limit::new(
-        f64::from(configuration.kube_api_qps),
-        u32::try_from(configuration.kube_api_burst).unwrap_or_default(),
-    );
-    let client = client_of(Path::new(&*flags.kubeconfig), &user_agent)?.with_limit(limit);
-    let joining = Joining {
-        client,
-        seed: seed_of(&handles.name),
-        clock: handles.clock.clone(),
-        runtime,
-        feed,
-        owners: handles.owners.clone(),
-        ready,
-        features: Arc::new(effective.features.clone()),
-        node: node::Settings {
-            name: handles.name.as_str().into(),
-            registers: configuration.register_node,
-            taints: configuration.register_with_taints.clone(),
-            provider_id: (&*configuration.provider_id).into(),
-            report_every: configuration.node_status_report_frequency.to_std(),
-            most_images: configuration.node_status_max_images,
-        },
-        lease_seconds: configuration.node_lease_duration_seconds,
-    };
-    crablet_cluster::join(tasks, agent, joining);
-    Ok(())
+/// A node's way into its cluster.
+pub(crate) struct Membership<'a> {
+    effective: &'a Effective,
+    client: Client,
+    seed: u64,
+    tasks: Tasks,
+}
+
+impl<'a> Membership<'a> {
+    /// By the kubeconfig that the flags name. Nobody is asked yet.
+    pub(crate) fn open(effective: &'a Effective, name: &str, tasks: Tasks) -> anyhow::Result<Membership<'a>> {
+        let configuration = &effective.configuration;
+        let user_agent = format!(
+            "crablet/{} ({}) kubernetes/{}",
+            version::CRABLET,
+            version::platform(),
+            version::KUBERNETES
+        );
+        let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
+        let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
+        let client = client_of(Path::new(&*effective.flags.kubeconfig), &user_agent)?.with_limit(limit);
+        Ok(Membership { effective, client, seed: seed_of(name), tasks })
+    }
+
+    /// What pods refer to.
+    pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
+        let configuration = &self.effective.configuration;
+        ClusterObjects::new(objects::Parts {
+            client: self.client.clone(),
+            clock: clock.clone(),
+            chance: Chance::new(self.seed),
+            tasks: self.tasks.clone(),
+            strategy: configuration.config_map_and_secret_change_detection_strategy.clone(),
+            sync_frequency: configuration.sync_frequency.to_std(),
+        })
+    }
+
+    /// Joins, with an agent that runs.
+    pub(crate) fn join(
+        self,
+        agent: &Agent,
+        handles: &NodeHandles,
+        runtime: Arc<dyn Runtime>,
+        feed: Feed,
+        ready: SourcesReady,
+    ) {
+        let configuration = &self.effective.configuration;
+        let joining = Joining {
+            client: self.client,
+            seed: self.seed,
+            clock: handles.clock.clone(),
+            runtime,
+            feed,
+            owners: handles.owners.clone(),
+            ready,
+            features: Arc::new(self.effective.features.clone()),
+            node: node::Settings {
+                name: handles.name.as_str().into(),
+                registers: configuration.register_node,
+                taints: configuration.register_with_taints.clone(),
+                provider_id: (&*configuration.provider_id).into(),
+                report_every: configuration.node_status_report_frequency.to_std(),
+                most_images: configuration.node_status_max_images,
+            },
+            lease_seconds: configuration.node_lease_duration_seconds,
+        };
+        crablet_cluster::join(&self.tasks, agent, joining);
+    }
 }
 
 /// What the waits of this node are spread by: other nodes have other names.

@@ -10,7 +10,7 @@ use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_addresses, node_name};
-use crablet_agent::objects::NoObjects;
+use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
@@ -37,7 +37,7 @@ use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use crate::image_access;
-use crate::join;
+use crate::join::Membership;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -114,11 +114,21 @@ impl Prepared {
     ) -> anyhow::Result<()> {
         let description = describe(effective, checked.user_ids, runtime, &self.node.name).await?;
         let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
-        let parts = parts(effective, client.clone(), access, &self.node)?;
+        let membership = match &self.api {
+            Some(_) => {
+                let tasks = Tasks::new(stop.clone(), tasks.clone());
+                Some(Membership::open(effective, &self.node.name, tasks)?)
+            }
+            None => None,
+        };
+        let objects: Arc<dyn Objects> = match &membership {
+            Some(membership) => membership.objects(&self.node.clock),
+            None => Arc::new(NoObjects),
+        };
+        let parts = parts(effective, client.clone(), access, &self.node, objects)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
-        if let Some(feed) = self.api {
-            let tasks = Tasks::new(stop.clone(), tasks.clone());
-            join::join(effective, &tasks, &agent, &self.node, Arc::new(client), feed, self.ready)?;
+        if let (Some(membership), Some(feed)) = (membership, self.api) {
+            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -173,14 +183,21 @@ async fn describe(
     Ok(NodeConfig::new(effective, &found))
 }
 
-fn parts(effective: &Effective, client: Client, access: Access, node: &NodeHandles) -> anyhow::Result<Parts> {
+fn parts(
+    effective: &Effective,
+    client: Client,
+    access: Access,
+    node: &NodeHandles,
+    objects: Arc<dyn Objects>,
+) -> anyhow::Result<Parts> {
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
     let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration));
+    let contents = Arc::clone(&objects);
     Ok(Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone())),
+        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone(), contents)),
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {
@@ -189,7 +206,7 @@ fn parts(effective: &Effective, client: Client, access: Access, node: &NodeHandl
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
         checkpoints: keep_in(effective, "pods")?,
-        objects: Arc::new(NoObjects),
+        objects,
         access,
         metrics: node.metrics.clone(),
     })

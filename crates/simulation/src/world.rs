@@ -13,7 +13,10 @@ use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
+use crablet_client::Chance;
+use crablet_cluster::objects::{self, ClusterObjects};
 use crablet_cluster::{Joining, join, node};
+use crablet_config::ChangeDetectionStrategy;
 use crablet_core::container_gc::Policy;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
@@ -150,6 +153,18 @@ impl World {
         let runtime: Arc<dyn Runtime> =
             Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
         let (owners, ready) = (config.owners(), changes.sources_ready());
+        let objects: Arc<dyn Objects> = match &self.api_server {
+            Some(server) => ClusterObjects::new(objects::Parts {
+                client: server.node(NODE),
+                clock: self.clock.clone(),
+                chance: Chance::new(1),
+                tasks: tasks.clone(),
+                strategy: ChangeDetectionStrategy::Watch,
+                sync_frequency: Duration::from_secs(60),
+            }),
+            None => Arc::clone(&self.objects),
+        };
+        self.volumes.set_contents(Arc::clone(&objects) as _);
         let parts = Parts {
             runtime: Arc::clone(&runtime),
             clock: self.clock.clone(),
@@ -157,7 +172,7 @@ impl World {
             files: Arc::clone(&self.files) as _,
             volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger), self.lie)),
             checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
-            objects: Arc::clone(&self.objects),
+            objects,
             access: self.access.clone(),
             metrics: metrics.clone(),
         };

@@ -5,18 +5,16 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 
-use async_trait::async_trait;
+use common::cluster::Cluster;
 use common::{Node, seconds};
-use crablet_agent::mailbox::Mailbox;
-use crablet_agent::objects::{Interest, Interests, Objects};
-use crablet_api::core::{ConfigMap, Pod, PodCondition, PodStatus, Secret, Service};
+use crablet_agent::objects::Interests;
+use crablet_api::core::{PodCondition, PodStatus};
 use crablet_api::meta::ConditionStatus;
-use crablet_api::node::RuntimeClass;
-use crablet_core::translate::{ObjectKind, Unavailable};
+use crablet_core::translate::ObjectKind;
 use crablet_cri_sim::Method;
 use crablet_host::simulation::Fault;
+use crablet_simulation::world::settings;
 use crablet_volumes::{Operation, Trouble};
 
 const LASTING: &str = "{containers: [{name: c, image: 'sim/forever:1'}]}";
@@ -98,40 +96,13 @@ async fn a_readiness_gate_that_opens_at_the_api_server_makes_the_pod_ready() {
     assert!(!node.is_ready("p"));
 }
 
-/// A cluster whose config maps and secrets are all there and empty, and change when a test says so.
-#[derive(Default)]
-struct Cluster(Interests);
-
-#[async_trait]
-impl Objects for Cluster {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Ok(Arc::default())
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Ok(Arc::default())
-    }
-
-    async fn runtime_class(&self, _: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    fn services(&self) -> Option<Vec<Arc<Service>>> {
-        Some(Vec::new())
-    }
-
-    fn register_pod(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest> {
-        self.0.register(pod, mailbox)
-    }
-}
-
-/// A node in such a cluster, and who is told when an object changes there.
+/// A node in a cluster with two config maps that are empty.
 async fn node() -> (Node, Interests) {
-    let mut node = Node::start().await;
-    let interests = Interests::new();
-    node.world.objects = Arc::new(Cluster(interests.clone()));
-    node.restart().await;
-    (node, interests)
+    let cluster = Cluster::default();
+    cluster.put_config_map("one", &[]);
+    cluster.put_config_map("two", &[]);
+    let node = Node::start_in(&cluster, settings(0)).await;
+    (node, cluster.interests)
 }
 
 /// A pod with a volume, that gets a variable from this config map.

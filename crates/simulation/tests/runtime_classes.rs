@@ -4,57 +4,22 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
+use common::cluster::Cluster;
 use common::{Node, seconds};
-use crablet_agent::mailbox::Mailbox;
-use crablet_agent::objects::{Interest, Objects};
-use crablet_api::core::{ConfigMap, Pod, Secret, Service};
-use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
 use crablet_cri::Runtime as _;
 use crablet_cri_api::SandboxFilter;
 use crablet_cri_sim::Settings;
 use crablet_simulation::world::settings;
 
-/// A cluster with one class, `isolated`, whose handler is `kata`; and one that cannot be read.
-struct Classes;
-
-#[async_trait]
-impl Objects for Classes {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
-        match name {
-            "isolated" => Ok(Arc::new(RuntimeClass { handler: "kata".into(), ..RuntimeClass::default() })),
-            "broken" => Err(Unavailable::Other("the cache is empty".into())),
-            _ => Err(Unavailable::NotFound),
-        }
-    }
-
-    fn services(&self) -> Option<Vec<Arc<Service>>> {
-        Some(Vec::new())
-    }
-
-    fn register_pod(&self, _: &Pod, _: &Mailbox) -> Option<Interest> {
-        None
-    }
-}
-
-/// A node in such a cluster, on a runtime with these handlers.
+/// A node on a runtime with these handlers, in a cluster with one class, `isolated`, whose handler is `kata`; and one that
+/// cannot be read.
 async fn node(handlers: &[&str]) -> Node {
+    let cluster = Cluster::default();
+    cluster.put_class("isolated", Ok("kata"));
+    cluster.put_class("broken", Err(Unavailable::Other("the cache is empty".into())));
     let runtime_handlers = handlers.iter().map(|name| (*name).to_owned()).collect();
-    let mut node = Node::start_on(Settings { runtime_handlers, ..settings(0) }).await;
-    node.world.objects = Arc::new(Classes);
-    node.restart().await;
-    node
+    Node::start_in(&cluster, Settings { runtime_handlers, ..settings(0) }).await
 }
 
 fn spec(name: &str, rest: &str) -> String {

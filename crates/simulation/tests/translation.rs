@@ -8,13 +8,9 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use common::cluster::Cluster;
 use common::{Node, seconds};
-use crablet_agent::mailbox::Mailbox;
-use crablet_agent::objects::{Interest, Objects};
-use crablet_api::core::{ConfigMap, ContainerState, Pod, RecursiveReadOnlyMode, Secret, Service};
-use crablet_api::node::RuntimeClass;
-use crablet_core::translate::Unavailable;
+use crablet_api::core::{ContainerState, RecursiveReadOnlyMode};
 use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri_api::v1;
 use crablet_cri_sim::{Asked, Capabilities, Fault, Method, Settings};
@@ -185,32 +181,6 @@ async fn the_resolver_is_asked_for_each_sandbox_and_without_it_there_is_none() {
     assert_eq!(servers(&node)[2], ["192.0.2.55"]);
 }
 
-/// A cluster in which every class has the handler of its own name.
-struct Classes;
-
-#[async_trait]
-impl Objects for Classes {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
-        Ok(Arc::new(RuntimeClass { handler: name.into(), ..RuntimeClass::default() }))
-    }
-
-    fn services(&self) -> Option<Vec<Arc<Service>>> {
-        Some(Vec::new())
-    }
-
-    fn register_pod(&self, _: &Pod, _: &Mailbox) -> Option<Interest> {
-        None
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn mounts_are_read_only_all_the_way_down_where_the_handler_of_the_pod_can() {
     let runtime = Settings {
@@ -218,9 +188,11 @@ async fn mounts_are_read_only_all_the_way_down_where_the_handler_of_the_pod_can(
         capabilities: Capabilities::all(),
         ..settings(0)
     };
-    let mut node = Node::start_on(runtime).await;
-    node.world.objects = Arc::new(Classes);
-    node.restart().await;
+    let cluster = Cluster::default();
+    for class in ["runc", "kata"] {
+        cluster.put_class(class, Ok(class));
+    }
+    let mut node = Node::start_in(&cluster, runtime).await;
     let spec = |name: &str, class: &str, mode: &str| {
         format!(
             "{{containers: [{{name: {name}, image: 'sim/forever:1', volumeMounts: [{{name: data, mountPath: /d, \

@@ -91,6 +91,12 @@ impl Payload {
         Ok(Payload(clean))
     }
 
+    /// The files, by their paths.
+    #[cfg(any(test, feature = "simulated"))]
+    pub(crate) fn files(&self) -> &BTreeMap<PathBuf, ProjectedFile> {
+        &self.0
+    }
+
     /// The names that readers see in the volume's root.
     fn visible(&self) -> BTreeMap<&OsStr, &ProjectedFile> {
         let mut visible = BTreeMap::new();
@@ -171,6 +177,11 @@ pub fn write(
     link(directory, payload)?;
     sweep(directory, payload, &version)?;
     Ok(if unchanged { Written::Unchanged } else { Written::Changed })
+}
+
+/// Whether a directory shows files already, whichever.
+pub(crate) fn shows_something(directory: &Path) -> bool {
+    directory.join(DATA).is_dir()
 }
 
 /// Whether a version has these files with this content, and no others. Modes are not compared: a change of group

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crablet_core::translate::DownwardError;
+use crablet_core::translate::{DownwardError, ObjectKind, Unavailable};
 use crablet_host::mounts::MountError;
 
 use crate::atomic_writer::PayloadError;
@@ -65,8 +65,23 @@ pub enum PluginError {
     #[error("no defaultMode used, not even the default value for it")]
     NoDefaultMode,
     /// What the pod asks to be told of itself cannot be told.
-    #[error("{}", aggregate(.0))]
+    #[error("{}", aggregate(texts(self)))]
     Downward(Vec<DownwardError>),
+    /// A config map or a secret cannot be had.
+    #[error("{}", no_object(*kind, name, why))]
+    Object { kind: ObjectKind, name: String, why: Unavailable },
+    /// A config map or a secret has no such key.
+    #[error("{} key: {key}", no_key(*kind))]
+    NoKey { kind: ObjectKind, key: String },
+    /// A token cannot be had.
+    #[error("{}", no_token(.0))]
+    Token(Unavailable),
+    /// There is no API server that has what a projected volume shows.
+    #[error("cannot setup projected volume {volume} because kube client is not configured")]
+    NoClient { volume: String },
+    /// Sources of a projected volume cannot be had.
+    #[error("{}", aggregate(texts(self)))]
+    Sources(Vec<PluginError>),
     /// A file's path leads elsewhere.
     #[error(transparent)]
     Payload(#[from] PayloadError),
@@ -91,6 +106,17 @@ pub enum PluginError {
     /// The work ended by a panic.
     #[error("the work on it ended by a panic")]
     Panicked,
+}
+
+impl PluginError {
+    /// Whether it is only not known for now what is to be shown.
+    pub(crate) fn is_passing(&self) -> bool {
+        let passes = |why: &Unavailable| matches!(why, Unavailable::Other(_));
+        if let PluginError::Object { why, .. } | PluginError::Token(why) = self {
+            return passes(why);
+        }
+        matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
+    }
 }
 
 /// A call on a file that failed, in Go's words: `mkdir /a/b: not a directory`.
@@ -189,10 +215,44 @@ pub enum TearDownError {
     Panicked,
 }
 
+fn no_object(kind: ObjectKind, name: &str, why: &Unavailable) -> String {
+    match why {
+        Unavailable::NotFound => format!("{} \"{name}\" not found", kind.lower()),
+        Unavailable::NoClient => "not supported due to running kubelet in standalone mode".to_owned(),
+        Unavailable::Other(why) => why.clone(),
+    }
+}
+
+fn no_key(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::ConfigMap => "configmap references non-existent config",
+        ObjectKind::Secret => "references non-existent secret",
+    }
+}
+
+fn no_token(why: &Unavailable) -> String {
+    match why {
+        Unavailable::NotFound => "failed to fetch token: not found".to_owned(),
+        Unavailable::NoClient => "cannot use TokenManager when kubelet is in standalone mode".to_owned(),
+        Unavailable::Other(why) => why.clone(),
+    }
+}
+
+/// What several errors in one say, each for itself.
+fn texts(error: &PluginError) -> Vec<String> {
+    if let PluginError::Downward(errors) = error {
+        errors.iter().map(ToString::to_string).collect()
+    } else if let PluginError::Sources(errors) = error {
+        errors.iter().flat_map(texts).collect()
+    } else {
+        vec![error.to_string()]
+    }
+}
+
 /// Several errors as Go joins them: one stands for itself, and none is said twice.
-fn aggregate(errors: &[DownwardError]) -> String {
+fn aggregate(all: Vec<String>) -> String {
     let mut texts: Vec<String> = Vec::new();
-    for text in errors.iter().map(ToString::to_string) {
+    for text in all {
         if !texts.contains(&text) {
             texts.push(text);
         }

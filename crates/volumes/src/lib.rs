@@ -3,8 +3,9 @@
 //! - [`Volumes`] is what the agent asks for: set a pod's volumes up, keep them current, make sub paths ready, read a
 //!   file, take all of it away. [`HostVolumes`] does it on this machine; `SimulatedVolumes` keeps everything in memory and fails
 //!   when told to.
-//! - [`Plugin`] is a kind of volume. [`EmptyDir`], [`HostPath`], [`DownwardApi`], [`Projected`] and [`Image`] need
-//!   nobody but the node. A kind that shows files collects them as a [`Payload`] and hands them to [`show`].
+//! - [`Plugin`] is a kind of volume. [`EmptyDir`], [`HostPath`], [`DownwardApi`] and [`Image`] need nobody but the node.
+//!   [`ConfigMap`], [`Secret`] and [`Projected`] show what [`Contents`] has. A kind that shows files collects them as a
+//!   [`Payload`].
 //! - [`atomic_writer`]: files that change all at once.
 //! - [`ownership`]: giving a volume's files to the pod's group.
 //! - [`Places`]: where all of it is under the root directory.
@@ -15,9 +16,11 @@
 //!
 //! **A path that a container can change is never followed by name**: sub paths and files are opened such that
 //! they cannot be outside their volume, and what was opened is what is mounted or read. **Nothing is removed across a mount point.**
+//! **Secrets and tokens are in memory, never on disk**, and in no `Debug`, log or error.
 
 pub mod atomic_writer;
 mod beneath;
+mod contents;
 mod error;
 mod files;
 mod nested;
@@ -36,10 +39,11 @@ mod volume_file;
 mod volumes;
 
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
+pub use contents::{Contents, NoContents, Token, TokenRequest};
 pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind};
-pub use plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected, show};
+pub use plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Projected, Secret};
 pub use remove_tree::remove_directory;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedVolumes, Trouble};

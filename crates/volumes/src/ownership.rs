@@ -61,6 +61,18 @@ pub fn group_of_pod(pod: &Pod) -> Option<u32> {
     group.and_then(|group| u32::try_from(group).ok())
 }
 
+/// The user who gets what is a pod's alone: the one that all its containers run as, where each says whom it runs as.
+pub fn user_of_pod(pod: &Pod) -> Option<u32> {
+    let of_pod = pod.spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let mut users = pod.spec.all_containers().map(|container| {
+        let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+        own.or(of_pod)
+    });
+    let first = users.next()??;
+    let is_all = users.all(|user| user == Some(first));
+    u32::try_from(first).ok().filter(|_| is_all)
+}
+
 /// The permissions that a file has afterwards.
 pub fn mode_for_group(mode: u32, is_directory: bool, read_only: bool) -> u32 {
     let mask = if read_only { READ_ONLY } else { READ_WRITE };

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 pub(crate) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
+pub(crate) const CONFIG_MAP: &str = "kubernetes.io~configmap";
+pub(crate) const SECRET: &str = "kubernetes.io~secret";
 
 /// Plugins whose directories hold nothing but what was made for the pod. The others' are places to mount something on.
-pub(crate) const OWN_CONTENT: [&str; 5] =
-    [EMPTY_DIR, DOWNWARD_API, PROJECTED, "kubernetes.io~configmap", "kubernetes.io~secret"];
+pub(crate) const OWN_CONTENT: [&str; 5] = [EMPTY_DIR, DOWNWARD_API, PROJECTED, CONFIG_MAP, SECRET];
 
 /// Where a pod's volumes are.
 #[derive(Debug, Clone, PartialEq, Eq)]

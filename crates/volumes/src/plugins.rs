@@ -1,15 +1,22 @@
-//! The kinds of volumes that need nobody but the node.
+//! The kinds of volumes.
 
+mod config_map;
 mod downward_api;
 mod empty_dir;
 mod files;
 mod host_path;
 mod image;
+mod keys;
 mod projected;
+mod secret;
 
+pub use config_map::ConfigMap;
 pub use downward_api::DownwardApi;
 pub use empty_dir::EmptyDir;
-pub use files::show;
 pub use host_path::HostPath;
 pub use image::Image;
 pub use projected::Projected;
+pub use secret::Secret;
+
+#[cfg(any(test, feature = "simulated"))]
+pub(crate) use files::collect;

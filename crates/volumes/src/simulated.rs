@@ -1,22 +1,30 @@
 //! Volumes in memory, for tests of those who use them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, Volume, VolumeSource};
+use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_cri_api::v1;
+use crablet_host::clock::Clock;
+use crablet_host::lanes::Lanes;
 use crablet_host::simulation::Fault;
+use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::atomic_writer::Payload;
+use crate::contents::{Contents, NoContents};
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
-use crate::places::{DOWNWARD_API, EMPTY_DIR, PROJECTED, Places};
-use crate::plugin::kind;
+use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, Places, SECRET};
+use crate::plugin::{Request, kind};
+use crate::plugins::collect;
 use crate::sub_path::SubPath;
 use crate::volume_file::VolumeFile;
 use crate::volumes::{DEADLINE, Volumes, used_volumes};
@@ -65,6 +73,22 @@ struct Shared {
     state: Mutex<State>,
     crash: Notify,
     put_right: Notify,
+    contents: Mutex<Held>,
+}
+
+/// Who has the content of volumes that is not the node's own.
+struct Held(Arc<dyn Contents>);
+
+impl Default for Held {
+    fn default() -> Held {
+        Held(Arc::new(NoContents))
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Held")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +125,11 @@ impl SimulatedVolumes {
     pub fn set_trouble(&self, trouble: Option<Trouble>) {
         self.with(|state| state.trouble = trouble);
         self.shared.put_right.notify_waiters();
+    }
+
+    /// Says who has the content of volumes that is not the node's own.
+    pub fn set_contents(&self, contents: Arc<dyn Contents>) {
+        *self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner) = Held(contents);
     }
 
     /// Waits for as long as volumes hang, and no longer than a node would.
@@ -171,6 +200,11 @@ impl SimulatedVolumes {
         self.with(|state| state.files.insert(path.into(), content.into()));
     }
 
+    /// What a file of a volume holds.
+    pub fn content(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.with(|state| state.files.get(path.as_ref()).cloned())
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         work(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -213,6 +247,34 @@ impl SimulatedVolumes {
         }
     }
 
+    /// What a pod's volumes show that are files, or why they do not.
+    async fn collect(
+        &self,
+        pod: &Pod,
+        node: &NodeContext,
+    ) -> Vec<(String, Result<Option<Payload>, PluginError>)> {
+        let contents = {
+            let held = self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(&held.0)
+        };
+        let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
+        for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
+            let Some(source) = volume.source.one() else { continue };
+            let request = Request {
+                pod: Arc::clone(&shared),
+                volume: volume.name.as_str().into(),
+                source: Arc::new(source.clone()),
+                allocatable: Arc::new(node.facts.allocatable.clone()),
+                pod_level: PodLevel::from(&node.features),
+                places: self.places.clone(),
+                clock: Clock::simulated(Timestamp::UNIX_EPOCH),
+                lane: Lanes::default().enter(&pod.metadata.uid).await,
+            };
+            collected.push((volume.name.to_string(), collect(&request, &*contents).await));
+        }
+        collected
+    }
+
     /// What a node would have for a volume.
     fn mounted(&self, uid: &str, volume: &Volume) -> Result<MountedVolume, PluginError> {
         let source = volume.source.one().ok_or(PluginError::NoSource)?;
@@ -225,6 +287,8 @@ impl SimulatedVolumes {
             VolumeSource::EmptyDir(_) => Ok(files(EMPTY_DIR, false)),
             VolumeSource::DownwardApi(_) => Ok(files(DOWNWARD_API, true)),
             VolumeSource::Projected(_) => Ok(files(PROJECTED, true)),
+            VolumeSource::ConfigMap(_) => Ok(files(CONFIG_MAP, true)),
+            VolumeSource::Secret(_) => Ok(files(SECRET, true)),
             VolumeSource::HostPath(path) => Ok(MountedVolume::Files {
                 host_path: path.path.to_string(),
                 read_only: false,
@@ -253,6 +317,15 @@ impl SimulatedVolumes {
 }
 
 impl State {
+    /// Shows files in a volume instead of those before.
+    fn show(&mut self, volume: &MountedVolume, files: Option<&Payload>) {
+        let (MountedVolume::Files { host_path, .. }, Some(files)) = (volume, files) else { return };
+        self.files.retain(|path, _| !path.starts_with(host_path));
+        for (path, file) in files.files() {
+            self.files.insert(Path::new(host_path).join(path), file.content.clone());
+        }
+    }
+
     /// Counts a call and says what goes wrong with it.
     fn enter(&mut self, operation: Operation) -> Option<Fault> {
         self.calls.push(operation);
@@ -279,16 +352,23 @@ impl Volumes for SimulatedVolumes {
     async fn set_up(
         &self,
         pod: &Pod,
-        _: &NodeContext,
+        node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
         self.trouble(pod).await?;
+        let mut collected = self.collect(pod, node).await;
         let effect = |state: &mut State| {
             let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
             let used = used_volumes(pod);
             for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
                 let name = volume.name.to_string();
-                match self.mounted(&pod.metadata.uid, volume) {
-                    Ok(mounted) => drop(done.insert(name, mounted)),
+                let files = collected.iter_mut().find(|(of, _)| *of == name);
+                let files = files.map_or(Ok(None), |(_, files)| std::mem::replace(files, Ok(None)));
+                let mounted = self.mounted(&pod.metadata.uid, volume);
+                match files.and_then(|files| Ok((mounted?, files))) {
+                    Ok((mounted, files)) => {
+                        state.show(&mounted, files.as_ref());
+                        done.insert(name, mounted);
+                    }
                     Err(cause) => errors.push(VolumeError { volume: name, cause }),
                 }
             }
@@ -300,8 +380,22 @@ impl Volumes for SimulatedVolumes {
         self.call(Operation::SetUp, |error| self.failed(pod, error), effect).await
     }
 
-    async fn refresh(&self, pod: &Pod, _: &NodeContext) -> Result<(), Vec<VolumeError>> {
-        self.call(Operation::Refresh, |error| self.failed(pod, error), |_| Ok(())).await
+    async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
+        let collected = self.collect(pod, node).await;
+        let effect = |state: &mut State| {
+            let mut errors = Vec::new();
+            for (name, files) in collected {
+                let volume = pod.spec.volumes.iter().find(|volume| *volume.name == *name);
+                let mounted = volume.map(|volume| self.mounted(&pod.metadata.uid, volume));
+                match (files, mounted) {
+                    (Ok(files), Some(Ok(mounted))) => state.show(&mounted, files.as_ref()),
+                    (Err(cause), _) => errors.push(VolumeError { volume: name, cause }),
+                    (Ok(_), Some(Err(_)) | None) => {}
+                }
+            }
+            if errors.is_empty() { Ok(()) } else { Err(errors) }
+        };
+        self.call(Operation::Refresh, |error| self.failed(pod, error), effect).await
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {

@@ -16,10 +16,11 @@ use crablet_host::lanes::{Lane, Lanes};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
+use crate::contents::Contents;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind};
-use crate::plugins::{DownwardApi, EmptyDir, HostPath, Image, Projected};
+use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Projected, Secret};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down;
 use crate::volume_file::{self, VolumeFile};
@@ -87,13 +88,15 @@ impl fmt::Debug for HostVolumes {
 }
 
 impl HostVolumes {
-    /// With the plugins that need nobody but the node, below `--root-dir`.
-    pub fn new(root: impl Into<PathBuf>, clock: Clock) -> HostVolumes {
+    /// Below `--root-dir`, with the plugins that need nobody but the node and whoever has the `contents`.
+    pub fn new(root: impl Into<PathBuf>, clock: Clock, contents: Arc<dyn Contents>) -> HostVolumes {
         let plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(EmptyDir),
             Arc::new(HostPath),
             Arc::new(DownwardApi),
-            Arc::new(Projected),
+            Arc::new(ConfigMap(Arc::clone(&contents))),
+            Arc::new(Secret(Arc::clone(&contents))),
+            Arc::new(Projected(contents)),
             Arc::new(Image),
         ];
         HostVolumes { places: Places::new(root), clock, deadline: DEADLINE, plugins, lanes: Lanes::default() }

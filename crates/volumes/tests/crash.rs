@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::FeatureGates;
@@ -12,7 +13,7 @@ use crablet_api::testing::pod_yaml;
 use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{HostVolumes, SubPath, Volumes};
+use crablet_volumes::{HostVolumes, NoContents, SubPath, Volumes};
 
 /// Tells the child where to work. It is this program again.
 const CHILD: &str = "CRABLET_VOLUMES_TEST_ROOT";
@@ -59,7 +60,7 @@ async fn round(volumes: &HostVolumes, label: usize) -> PathBuf {
 #[tokio::test]
 async fn child() {
     let Some(root) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
-    let volumes = HostVolumes::new(&root, Clock::system());
+    let volumes = HostVolumes::new(&root, Clock::system(), Arc::new(NoContents));
     for label in 0.. {
         round(&volumes, label).await;
         if label % 3 == 2 {
@@ -108,7 +109,7 @@ async fn an_agent_killed_at_any_moment_leaves_nothing_that_the_next_cannot_carry
         tokio::time::sleep(Duration::from_micros(run * 1700 % 11_000)).await;
         child.kill().unwrap();
         child.wait().unwrap();
-        let volumes = HostVolumes::new(&root, Clock::system());
+        let volumes = HostVolumes::new(&root, Clock::system(), Arc::new(NoContents));
         if run % 2 == 0 {
             let told = round(&volumes, 1000).await;
             for file in ["one", "two"] {

@@ -1,17 +1,23 @@
-//! Who is told when which object changes.
+//! Who is told when which object changes, or a token is to be renewed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_api::Text;
-use crablet_api::core::Pod;
+use crablet_api::core::{Pod, VolumeProjection, VolumeSource};
 use crablet_core::translate::{ObjectKind, pod_references};
 
 use crate::mailbox::{Input, Mailbox};
 
-/// An object by its kind, namespace and name.
-type Key = (ObjectKind, Text, Text);
+/// What somebody is told of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    /// An object by its kind, namespace and name.
+    Object(ObjectKind, Text, Text),
+    /// The tokens of the pod that has this UID.
+    Tokens(Text),
+}
 
 /// Which pods refer to which objects. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +27,7 @@ pub struct Interests(Arc<Mutex<Registered>>);
 struct Registered {
     /// The number of the next interest.
     next: u64,
-    /// Those who are told, by the number of their interest. No object is here that nobody refers to.
+    /// Those who are told, by the number of their interest. Nothing is here that nobody refers to.
     mailboxes: BTreeMap<Key, BTreeMap<u64, Mailbox>>,
 }
 
@@ -37,7 +43,8 @@ impl Interests {
         let namespace = &pod.metadata.namespace;
         let keys: Box<[Key]> = pod_references(pod)
             .into_iter()
-            .map(|(kind, name)| (kind, namespace.clone(), Text::from(name)))
+            .map(|(kind, name)| Key::Object(kind, namespace.clone(), Text::from(name)))
+            .chain(has_tokens(pod).then(|| Key::Tokens(pod.metadata.uid.clone())))
             .collect();
         if keys.is_empty() {
             return None;
@@ -48,25 +55,54 @@ impl Interests {
         for key in &keys {
             registered.mailboxes.entry(key.clone()).or_default().insert(number, mailbox.clone());
         }
-        Some(Interest(Box::new(Kept { interests: self.clone(), number, keys })))
+        Some(Interest(Box::new(Kept { interests: self.clone(), number, keys, with: None })))
     }
 
     /// Tells those who refer to an object that it changed: it came, went, or holds something else.
     pub fn changed(&self, kind: ObjectKind, namespace: &str, name: &str) {
-        let key = (kind, namespace.into(), name.into());
-        for mailbox in self.lock().mailboxes.get(&key).into_iter().flat_map(BTreeMap::values) {
-            mailbox.tell(Input::Objects);
+        self.tell(&Key::Object(kind, namespace.into(), name.into()));
+    }
+
+    /// Tells a pod that a token of its is to be renewed.
+    pub fn token_is_due(&self, uid: &str) {
+        self.tell(&Key::Tokens(uid.into()));
+    }
+
+    /// Tells everybody who refers to any object that it may have changed.
+    pub fn all_may_have_changed(&self) {
+        for (key, mailboxes) in &self.lock().mailboxes {
+            if let Key::Object(..) = key {
+                mailboxes.values().for_each(|mailbox| mailbox.tell(Input::Objects));
+            }
         }
     }
 
     /// Whether a pod refers to an object.
     pub fn refer_to(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
-        self.lock().mailboxes.contains_key(&(kind, namespace.into(), name.into()))
+        self.lock().mailboxes.contains_key(&Key::Object(kind, namespace.into(), name.into()))
+    }
+
+    fn tell(&self, key: &Key) {
+        for mailbox in self.lock().mailboxes.get(key).into_iter().flat_map(BTreeMap::values) {
+            mailbox.tell(Input::Objects);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a pod shows tokens of its service account.
+fn has_tokens(pod: &Pod) -> bool {
+    let sources = pod.spec.volumes.iter().filter_map(|volume| volume.source.one());
+    let projections = sources.flat_map(|source| match source {
+        VolumeSource::Projected(volume) => &*volume.sources,
+        _ => &[],
+    });
+    projections
+        .filter_map(|projection| projection.one())
+        .any(|projection| matches!(projection, VolumeProjection::ServiceAccountToken(_)))
 }
 
 /// A pod's interest in the objects that it refers to. Who drops it takes it back.
@@ -77,6 +113,15 @@ struct Kept {
     interests: Interests,
     number: u64,
     keys: Box<[Key]>,
+    with: Option<Box<dyn Send + Sync>>,
+}
+
+impl Interest {
+    /// Keeps something for as long as the interest is there.
+    pub fn with(mut self, kept: impl Send + Sync + 'static) -> Interest {
+        self.0.with = Some(Box::new(kept));
+        self
+    }
 }
 
 impl fmt::Debug for Interest {
@@ -87,7 +132,7 @@ impl fmt::Debug for Interest {
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        let Kept { interests, number, keys } = &*self.0;
+        let Kept { interests, number, keys, with: _ } = &*self.0;
         let mut registered = interests.lock();
         for key in keys {
             if let Some(mailboxes) = registered.mailboxes.get_mut(key) {
@@ -139,6 +184,33 @@ mod tests {
         assert!(interests.refer_to(ObjectKind::ConfigMap, "a", "x"));
         drop(second);
         assert!(!interests.refer_to(ObjectKind::ConfigMap, "a", "x"));
+    }
+
+    #[test]
+    fn a_pod_with_a_token_is_told_when_that_is_to_be_renewed() {
+        let interests = Interests::new();
+        let mut pod = pod("a", "projected: {sources: [{serviceAccountToken: {path: token}}]}");
+        pod.metadata.uid = "uid".into();
+        let mailbox = Mailbox::new();
+        let interest = interests.register(&pod, &mailbox);
+        interests.token_is_due("other");
+        interests.all_may_have_changed();
+        assert!(!mailbox.take().objects);
+        interests.token_is_due("uid");
+        assert!(mailbox.take().objects);
+        drop(interest);
+        interests.token_is_due("uid");
+        assert!(!mailbox.take().objects);
+    }
+
+    #[test]
+    fn what_is_kept_with_an_interest_goes_with_it() {
+        let kept = Arc::new(());
+        let interest = Interests::new().register(&pod("a", "secret: {secretName: x}"), &Mailbox::new());
+        let interest = interest.map(|interest| interest.with(Arc::clone(&kept)));
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(interest);
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 
     #[test]

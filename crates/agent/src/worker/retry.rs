@@ -63,6 +63,13 @@ impl Retries {
         self.0.remove(what);
     }
 
+    /// Something may be tried at once, since what it failed for may be otherwise now. If it fails again the wait is longer.
+    pub(super) fn release(&mut self, what: &What) {
+        if let Some(retry) = self.0.get_mut(what) {
+            retry.until = Instant::now();
+        }
+    }
+
     /// Until when something must wait, if it must.
     pub(super) fn held(&self, what: &What) -> Option<Instant> {
         self.0.get(what).map(|retry| retry.until).filter(|until| *until > Instant::now())
@@ -88,6 +95,16 @@ mod tests {
         retries.worked(&What::Sandbox);
         assert_eq!(retries.held(&What::Sandbox), None);
         assert_eq!((retries.failed(What::Sandbox) - now).as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_released_is_tried_at_once_and_then_waits_for_longer() {
+        let mut retries = Retries::default();
+        retries.failed(What::Volumes);
+        retries.release(&What::Volumes);
+        retries.release(&What::Refresh);
+        assert_eq!((retries.held(&What::Volumes), retries.held(&What::Refresh)), (None, None));
+        assert_eq!((retries.failed(What::Volumes) - Instant::now()).as_secs(), 2);
     }
 
     #[tokio::test(start_paused = true)]

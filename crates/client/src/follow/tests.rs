@@ -367,3 +367,17 @@ fn a_selection_is_escaped() {
     let selection = Selection { labels: "app in (a,b)".to_owned(), ..Selection::default() };
     assert_eq!(selection.query(), "&labelSelector=app%20in%20%28a%2Cb%29");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_object_lasts_longer_than_one_of_many() {
+    for (selection, least) in [(Selection::default(), 300), (Selection::named("d", "a"), 1800)] {
+        let script = Script::of([Answer::Streams(at_once(&[end_of_initial_events(1)]), End::Silent)]);
+        let client = Client::new(script.clone(), "test");
+        let mut follower = Follower::<ConfigMap>::new(client, &selection, Chance::new(1));
+        follower.next().await;
+        let asked = script.asked.lock().unwrap()[0].1.clone();
+        let mut parts = asked.split(['?', '&']).filter_map(|part| part.strip_prefix("timeoutSeconds="));
+        let seconds: u64 = parts.next().unwrap().parse().unwrap();
+        assert!((least..2 * least).contains(&seconds), "{asked}");
+    }
+}

@@ -222,7 +222,8 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    fn lower(self) -> &'static str {
+    /// As upstream calls it where it is not there.
+    pub fn lower(self) -> &'static str {
         match self {
             ObjectKind::ConfigMap => "configmap",
             ObjectKind::Secret => "secret",

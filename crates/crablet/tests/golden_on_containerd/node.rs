@@ -9,7 +9,6 @@ use std::time::Duration;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig};
-use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files::{OnDisk, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{Pod, PodStatus};
@@ -84,14 +83,15 @@ impl Node {
         let description = describe(&ground, &places.root, &client, address).await;
         let hierarchy = Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
         let layout = Layout::new(&containerd.cgroup(), CgroupDriver::Cgroupfs);
+        let cluster = crate::cluster::cluster();
         let parts = Parts {
             runtime: Arc::new(client.clone()),
             clock: clock.clone(),
             cgroups: Arc::new(HostCgroups::new(hierarchy, layout)),
             files: Arc::new(OnDisk::new(places.clone())),
-            volumes: Arc::new(HostVolumes::new(&places.root, clock.clone())),
+            volumes: Arc::new(HostVolumes::new(&places.root, clock.clone(), cluster.clone())),
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
-            objects: Arc::new(NoObjects),
+            objects: cluster,
             access: Access::default(),
             metrics: Registries::default(),
         };

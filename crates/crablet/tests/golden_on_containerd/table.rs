@@ -159,6 +159,51 @@ pub(crate) const TABLE: &[(&str, Shows)] = &[
             "<uid>/volumes/kubernetes.io~empty-dir/v/sub-path-expr/data",
         ),
     ),
+    // What the cluster has.
+    (
+        "configmap",
+        inside("cd /v; cat one two dotted.key; od -An -tx1 bin; stat -Lc %a one", "1zweid 00 01 02\n644"),
+    ),
+    ("configmap-items", inside("cat /v/a/b/one.txt; stat -Lc ' %a' /v/a/b/one.txt; ls /v", "1 440\na")),
+    (
+        "secret",
+        inside(
+            "cd /v; cat user password; echo; grep -o '^tmpfs /v ' /proc/mounts; readlink user; touch x",
+            "admins3cr3t\ntmpfs /v \n..data/user\ntouch: x: Read-only file system",
+        ),
+    ),
+    (
+        "projected",
+        inside(
+            "cd /v; ls; cat cm-one password ns token",
+            "cm-one\nns\npassword\ntoken\nuser\n1s3cr3tgoldena token",
+        ),
+    ),
+    (
+        "with-token",
+        inside(
+            "cd /var/run/secrets/kubernetes.io/serviceaccount; ls; cat namespace token",
+            "ca.crt\nnamespace\ntoken\ngoldena token",
+        ),
+    ),
+    (
+        "env-from",
+        inside(
+            "env | grep -E '^(P_|ONE=|PW=|OPT|user|password)' | sort",
+            "ONE=1\nPW=s3cr3t\nP_dotted.key=d\nP_one=1\nP_two=zwei\npassword=s3cr3t\nuser=admin",
+        ),
+    ),
+    (
+        "missing-configmap-env",
+        Stuck { reason: "CreateContainerConfigError", event: "configmap \"nope\" not found" },
+    ),
+    (
+        "service-links",
+        inside(
+            "echo $DB_SERVICE_PORT_ADMIN_UI $DB_PORT $KUBERNETES_SERVICE_HOST",
+            "80 tcp://10.96.7.7:5432 10.96.0.1",
+        ),
+    ),
     // What it runs.
     ("no-command", Runs { container: "c" }),
     (
@@ -221,17 +266,3 @@ pub(crate) const TABLE: &[(&str, Shows)] = &[
         },
     ),
 ];
-
-/// The recorded pods that are not looked at, and why.
-pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
-    ("configmap", NEEDS_OBJECTS),
-    ("configmap-items", NEEDS_OBJECTS),
-    ("env-from", NEEDS_OBJECTS),
-    ("missing-configmap-env", NEEDS_OBJECTS),
-    ("projected", NEEDS_OBJECTS),
-    ("secret", NEEDS_OBJECTS),
-    ("service-links", "the agent has nobody to ask for services yet"),
-    ("with-token", "the agent has nobody to ask for tokens yet"),
-];
-
-const NEEDS_OBJECTS: &str = "the agent has nobody to ask for config maps and secrets yet";

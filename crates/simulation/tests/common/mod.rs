@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test asks everything")]
 
+pub mod cluster;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,14 @@ impl Node {
         world.start(None).await;
         let events = world.agent.as_ref().unwrap().agent.recorder.queue();
         Node { world, events, said: BTreeSet::new() }
+    }
+
+    /// With an agent that was just started, in a cluster.
+    pub async fn start_in(cluster: &cluster::Cluster, runtime: Settings) -> Node {
+        let mut node = Node::start_on(runtime).await;
+        node.world.objects = Arc::new(cluster.clone());
+        node.restart().await;
+        node
     }
 
     /// Kills the agent and starts another.

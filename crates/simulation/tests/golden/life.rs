@@ -3,20 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
-use crablet_agent::mailbox::Mailbox;
 use crablet_agent::node_config::NodeConfig;
-use crablet_agent::objects::{Interest, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
-use crablet_api::core::{ConfigMap, Node, Pod, PodStatus, ResourceList, Secret, Service};
-use crablet_api::node::RuntimeClass;
+use crablet_api::core::{Node, Pod, PodStatus, ResourceList};
 use crablet_api::{FeatureGates, Gate};
 use crablet_core::status::{self, to_publish};
-use crablet_core::translate::{SysctlAllowlist, Unavailable};
+use crablet_core::translate::SysctlAllowlist;
 use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri::Client;
 use crablet_cri::client::Settings;
@@ -26,7 +22,7 @@ use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registries;
 use crablet_simulation::world::description;
-use crablet_volumes::{HostVolumes, Volumes};
+use crablet_volumes::{Contents, HostVolumes, Volumes};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,7 +31,6 @@ use crate::compare::with_variables_as_a_map;
 use crate::json::to_json;
 use crate::node::{self, Cluster, HOST_IP};
 use crate::recording::{Programs, Recording, shown_event, sort_events};
-use crate::volumes::OfCluster;
 use crate::words::{Directories, NODE, UID, as_recorded, text_as_recorded};
 
 /// Recordings were made after 16 seconds or so. Before the first of these a pod may be on its way; after the second
@@ -82,8 +77,8 @@ impl Life {
         let simulator = Simulator::new(recording.runtime());
         recording.faults().into_iter().for_each(|fault| simulator.inject(fault));
         let clock = Clock::simulated(simulator.now());
-        let volumes = HostVolumes::new(&places.root, clock.clone()).with_plugin(Arc::new(OfCluster));
-        let volumes: Arc<dyn Volumes> = Arc::new(volumes);
+        let contents: Arc<dyn Contents> = Arc::clone(cluster) as _;
+        let volumes: Arc<dyn Volumes> = Arc::new(HostVolumes::new(&places.root, clock.clone(), contents));
         let parts = Parts {
             runtime: Arc::new(Client::in_process("the simulator", simulator.services(), Settings::default())),
             clock: clock.clone(),
@@ -253,33 +248,4 @@ fn recorded_node(directories: &Directories) -> NodeConfig {
         },
         ..description()
     }
-}
-
-#[async_trait]
-impl Objects for Cluster {
-    async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        let found = self.config_maps.iter().find(|map| is_it(&map.metadata, namespace, name));
-        found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
-        let found = self.secrets.iter().find(|secret| is_it(&secret.metadata, namespace, name));
-        found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
-    }
-
-    async fn runtime_class(&self, _: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    fn services(&self) -> Option<Vec<Arc<Service>>> {
-        Some(self.services.iter().cloned().map(Arc::new).collect())
-    }
-
-    fn register_pod(&self, _: &Pod, _: &Mailbox) -> Option<Interest> {
-        None
-    }
-}
-
-fn is_it(metadata: &crablet_api::meta::ObjectMeta, namespace: &str, name: &str) -> bool {
-    metadata.namespace == *namespace && metadata.name == *name
 }

@@ -20,8 +20,8 @@ mod life;
 #[allow(dead_code, reason = "what else the comparison of configurations alone needs")]
 #[path = "../../../core/tests/golden/node.rs"]
 mod node;
+mod objects;
 mod recording;
-mod volumes;
 mod words;
 
 use std::sync::Arc;

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use crablet_api::core::{DownwardAPIVolumeFile, ObjectFieldSelector, ResourceFieldSelector, VolumeSource};
+use crablet_api::core::{
+    DownwardAPIVolumeFile, DownwardAPIVolumeSource, ObjectFieldSelector, ResourceFieldSelector, VolumeSource,
+};
 use crablet_core::translate::{Addresses, DownwardError, MountedVolume, field_value, resource_value};
 
+use super::empty_dir::Medium;
 use super::files::show;
 use crate::atomic_writer::{Payload, ProjectedFile};
 use crate::error::PluginError;
@@ -28,24 +31,22 @@ impl Plugin for DownwardApi {
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let VolumeSource::DownwardApi(source) = &*request.source else { return Err(PluginError::NoSource) };
-        let mode = source.default_mode.ok_or(PluginError::NoDefaultMode)?;
-        let mut errors = Vec::new();
-        let files = collect(request, &source.items, mode, &mut errors);
-        match errors.is_empty() {
-            true => show(request, DOWNWARD_API, Payload::new(files)?).await,
-            false => Err(PluginError::Downward(errors)),
-        }
+        show(request, DOWNWARD_API, Medium::Memory, collect(request, source)).await
     }
 }
 
-/// What the files say, and what cannot be said.
-pub(super) fn collect(
+pub(super) fn collect(request: &Request, source: &DownwardAPIVolumeSource) -> Result<Payload, PluginError> {
+    let mode = source.default_mode.ok_or(PluginError::NoDefaultMode)?;
+    Ok(Payload::new(files(request, &source.items, mode)?)?)
+}
+
+/// What the files say, or all that cannot be said.
+pub(super) fn files(
     request: &Request,
     items: &[DownwardAPIVolumeFile],
     default_mode: i32,
-    errors: &mut Vec<DownwardError>,
-) -> BTreeMap<String, ProjectedFile> {
-    let mut files = BTreeMap::new();
+) -> Result<BTreeMap<String, ProjectedFile>, PluginError> {
+    let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
     for item in items {
         let told = match (&item.field_ref, &item.resource_field_ref) {
             (Some(field), _) => field_of(request, field),
@@ -61,7 +62,7 @@ pub(super) fn collect(
             Err(error) => errors.push(error),
         }
     }
-    files
+    if errors.is_empty() { Ok(files) } else { Err(PluginError::Downward(errors)) }
 }
 
 /// A volume tells of metadata alone. The rest can change, or is not known before the pod runs.

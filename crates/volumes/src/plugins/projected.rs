@@ -1,21 +1,30 @@
 //! `projected`: files from several sources in one directory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use crablet_api::core::{VolumeProjection, VolumeSource};
-use crablet_core::translate::MountedVolume;
+use crablet_api::core::{
+    Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, VolumeProjection, VolumeSource,
+};
+use crablet_core::translate::{MountedVolume, Unavailable};
 
-use super::downward_api::collect;
+use super::downward_api;
+use super::empty_dir::Medium;
 use super::files::show;
-use crate::atomic_writer::Payload;
+use super::keys::{self, Keys};
+use crate::atomic_writer::{Payload, ProjectedFile};
+use crate::contents::{Contents, TokenRequest};
 use crate::error::PluginError;
+use crate::ownership::{group_of_pod, user_of_pod};
 use crate::places::PROJECTED;
 use crate::plugin::{Plugin, Request};
 
-/// Volumes of the kind `projected`, so far as their sources need nobody but the node.
-#[derive(Debug, Clone, Copy)]
-pub struct Projected;
+/// The permissions of a token that belongs to somebody. A change of group widens them.
+const TOKEN_MODE: u32 = 0o600;
+
+/// Volumes of the kind `projected`.
+pub struct Projected(pub Arc<dyn Contents>);
 
 #[async_trait]
 impl Plugin for Projected {
@@ -28,27 +37,86 @@ impl Plugin for Projected {
     }
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
-        let VolumeSource::Projected(projected) = &*request.source else { return Err(PluginError::NoSource) };
-        let mode = projected.default_mode.ok_or(PluginError::NoDefaultMode)?;
-        let mut files = BTreeMap::new();
-        let mut errors = Vec::new();
-        for source in &projected.sources {
-            let not_yet = |kind| Err(PluginError::Projection { kind });
-            match source.one() {
-                Some(VolumeProjection::DownwardApi(downward)) => {
-                    files.extend(collect(request, &downward.items, mode, &mut errors));
-                }
-                Some(VolumeProjection::Secret(_)) => return not_yet("secret"),
-                Some(VolumeProjection::ConfigMap(_)) => return not_yet("configMap"),
-                Some(VolumeProjection::ServiceAccountToken(_)) => return not_yet("serviceAccountToken"),
-                Some(VolumeProjection::ClusterTrustBundle(_)) => return not_yet("clusterTrustBundle"),
-                Some(VolumeProjection::PodCertificate(_)) => return not_yet("podCertificate"),
-                None => {}
+        let VolumeSource::Projected(source) = &*request.source else { return Err(PluginError::NoSource) };
+        let collected = collect(request, source, &*self.0).await;
+        show(request, PROJECTED, Medium::Memory, collected).await
+    }
+}
+
+/// All files of all sources, or why some cannot be had. Of two with the same path, the later one is shown.
+pub(super) async fn collect(
+    request: &Request,
+    source: &ProjectedVolumeSource,
+    contents: &dyn Contents,
+) -> Result<Payload, PluginError> {
+    let mode = source.default_mode.ok_or(PluginError::NoDefaultMode)?;
+    let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
+    for projection in source.sources.iter().filter_map(|source| source.one()) {
+        match files_of(request, projection, mode, contents).await {
+            Ok(more) => files.extend(more),
+            Err(
+                PluginError::Object { why: Unavailable::NoClient, .. }
+                | PluginError::Token(Unavailable::NoClient),
+            ) => {
+                return Err(PluginError::NoClient { volume: request.volume.to_string() });
             }
-        }
-        match errors.is_empty() {
-            true => show(request, PROJECTED, Payload::new(files)?).await,
-            false => Err(PluginError::Downward(errors)),
+            Err(error) => errors.push(error),
         }
     }
+    match errors.is_empty() {
+        true => Ok(Payload::new(files)?),
+        false => Err(PluginError::Sources(errors)),
+    }
+}
+
+async fn files_of(
+    request: &Request,
+    projection: &VolumeProjection,
+    default_mode: i32,
+    contents: &dyn Contents,
+) -> Result<BTreeMap<String, ProjectedFile>, PluginError> {
+    let namespace = &request.pod.metadata.namespace;
+    match projection {
+        VolumeProjection::DownwardApi(source) => downward_api::files(request, &source.items, default_mode),
+        VolumeProjection::ConfigMap(source) => {
+            let (name, items, optional) = (&source.name, &source.items, source.optional == Some(true));
+            keys::of_config_map(contents, Keys { namespace, name, items, default_mode, optional }).await
+        }
+        VolumeProjection::Secret(source) => {
+            let (name, items, optional) = (&source.name, &source.items, source.optional == Some(true));
+            keys::of_secret(contents, Keys { namespace, name, items, default_mode, optional }).await
+        }
+        VolumeProjection::ServiceAccountToken(source) => {
+            let file = token(&request.pod, source, default_mode, contents).await?;
+            Ok([(source.path.to_string(), file)].into())
+        }
+        VolumeProjection::ClusterTrustBundle(_) => {
+            Err(PluginError::Projection { kind: "clusterTrustBundle" })
+        }
+        VolumeProjection::PodCertificate(_) => Err(PluginError::Projection { kind: "podCertificate" }),
+    }
+}
+
+async fn token(
+    pod: &Pod,
+    source: &ServiceAccountTokenProjection,
+    default_mode: i32,
+    contents: &dyn Contents,
+) -> Result<ProjectedFile, PluginError> {
+    let audience = Some(source.audience.clone()).filter(|audience| !audience.is_empty());
+    let request = TokenRequest {
+        namespace: pod.metadata.namespace.clone(),
+        service_account: pod.spec.service_account_name.clone(),
+        audiences: audience.into_iter().collect(),
+        expiration_seconds: source.expiration_seconds,
+        pod: pod.metadata.name.clone(),
+        pod_uid: pod.metadata.uid.clone(),
+    };
+    let token = contents.service_account_token(&request).await.map_err(PluginError::Token)?;
+    let user = user_of_pod(pod);
+    let mode = match user.is_some() || group_of_pod(pod).is_some() {
+        true => TOKEN_MODE,
+        false => default_mode.cast_unsigned() & 0o777,
+    };
+    Ok(ProjectedFile { content: token.reveal().as_bytes().to_owned(), mode, user })
 }

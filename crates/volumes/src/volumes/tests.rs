@@ -1,3 +1,5 @@
+mod cluster;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -10,6 +12,7 @@ use crablet_core::translate::{NodeFacts, Settings};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 
 use super::*;
+use crate::contents::NoContents;
 use crate::testing::Place;
 
 fn node() -> NodeContext {
@@ -22,7 +25,7 @@ fn node() -> NodeContext {
 }
 
 fn volumes(place: &Place) -> HostVolumes {
-    HostVolumes::new(place.path(), Clock::system())
+    HostVolumes::new(place.path(), Clock::system(), Arc::new(NoContents))
 }
 
 /// A pod with one container that mounts all its volumes.
@@ -212,14 +215,25 @@ async fn projected_volumes_take_what_the_node_knows_and_say_what_they_do_not_tak
     assert_eq!(path, place.path().join("pods/uid/volumes/kubernetes.io~projected/v"));
     assert_eq!(fs::read_to_string(path.join("uid")).unwrap(), "uid");
     assert_eq!(fs::metadata(path.join("name")).unwrap().mode() & 0o7777, 0o444);
-    let source = "projected: {defaultMode: 292, sources: [{configMap: {name: c}}]}";
-    let errors = said(volumes.set_up(&pod("", "", &[("w", source)]), &node()).await.unwrap_err());
-    assert_eq!(
-        errors,
-        [
-            "MountVolume.SetUp failed for volume \"w\" : sources of the kind configMap in projected volumes are not supported yet"
-        ]
-    );
+    for (source, expected) in [
+        (
+            "clusterTrustBundle: {path: a}",
+            "sources of the kind clusterTrustBundle in projected volumes are not supported yet",
+        ),
+        (
+            "podCertificate: {signerName: a}",
+            "sources of the kind podCertificate in projected volumes are not supported yet",
+        ),
+        ("configMap: {name: c}", "cannot setup projected volume w because kube client is not configured"),
+        (
+            "serviceAccountToken: {path: t}",
+            "cannot setup projected volume w because kube client is not configured",
+        ),
+    ] {
+        let source = format!("projected: {{defaultMode: 292, sources: [{{{source}}}]}}");
+        let errors = said(volumes.set_up(&pod("", "", &[("w", &source)]), &node()).await.unwrap_err());
+        assert_eq!(errors, [format!("MountVolume.SetUp failed for volume \"w\" : {expected}")]);
+    }
 }
 
 #[tokio::test]
@@ -229,7 +243,8 @@ async fn what_cannot_be_set_up_is_told_volume_by_volume() {
     let sources = [
         ("path", "hostPath: {path: /no/such/dir, type: Directory}"),
         ("steps", "hostPath: {path: /a/../b}"),
-        ("map", "configMap: {name: c}"),
+        ("map", "configMap: {name: c, defaultMode: 420}"),
+        ("nfs", "nfs: {server: s, path: /}"),
         ("tape", "emptyDir: {medium: Tape}"),
         (
             "field",
@@ -245,7 +260,8 @@ async fn what_cannot_be_set_up_is_told_volume_by_volume() {
     let expected = [
         "\"path\" : hostPath type check failed: /no/such/dir is not a directory",
         "\"steps\" : invalid HostPath `/a/../b`: must not contain '..'",
-        "\"map\" : volumes of the kind configMap are not supported yet",
+        "\"map\" : not supported due to running kubelet in standalone mode",
+        "\"nfs\" : volumes of the kind nfs are not supported yet",
         "\"tape\" : unknown storage medium \"Tape\"",
         "\"field\" : unsupported fieldPath: spec.nodeName",
         "\"outside\" : invalid path: must not contain '..': ../a",

@@ -1,0 +1,280 @@
+//! The objects that pods refer to, from the API server.
+//!
+//! ```text
+//!   worker ──register_pod──► ClusterObjects ──one watch each──► config maps, secrets
+//!     ▲ │                       │    │    └────one watch──────► services; runtime classes, once a pod names one
+//!     │ └──config_map, …──────► │    └─────────TokenRequest───► tokens
+//!     └───── Input::Objects ◄───┘
+//! ```
+//!
+//! Config maps and secrets are followed by name, which is all that a node may do: each by one watch that its pods share,
+//! and that ends with the last of them. Other strategies ask instead ([`asked`]), and have all pods look now and then.
+
+mod asked;
+mod collection;
+mod followed;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_agent::mailbox::Mailbox;
+use crablet_agent::objects::{Interest, Interests, Objects};
+use crablet_agent::tasks::Tasks;
+use crablet_api::core::{ConfigMap, Pod, Secret, Service};
+use crablet_api::meta::ObjectMeta;
+use crablet_api::node::RuntimeClass;
+use crablet_client::{Chance, Client, Error, Resource, Selection};
+use crablet_config::ChangeDetectionStrategy;
+use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
+use crablet_host::clock::Clock;
+use crablet_volumes::{Contents, Token, TokenRequest};
+
+use crate::tokens::{PodTokens, Tokens};
+use asked::Asked;
+use collection::Collection;
+use followed::Following;
+
+/// How long somebody who asks for an object waits until it is known whether it is there, as upstream.
+const KNOWN_WITHIN: Duration = Duration::from_secs(1);
+/// For how long an object that was asked for is taken for current.
+const CACHED_FOR: Duration = Duration::from_secs(60);
+
+/// What is needed to have objects.
+pub struct Parts {
+    pub client: Client,
+    pub clock: Clock,
+    pub chance: Chance,
+    /// Where the watches run.
+    pub tasks: Tasks,
+    /// `configMapAndSecretChangeDetectionStrategy`.
+    pub strategy: ChangeDetectionStrategy,
+    /// `syncFrequency`: how often pods look at what they refer to where nobody tells of changes.
+    pub sync_frequency: Duration,
+}
+
+/// The objects of a cluster.
+pub struct ClusterObjects {
+    interests: Interests,
+    config_maps: Source<ConfigMap>,
+    secrets: Source<Secret>,
+    services: Collection<Service>,
+    runtime_classes: OnceLock<Collection<RuntimeClass>>,
+    tokens: Arc<Tokens>,
+    client: Client,
+    chance: Mutex<Chance>,
+    tasks: Tasks,
+}
+
+/// How the objects of a kind are had.
+enum Source<T> {
+    Followed(Following<T>),
+    Asked(Asked<T>),
+}
+
+/// What an interest keeps.
+enum Held {
+    ConfigMap(#[expect(dead_code, reason = "held, not read")] Hold<ConfigMap>),
+    Secret(#[expect(dead_code, reason = "held, not read")] Hold<Secret>),
+    Tokens(#[expect(dead_code, reason = "held, not read")] Arc<PodTokens>),
+}
+
+/// An object that somebody refers to.
+enum Hold<T> {
+    Followed(#[expect(dead_code, reason = "held, not read")] Arc<followed::Followed<T>>),
+    Asked(#[expect(dead_code, reason = "held, not read")] Arc<asked::Entry<T>>),
+}
+
+impl ClusterObjects {
+    pub fn new(parts: Parts) -> Arc<ClusterObjects> {
+        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency } = parts;
+        let interests = Interests::new();
+        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone());
+        tasks.spawn(Arc::clone(&tokens).run());
+        let services = Collection::follow(client.clone(), &Selection::default(), chance.split(), &tasks);
+        let keeps_for = match &strategy {
+            ChangeDetectionStrategy::Watch | ChangeDetectionStrategy::Other(_) => None,
+            ChangeDetectionStrategy::Cache => Some(CACHED_FOR),
+            ChangeDetectionStrategy::Get => Some(Duration::ZERO),
+        };
+        if keeps_for.is_some() {
+            tasks.spawn(have_all_look(interests.clone(), sync_frequency, chance.split()));
+        }
+        Arc::new(ClusterObjects {
+            config_maps: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
+            secrets: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
+            services,
+            runtime_classes: OnceLock::new(),
+            interests,
+            tokens,
+            client,
+            chance: Mutex::new(chance),
+            tasks,
+        })
+    }
+
+    fn runtime_classes(&self) -> &Collection<RuntimeClass> {
+        self.runtime_classes.get_or_init(|| {
+            let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();
+            Collection::follow(self.client.clone(), &Selection::default(), chance, &self.tasks)
+        })
+    }
+}
+
+/// Has all pods look at what they refer to, now and then.
+async fn have_all_look(interests: Interests, every: Duration, mut chance: Chance) {
+    loop {
+        tokio::time::sleep(every + chance.below(every / 2)).await;
+        interests.all_may_have_changed();
+    }
+}
+
+#[async_trait]
+impl Contents for ClusterObjects {
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable> {
+        self.config_maps.get(namespace, name).await
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
+        self.secrets.get(namespace, name).await
+    }
+
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+        self.tokens.get(request).await
+    }
+}
+
+#[async_trait]
+impl Objects for ClusterObjects {
+    async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, Unavailable> {
+        self.runtime_classes().get("", name).await
+    }
+
+    fn services(&self) -> Option<Vec<Arc<Service>>> {
+        self.services.all()
+    }
+
+    fn register_pod(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest> {
+        let interest = self.interests.register(pod, mailbox)?;
+        let namespace = &pod.metadata.namespace;
+        let mut held: Vec<Held> = vec![Held::Tokens(self.tokens.register(&pod.metadata.uid))];
+        for (kind, name) in pod_references(pod) {
+            held.push(match kind {
+                ObjectKind::ConfigMap => Held::ConfigMap(self.config_maps.hold(namespace, name)),
+                ObjectKind::Secret => Held::Secret(self.secrets.hold(namespace, name)),
+            });
+        }
+        Some(interest.with(held))
+    }
+}
+
+impl<T: Referred> Source<T> {
+    fn new(
+        client: &Client,
+        interests: &Interests,
+        tasks: &Tasks,
+        chance: &mut Chance,
+        keeps_for: Option<Duration>,
+    ) -> Source<T> {
+        match keeps_for {
+            None => Source::Followed(Following::new(
+                client.clone(),
+                interests.clone(),
+                tasks.clone(),
+                chance.split(),
+            )),
+            Some(keeps_for) => Source::Asked(Asked::new(client.clone(), keeps_for)),
+        }
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> Result<Arc<T>, Unavailable> {
+        match self {
+            Source::Followed(following) => following.get(namespace, name).await,
+            Source::Asked(asked) => asked.get(namespace, name).await,
+        }
+    }
+
+    fn hold(&self, namespace: &str, name: &str) -> Hold<T> {
+        match self {
+            Source::Followed(following) => Hold::Followed(following.hold(namespace, name)),
+            Source::Asked(asked) => Hold::Asked(asked.hold(namespace, name)),
+        }
+    }
+}
+
+/// A kind of object that pods refer to by name.
+trait Referred: Resource {
+    const REFERENCE: ObjectKind;
+
+    /// Whether it can never change.
+    fn is_immutable(&self) -> bool;
+
+    /// Whether pods would see no difference.
+    fn says_the_same_as(&self, other: &Self) -> bool;
+
+    /// Drops what no pod sees: it may be larger than the rest.
+    fn strip(&mut self);
+}
+
+impl Referred for ConfigMap {
+    const REFERENCE: ObjectKind = ObjectKind::ConfigMap;
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+
+    fn says_the_same_as(&self, other: &ConfigMap) -> bool {
+        (&self.data, &self.binary_data) == (&other.data, &other.binary_data)
+    }
+
+    fn strip(&mut self) {
+        strip(&mut self.metadata);
+    }
+}
+
+impl Referred for Secret {
+    const REFERENCE: ObjectKind = ObjectKind::Secret;
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+
+    fn says_the_same_as(&self, other: &Secret) -> bool {
+        (&self.data, &self.r#type) == (&other.data, &other.r#type)
+    }
+
+    fn strip(&mut self) {
+        strip(&mut self.metadata);
+    }
+}
+
+/// Leaves of what an object is called no more than its name and its version.
+fn strip(metadata: &mut ObjectMeta) {
+    *metadata = ObjectMeta {
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        ..ObjectMeta::default()
+    };
+}
+
+/// Why an object that was asked for is not there.
+fn unavailable(error: &Error) -> Unavailable {
+    match error.is_not_found() {
+        true => Unavailable::NotFound,
+        false => Unavailable::Other(error.to_string()),
+    }
+}
+
+/// What is said where it is not known in time whether an object is there: upstream's words, and why, if somebody knows.
+fn not_known(what: &str, trouble: Option<&str>) -> Unavailable {
+    let words = format!("failed to sync {what} cache: timed out waiting for the condition");
+    Unavailable::Other(match trouble {
+        Some(trouble) => format!("{words}: {trouble}"),
+        None => words,
+    })
+}
+
+#[cfg(test)]
+mod tests;

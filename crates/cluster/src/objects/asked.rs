@@ -1,0 +1,78 @@
+//! Objects that are asked for, and taken for current for some time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_api::Text;
+use crablet_client::Client;
+use crablet_core::translate::Unavailable;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::{Referred, unavailable};
+use crate::registry::Registry;
+
+/// The objects of a kind that somebody refers to, and that are asked for.
+pub(super) struct Asked<T> {
+    client: Client,
+    /// For how long an answer is taken for current.
+    keeps_for: Duration,
+    entries: Registry<(Text, Text), Entry<T>>,
+}
+
+/// The last answer, for as long as somebody has a hold of this. Who asks meanwhile waits for the one who asks already.
+pub(super) struct Entry<T>(Mutex<Option<Answer<T>>>);
+
+struct Answer<T> {
+    /// The object, or nothing if it was not there.
+    object: Option<Arc<T>>,
+    /// When it was asked for, if it counts as current.
+    at: Option<Instant>,
+}
+
+impl<T: Referred> Asked<T> {
+    pub(super) fn new(client: Client, keeps_for: Duration) -> Asked<T> {
+        Asked { client, keeps_for, entries: Registry::new() }
+    }
+
+    /// Somebody refers to an object, and shall have it as it is now.
+    pub(super) fn hold(&self, namespace: &str, name: &str) -> Arc<Entry<T>> {
+        let entry = self.entries.get_or_make((namespace.into(), name.into()), || Entry(Mutex::new(None)));
+        // Whoever asks for it at this moment gets it as it is now.
+        if let Ok(mut answer) = entry.0.try_lock()
+            && let Some(answer) = &mut *answer
+        {
+            answer.at = None;
+        }
+        entry
+    }
+
+    pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<T>, Unavailable> {
+        let Some(entry) = self.entries.get(&(namespace.into(), name.into())) else {
+            return Err(Unavailable::Other(format!("object {namespace:?}/{name:?} not registered")));
+        };
+        let mut last = entry.0.lock().await;
+        let is_current = |answer: &Answer<T>| {
+            answer.object.is_some() && answer.at.is_some_and(|at| at.elapsed() < self.keeps_for)
+        };
+        if !last.as_ref().is_some_and(is_current) {
+            let asked_at = Instant::now();
+            match self.client.get::<T>(namespace, name).await {
+                Ok(mut object) => {
+                    object.strip();
+                    *last = Some(Answer { object: Some(Arc::new(object)), at: Some(asked_at) });
+                }
+                Err(error) if error.is_not_found() => {
+                    *last = Some(Answer { object: None, at: Some(asked_at) });
+                }
+                // What was seen before is better than nothing.
+                Err(error) => {
+                    if last.as_ref().is_none_or(|answer| answer.object.is_none()) {
+                        return Err(unavailable(&error));
+                    }
+                }
+            }
+        }
+        last.as_ref().and_then(|answer| answer.object.clone()).ok_or(Unavailable::NotFound)
+    }
+}

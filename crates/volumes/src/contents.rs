@@ -1,0 +1,75 @@
+//! What volumes show that is not the node's own: config maps, secrets and tokens of the cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_api::Text;
+use crablet_api::core::{ConfigMap, Secret};
+use crablet_core::translate::Unavailable;
+
+/// Who has the content of volumes that is not the node's own.
+#[async_trait]
+pub trait Contents: Send + Sync {
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable>;
+
+    /// A secret. Nothing of it may get into logs, errors or events.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
+
+    /// A token that is valid for some time to come. Whoever shows it asks again before that is over.
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable>;
+}
+
+/// What a token of a service account is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenRequest {
+    pub namespace: Text,
+    pub service_account: Text,
+    /// Whom it is for: the API server, if nobody is named.
+    pub audiences: Vec<Text>,
+    /// How long it should be valid.
+    pub expiration_seconds: Option<i64>,
+    /// The name of the pod that it is bound to: when that is gone, the token is worth nothing.
+    pub pod: Text,
+    pub pod_uid: Text,
+}
+
+/// A token of a service account. Its `Debug` hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    pub fn new(token: &str) -> Token {
+        Token(token.into())
+    }
+
+    /// The token itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "<{} bytes>", self.0.len())
+    }
+}
+
+/// Where there is no API server, there is nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoContents;
+
+#[async_trait]
+impl Contents for NoContents {
+    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn service_account_token(&self, _: &TokenRequest) -> Result<Token, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+}

@@ -1,0 +1,326 @@
+//! Volumes that show what a cluster has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crablet_api::core::{ConfigMap, Secret};
+use crablet_core::translate::Unavailable;
+
+use super::*;
+use crate::contents::{Token, TokenRequest};
+
+/// A cluster with one config map and one secret, both `one`.
+#[derive(Default)]
+struct Cluster {
+    config_map: Mutex<Option<ConfigMap>>,
+    secret: Mutex<Option<Secret>>,
+    tokens: Mutex<Vec<TokenRequest>>,
+    /// Nobody answers.
+    is_away: AtomicBool,
+}
+
+#[async_trait]
+impl Contents for Cluster {
+    async fn config_map(&self, _: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable> {
+        self.answer()?;
+        let found = self.config_map.lock().unwrap().clone().filter(|_| name == "one");
+        found.map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn secret(&self, _: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
+        self.answer()?;
+        let found = self.secret.lock().unwrap().clone().filter(|_| name == "one");
+        found.map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+        self.answer()?;
+        if request.service_account == "nobody" {
+            return Err(Unavailable::Other(
+                "failed to fetch token: serviceaccounts \"nobody\" not found".to_owned(),
+            ));
+        }
+        let mut tokens = self.tokens.lock().unwrap();
+        tokens.push(request.clone());
+        Ok(Token::new(&format!("token {}", tokens.len())))
+    }
+}
+
+impl Cluster {
+    fn answer(&self) -> Result<(), Unavailable> {
+        match self.is_away.load(Ordering::Relaxed) {
+            true => Err(Unavailable::Other("the server is away".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn put_config_map(&self, data: &[(&str, &str)], binary_data: &[(&str, &str)]) {
+        *self.config_map.lock().unwrap() = Some(ConfigMap {
+            data: data.iter().map(|(key, value)| (*key, (*value).into())).collect(),
+            binary_data: binary_data.iter().map(|(key, value)| (*key, (*value).into())).collect(),
+            ..ConfigMap::default()
+        });
+    }
+
+    fn put_secret(&self, data: &[(&str, &str)]) {
+        let data = data.iter().map(|(key, value)| (*key, (*value).into())).collect();
+        *self.secret.lock().unwrap() = Some(Secret { data, ..Secret::default() });
+    }
+}
+
+/// A node in a cluster whose objects have some keys.
+fn in_cluster(place: &Place) -> (HostVolumes, Arc<Cluster>) {
+    let cluster = Arc::new(Cluster::default());
+    cluster.put_config_map(&[("a", "text"), ("b", "more")], &[("c", "bytes")]);
+    cluster.put_secret(&[("user", "me"), ("password", "s3cr3t")]);
+    (HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _), cluster)
+}
+
+/// The files that a volume shows, as `path=content mode`.
+fn files(volume: &Path) -> Vec<String> {
+    fn walk(root: &Path, below: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(root.join(below)).unwrap() {
+            let path = below.join(entry.unwrap().file_name());
+            let metadata = fs::metadata(root.join(&path)).unwrap();
+            match metadata.is_dir() {
+                true => walk(root, &path, found),
+                false => {
+                    let content = fs::read_to_string(root.join(&path)).unwrap();
+                    found.push(format!("{}={content} {:o}", path.display(), metadata.mode() & 0o7777));
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&volume.join("..data"), Path::new(""), &mut found);
+    found.sort();
+    found
+}
+
+/// What a volume shows, or why it does not.
+async fn shown(source: &str) -> Vec<String> {
+    let place = Place::new();
+    let (volumes, _) = in_cluster(&place);
+    match volumes.set_up(&pod("", "", &[("v", source)]), &node()).await {
+        Ok(mounted) => files(&path_of(&mounted, "v")),
+        Err(errors) => said(errors)
+            .into_iter()
+            .map(|error| error.replace("MountVolume.SetUp failed for volume \"v\" : ", ""))
+            .collect(),
+    }
+}
+
+#[tokio::test]
+async fn keys_of_config_maps_and_secrets_are_files_with_their_modes() {
+    for (source, expected) in [
+        ("configMap: {name: one, defaultMode: 420}", &["a=text 644", "b=more 644", "c=bytes 644"][..]),
+        (
+            "configMap: {name: one, defaultMode: 420, items: [{key: c, path: deep/er/c, mode: 256}, {key: a, path: a}]}",
+            &["a=text 644", "deep/er/c=bytes 400"],
+        ),
+        ("configMap: {name: one}", &["no defaultMode used, not even the default value for it"]),
+        ("configMap: {name: two, defaultMode: 420}", &["configmap \"two\" not found"]),
+        ("configMap: {name: two, defaultMode: 420, optional: false}", &["configmap \"two\" not found"]),
+        ("configMap: {name: two, defaultMode: 420, optional: true}", &[]),
+        (
+            "configMap: {name: one, defaultMode: 420, items: [{key: x, path: x}]}",
+            &["configmap references non-existent config key: x"],
+        ),
+        (
+            "configMap: {name: one, defaultMode: 420, optional: true, items: [{key: x, path: x}, {key: a, path: z}]}",
+            &["z=text 644"],
+        ),
+        (
+            "configMap: {name: one, defaultMode: 420, items: [{key: a, path: ../a}]}",
+            &["invalid path: must not contain '..': ../a"],
+        ),
+        ("secret: {secretName: one, defaultMode: 292}", &["password=s3cr3t 444", "user=me 444"]),
+        (
+            "secret: {secretName: one, defaultMode: 292, items: [{key: user, path: u, mode: 511}]}",
+            &["u=me 777"],
+        ),
+        ("secret: {secretName: two, defaultMode: 420}", &["secret \"two\" not found"]),
+        ("secret: {secretName: two, defaultMode: 420, optional: true}", &[]),
+        (
+            "secret: {secretName: one, defaultMode: 420, items: [{key: x, path: x}]}",
+            &["references non-existent secret key: x"],
+        ),
+        ("secret: {secretName: one, defaultMode: 420, optional: true, items: [{key: x, path: x}]}", &[]),
+    ] {
+        assert_eq!(shown(source).await, expected, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_projected_volume_shows_all_its_sources_or_says_all_that_is_wrong() {
+    for (sources, expected) in [
+        (
+            "{secret: {name: one}}, {configMap: {name: one, items: [{key: a, path: user}]}},
+             {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}},
+             {serviceAccountToken: {path: t/token, audience: them, expirationSeconds: 600}}",
+            &["name=p 640", "password=s3cr3t 640", "t/token=token 1 640", "user=text 640"][..],
+        ),
+        (
+            "{secret: {name: two}}, {configMap: {name: two}}, {configMap: {name: one, items: [{key: x, path: x}]}},
+             {secret: {name: one}}, {secret: {name: two}}",
+            &["[secret \"two\" not found, configmap \"two\" not found, configmap references non-existent config key: x]"],
+        ),
+        ("{secret: {name: two, optional: true}}, {configMap: {name: two, optional: true}}", &[]),
+        (
+            "{downwardAPI: {items: [{path: a, fieldRef: {fieldPath: spec.x}}, {path: b, fieldRef: {fieldPath: spec.y}}]}},
+             {secret: {name: two}}",
+            &["[unsupported fieldPath: spec.x, unsupported fieldPath: spec.y, secret \"two\" not found]"],
+        ),
+    ] {
+        let source = format!("projected: {{defaultMode: 416, sources: [{sources}]}}");
+        assert_eq!(shown(&source).await, expected, "{sources}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_the_pod_and_belongs_to_its_user_and_group() {
+    let source = "projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: token, audience: them, expirationSeconds: 600}}]}";
+    for (extra, expected) in [
+        ("", (0, 0, 0o644)),
+        ("securityContext: {runAsUser: 1234},", (1234, 0, 0o600)),
+        ("securityContext: {fsGroup: 4321},", (0, 4321, 0o640)),
+        ("securityContext: {runAsUser: 1234, fsGroup: 4321},", (1234, 4321, 0o640)),
+        // Not all containers run as the same user.
+        (
+            "securityContext: {runAsUser: 1234}, initContainers: [{name: i, securityContext: {runAsUser: 5}}],",
+            (0, 0, 0o644),
+        ),
+        ("initContainers: [{name: i, securityContext: {runAsUser: 5}}],", (0, 0, 0o644)),
+    ] {
+        let place = Place::new();
+        let (volumes, cluster) = in_cluster(&place);
+        let pod = pod("", &format!("{extra} serviceAccountName: robot,"), &[("v", source)]);
+        let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+        let path = path_of(&mounted, "v");
+        assert!(place.mounts().contains(&path), "tokens are in memory");
+        let metadata = fs::metadata(path.join("token")).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), expected, "{extra}");
+        let asked = TokenRequest {
+            namespace: "ns".into(),
+            service_account: "robot".into(),
+            audiences: vec!["them".into()],
+            expiration_seconds: Some(600),
+            pod: "p".into(),
+            pod_uid: "uid".into(),
+        };
+        assert_eq!(*cluster.tokens.lock().unwrap(), [asked]);
+        volumes.refresh(&pod, &node()).await.unwrap();
+        assert_eq!(fs::read_to_string(path.join("token")).unwrap(), "token 2");
+    }
+    let place = Place::new();
+    let (volumes, _) = in_cluster(&place);
+    let pod = pod("", "serviceAccountName: nobody,", &[("v", source)]);
+    let errors = said(volumes.set_up(&pod, &node()).await.unwrap_err());
+    assert_eq!(
+        errors,
+        [
+            "MountVolume.SetUp failed for volume \"v\" : failed to fetch token: serviceaccounts \"nobody\" not found"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn secrets_are_in_memory_and_config_maps_on_disk_and_all_of_it_goes_with_the_pod() {
+    let place = Place::new();
+    let (volumes, _) = in_cluster(&place);
+    let sources = [
+        ("map", "configMap: {name: one, defaultMode: 420}"),
+        ("secret", "secret: {secretName: one, defaultMode: 420}"),
+        ("both", "projected: {defaultMode: 420, sources: [{secret: {name: one}}]}"),
+    ];
+    let pod = pod("", "securityContext: {fsGroup: 4321},", &sources);
+    let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+    let volume = |plugin: &str, name: &str| place.path().join("pods/uid/volumes").join(plugin).join(name);
+    let (map, secret) = (volume("kubernetes.io~configmap", "map"), volume("kubernetes.io~secret", "secret"));
+    let both = volume("kubernetes.io~projected", "both");
+    for (name, path) in [("map", &map), ("secret", &secret), ("both", &both)] {
+        let expected =
+            MountedVolume::Files { host_path: path.display().to_string(), read_only: true, relabel: true };
+        assert_eq!(mounted[name], expected);
+    }
+    let mut mounts = place.mounts();
+    mounts.sort();
+    assert_eq!(mounts, [both, secret.clone()]);
+    let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
+    assert_eq!(table.at(&secret).unwrap().file_system, "tmpfs");
+    assert_eq!(owner(&map), (4321, 0o2777));
+    assert_eq!(files(&map), ["a=text 644", "b=more 644", "c=bytes 644"]);
+    assert_eq!(owner(&fs::canonicalize(secret.join("user")).unwrap()), (4321, 0o644));
+    assert_eq!(volumes.set_up(&pod, &node()).await.unwrap(), mounted);
+    volumes.tear_down("uid").await.unwrap();
+    assert!(place.mounts().is_empty() && !place.path().join("pods/uid/volumes").exists());
+}
+
+#[tokio::test]
+async fn what_changes_is_shown_but_not_by_sub_paths_and_what_is_gone_stays_as_it_was() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let source = "configMap: {name: one, defaultMode: 420}";
+    let pod = pod("", "", &[("v", source)]);
+    let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+    let path = path_of(&mounted, "v");
+    let part = SubPath {
+        uid: "uid".to_owned(),
+        container: "c".to_owned(),
+        index: 0,
+        volume: "v".to_owned(),
+        volume_path: path.clone(),
+        path: "a".to_owned(),
+    };
+    let part = volumes.sub_path(&part).await.unwrap();
+    let version = fs::read_link(path.join("..data")).unwrap();
+    volumes.refresh(&pod, &node()).await.unwrap();
+    assert_eq!(fs::read_link(path.join("..data")).unwrap(), version, "nothing changed");
+    cluster.put_config_map(&[("a", "changed"), ("d", "new")], &[]);
+    volumes.refresh(&pod, &node()).await.unwrap();
+    assert_eq!(files(&path), ["a=changed 644", "d=new 644"]);
+    assert!(!path.join("b").is_symlink());
+    assert_eq!(fs::read_to_string(&part).unwrap(), "text");
+    *cluster.config_map.lock().unwrap() = None;
+    let errors = said(volumes.refresh(&pod, &node()).await.unwrap_err());
+    assert_eq!(errors, ["MountVolume.SetUp failed for volume \"v\" : configmap \"one\" not found"]);
+    assert_eq!(files(&path), ["a=changed 644", "d=new 644"]);
+    volumes.tear_down("uid").await.unwrap();
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_volumes_show_what_they_did_and_new_ones_are_not_made() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let sources = [
+        ("map", "configMap: {name: one, defaultMode: 420}"),
+        ("secret", "secret: {secretName: one, defaultMode: 420, optional: true}"),
+        (
+            "both",
+            "projected: {defaultMode: 420, sources: [{secret: {name: one}}, {serviceAccountToken: {path: token}}]}",
+        ),
+    ];
+    let pod = pod("", "", &sources);
+    let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+    cluster.is_away.store(true, Ordering::Relaxed);
+    // Another agent, which knows nothing.
+    let volumes = HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _);
+    assert_eq!(volumes.set_up(&pod, &node()).await.unwrap(), mounted);
+    volumes.refresh(&pod, &node()).await.unwrap();
+    assert_eq!(files(&path_of(&mounted, "both"))[1], "token=token 1 644");
+    // The machine started again.
+    for mount in place.mounts() {
+        crablet_host::mounts::unmount(&mount, crablet_host::mounts::UnmountMode::Plain).unwrap();
+    }
+    let errors = said(volumes.set_up(&pod, &node()).await.unwrap_err());
+    let expected = ["\"secret\" : the server is away", "\"both\" : the server is away"];
+    assert_eq!(errors, expected.map(|error| format!("MountVolume.SetUp failed for volume {error}")));
+    cluster.is_away.store(false, Ordering::Relaxed);
+    assert_eq!(volumes.set_up(&pod, &node()).await.unwrap(), mounted);
+    assert_eq!(files(&path_of(&mounted, "both"))[1], "token=token 2 644");
+    volumes.tear_down("uid").await.unwrap();
+}
+
+#[test]
+fn a_token_is_not_in_what_is_printed_of_it() {
+    assert_eq!(format!("{:?}", Token::new("s3cr3t")), "<6 bytes>");
+}
