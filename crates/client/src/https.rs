@@ -92,6 +92,10 @@ impl Https {
             Some(url) => Some(Proxy::parse(url.expose()).map_err(proxy)?),
             None => environment.to(&server).map_err(proxy)?,
         };
+        if proxy.as_ref().is_some_and(|proxy| proxy.endpoint.is_tls()) && !server.is_tls() {
+            let why = "a server without TLS is not reached through a proxy with it";
+            return Err(HttpsError::Proxy(why.to_owned()));
+        }
         let (tls, name, authorization) = match server.is_tls() {
             true => {
                 let name = cluster.tls_server_name.as_deref().unwrap_or(&server.host).to_owned();

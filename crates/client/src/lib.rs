@@ -13,6 +13,7 @@
 
 mod authorization;
 mod backoff;
+mod bootstrapped;
 mod chance;
 mod client;
 mod connection;
@@ -31,6 +32,7 @@ mod tls;
 mod transport;
 
 pub use authorization::AuthorizationError;
+pub use bootstrapped::{WriteKubeconfigError, bootstrapped, write_bootstrapped};
 pub use chance::Chance;
 pub use client::{Client, PatchType};
 pub use error::Error;
@@ -39,7 +41,6 @@ pub use follow::{Event, Follower, Selection};
 pub use https::{Https, HttpsError};
 pub use kubeconfig::{
     Basic, ClientCertificate, Cluster, Exec, ExecVersion, Kubeconfig, KubeconfigError, Pem, User,
-    WriteKubeconfigError, bootstrapped, write_bootstrapped,
 };
 pub use limits::{Limit, Priority};
 pub use proxy::ProxyEnvironment;

@@ -61,6 +61,7 @@ fn options(data_dir: &Path, secure_port: u16) -> Options {
         names: Vec::new(),
         kubelet_certificate_authority: None,
         controllers: true,
+        node: None,
     }
 }
 

@@ -155,7 +155,7 @@ fn digest(certificate: &CertificateDer<'_>) -> String {
     certificate.iter().rev().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn acceptor(pki: &Pki, protocols: &[&str]) -> TlsAcceptor {
+pub fn acceptor(pki: &Pki, protocols: &[&str]) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     let authority = pki.keys.authority().certificate();
