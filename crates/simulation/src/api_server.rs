@@ -65,7 +65,9 @@ pub struct Asked {
 impl ApiServer {
     /// One without nodes and pods.
     pub fn new(seed: u64, clock: Clock) -> ApiServer {
-        let mut cluster = Cluster::new(State::default(), Settings::default(), seed);
+        // Pods mount what they know the server by.
+        let settings = Settings { ca: "a certificate".to_owned(), ..Settings::default() };
+        let mut cluster = Cluster::new(State::default(), settings, seed);
         cluster.tick(clock.now());
         ApiServer(Arc::new(Inner {
             cluster: Mutex::new(cluster),

@@ -53,9 +53,14 @@ impl Cluster {
     }
 
     async fn until_phase(&self, name: &str, phase: PodPhase) -> Pod {
-        let is_there = async || self.pod(name).await.and_then(|pod| pod.status.phase) == Some(phase.clone());
-        eventually(&format!("{name} is {phase:?}"), is_there).await;
-        self.pod(name).await.unwrap()
+        for _ in 0..1200 {
+            if let Some(pod) = self.pod(name).await.filter(|pod| pod.status.phase == Some(phase.clone())) {
+                return pod;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let stories = self.world.agent.as_ref().map(|agent| agent.agent.stories.find(name));
+        panic!("within two minutes not: {name} is {phase:?}\n{stories:#?}");
     }
 
     fn running(&self) -> usize {
