@@ -2,7 +2,7 @@
 //! are deleted there.
 //!
 //! Each pod has a slot, in which the latest counts, and at most one request under way. What a slot needs next is decided
-//! from what is shown and from what the server has ([`next_step`]), so that a request whose answer was lost, or a status
+//! from what is shown and from what the server has ([`View::next_step`]), so that a request whose answer was lost, or a status
 //! that somebody else changed, needs no treatment of its own.
 
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::node::{Identity, node_owner};
-use crate::pod_source::ServerMirrors;
+use crate::pod_source::{ByName, ServerMirrors, key};
 use crate::retry::Backoff;
 
 /// How many requests are under way at the same time.
@@ -74,6 +74,8 @@ struct Slot {
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
     answer: Option<Arc<Pod>>,
+    /// The patch that it answered.
+    sent: Vec<u8>,
     has_failed: bool,
 }
 
@@ -84,6 +86,7 @@ impl Default for Slot {
             is_under_way: false,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
+            sent: Vec::new(),
             has_failed: false,
         }
     }
@@ -138,6 +141,10 @@ impl StatusManager {
                 biased;
                 Some(done) = under_way.next() => self.take(done),
                 uids = self.news.next() => {
+                    // The mirror of one that is gone may have to go too.
+                    if uids.iter().any(|uid| self.parts.statuses.get(uid).is_none()) {
+                        self.mirrors_are_due();
+                    }
                     for uid in uids {
                         self.is_due(&uid);
                     }
@@ -170,14 +177,16 @@ impl StatusManager {
 
     /// Every mirror concerns the static pod of its name, or nobody.
     fn mirrors_changed(&mut self) {
-        let Some(mirrors) = self.parts.mirrors.borrow_and_update().clone() else { return };
-        let mut uids: Vec<String> = Vec::new();
         for report in self.parts.statuses.list().iter().filter(|report| is_static(&report.pod)) {
-            uids.push(report.pod.metadata.uid.to_string());
+            self.is_due(&report.pod.metadata.uid);
         }
-        uids.extend(mirrors.values().map(|mirror| mirror.metadata.uid.to_string()));
-        for uid in uids {
-            self.is_due(&uid);
+        self.mirrors_are_due();
+    }
+
+    fn mirrors_are_due(&mut self) {
+        let mirrors = self.parts.mirrors.borrow_and_update().clone();
+        for mirror in mirrors.iter().flat_map(|mirrors| mirrors.values()) {
+            self.is_due(&mirror.metadata.uid);
         }
     }
 
@@ -202,6 +211,11 @@ impl StatusManager {
         let mut steps = Vec::new();
         for uid in due {
             match self.step_for(&uid) {
+                Some(step) if self.is_in_vain(&uid, &step) => {
+                    if let Some(slot) = self.slots.get_mut(&uid) {
+                        (slot.due, slot.sent) = (Some(now + UNTOLD), Vec::new());
+                    }
+                }
                 Some(step) => steps.push((uid, step)),
                 None => self.is_up_to_date(&uid),
             }
@@ -213,6 +227,7 @@ impl StatusManager {
             }
             if let Some(slot) = self.slots.get_mut(&uid) {
                 (slot.is_under_way, slot.due) = (true, None);
+                slot.sent = step.patch().to_vec();
             }
             under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
         }
@@ -220,11 +235,17 @@ impl StatusManager {
         waiting.filter(|due| *due > now).min()
     }
 
+    /// Whether a step is what was done just now: a server that has its own idea of a status is not asked without end.
+    fn is_in_vain(&self, uid: &str, step: &Step) -> bool {
+        let slot = self.slots.get(uid);
+        slot.is_some_and(|slot| slot.answer.is_some() && !slot.sent.is_empty() && slot.sent == step.patch())
+    }
+
     /// Nothing is to be done about a pod. One that is gone needs no slot.
     fn is_up_to_date(&mut self, uid: &str) {
         let is_there = self.parts.statuses.get(uid).is_some();
         if let Some(slot) = self.slots.get_mut(uid) {
-            (slot.due, slot.has_failed) = (None, false);
+            (slot.due, slot.has_failed, slot.sent) = (None, false, Vec::new());
             if !is_there {
                 self.slots.remove(uid);
             }
@@ -238,7 +259,7 @@ impl StatusManager {
         let slot = self.slots.get_mut(uid)?;
         let known = match is_static(&report.pod) {
             false => Some(Arc::clone(&report.pod)),
-            true => mirrors.as_ref()?.get(&crate::pod_source::key(&report.pod)).cloned(),
+            true => mirrors.as_ref()?.get(&key(&report.pod)).cloned(),
         };
         // What the server answered is newer until its watch has told it too.
         if let (Some(answer), Some(known)) = (&slot.answer, &known)
@@ -247,25 +268,32 @@ impl StatusManager {
             slot.answer = None;
         }
         let at_server = slot.answer.clone().or(known);
-        let node = self.parts.node.borrow().clone();
-        let now = self.parts.clock.now();
-        next_step(&report, at_server.as_deref(), node.as_ref(), &self.parts.features, now)
+        let (namespace, name) = key(&report.pod);
+        let owners = self.parts.owners.of(&namespace, &name);
+        let view = View {
+            report: &report,
+            is_wanted: owners.iter().any(|owner| *owner.uid == *uid),
+            at_server: at_server.as_deref(),
+            node: self.parts.node.borrow().clone(),
+            features: &self.parts.features,
+            now: self.parts.clock.now(),
+        };
+        view.next_step()
     }
 
     /// A mirror whose pod is not on the node any more goes. Before all sources were heard nobody can tell.
-    fn step_for_mirror(&self, uid: &str, mirrors: &crate::pod_source::ByName) -> Option<Step> {
+    fn step_for_mirror(&self, uid: &str, mirrors: &ByName) -> Option<Step> {
         let mirror = mirrors.values().find(|mirror| mirror.metadata.uid == *uid)?;
-        let (namespace, name) = crate::pod_source::key(mirror);
+        let (namespace, name) = key(mirror);
         let is_wanted = || {
             let owners = self.parts.owners.of(&namespace, &name);
             owners.iter().any(|owner| owner.source.is_static())
         };
         let is_shown = || {
             let reports = self.parts.statuses.list();
-            reports.iter().any(|report| {
-                is_static(&report.pod)
-                    && crate::pod_source::key(&report.pod) == (namespace.clone(), name.clone())
-            })
+            reports
+                .iter()
+                .any(|report| is_static(&report.pod) && key(&report.pod) == (namespace.clone(), name.clone()))
         };
         if !self.parts.ready.is_ready() || is_wanted() || is_shown() {
             return None;
@@ -317,6 +345,13 @@ impl StatusManager {
 }
 
 impl Step {
+    fn patch(&self) -> &[u8] {
+        match self {
+            Step::Patch { patch, .. } => patch,
+            Step::Delete { .. } | Step::CreateMirror(_) => &[],
+        }
+    }
+
     fn urgency(&self) -> Urgency {
         match self {
             Step::Patch { urgency, .. } => *urgency,
@@ -351,51 +386,59 @@ async fn carry_out(client: Client, uid: String, step: Step) -> Done {
     Done { uid, result }
 }
 
-/// What is to be done next about a pod that is shown, given what the server has: the pod itself, or the mirror of a static
-/// one.
-fn next_step(
-    report: &Reported,
-    at_server: Option<&Pod>,
-    node: Option<&Identity>,
-    features: &FeatureGates,
+/// What is known of a pod that is shown, and of what the server has of it: the pod itself, or the mirror of a static one.
+struct View<'a> {
+    report: &'a Reported,
+    /// Whether its source has it. Another of the same name may be wanted in its place.
+    is_wanted: bool,
+    at_server: Option<&'a Pod>,
+    node: Option<Identity>,
+    features: &'a FeatureGates,
     now: Timestamp,
-) -> Option<Step> {
-    match is_static(&report.pod) {
-        true => {
-            let mirror = at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
-            match mirror {
-                None if report.ends.is_some() => None,
-                None => Some(Step::CreateMirror(Box::new(mirror_of(&report.pod, node?)))),
-                Some(mirror) if is_mirror_of(mirror, &report.pod) => {
-                    status_step(report, mirror, features, now)
-                }
-                Some(mirror) if report.ends.is_some() => status_step(report, mirror, features, now),
-                Some(mirror) => Some(delete(mirror)),
+}
+
+impl View<'_> {
+    /// What is to be done next.
+    fn next_step(&self) -> Option<Step> {
+        match is_static(&self.report.pod) {
+            true => self.step_of_static_pod(),
+            false => {
+                let pod = self.at_server?;
+                let is_over = self.report.terminated && self.report.pod.metadata.deletion_timestamp.is_some();
+                self.status_step(pod).or_else(|| is_over.then(|| delete(pod)))
             }
         }
-        false => {
-            let pod = at_server?;
-            let step = status_step(report, pod, features, now);
-            let is_over = report.terminated && report.pod.metadata.deletion_timestamp.is_some();
-            step.or_else(|| is_over.then(|| delete(pod)))
+    }
+
+    /// A mirror is made, and replaced, for the pod that is wanted under its name.
+    fn step_of_static_pod(&self) -> Option<Step> {
+        let pod = &self.report.pod;
+        let mirror = self.at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
+        match mirror {
+            Some(mirror) if is_mirror_of(mirror, pod) => self.status_step(mirror),
+            _ if !self.is_wanted => None,
+            Some(mirror) => Some(delete(mirror)),
+            None => Some(Step::CreateMirror(Box::new(mirror_of(pod, self.node.as_ref()?)))),
         }
+    }
+
+    fn status_step(&self, at_server: &Pod) -> Option<Step> {
+        let mut new = to_publish(at_server, &self.report.status, false, self.features, self.now);
+        // The server says it of every pod, also of one that nobody has looked at yet.
+        new.qos_class = new.qos_class.or_else(|| at_server.status.qos_class.clone());
+        if new == at_server.status {
+            return None;
+        }
+        let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
+        let urgency = urgency(&at_server.status, &new);
+        let (namespace, name) = key(at_server);
+        Some(Step::Patch { namespace, name, patch: patch.to_json(), urgency })
     }
 }
 
 fn delete(pod: &Pod) -> Step {
-    let (namespace, name) = crate::pod_source::key(pod);
+    let (namespace, name) = key(pod);
     Step::Delete { namespace, name, uid: pod.metadata.uid.clone() }
-}
-
-fn status_step(report: &Reported, at_server: &Pod, features: &FeatureGates, now: Timestamp) -> Option<Step> {
-    let new = to_publish(at_server, &report.status, false, features, now);
-    if new == at_server.status {
-        return None;
-    }
-    let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
-    let urgency = urgency(&at_server.status, &new);
-    let (namespace, name) = crate::pod_source::key(at_server);
-    Some(Step::Patch { namespace, name, patch: patch.to_json(), urgency })
 }
 
 fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {

@@ -1,12 +1,15 @@
 //! The agent and an API server, and what lies between them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
 use crablet_api::coordination::Lease;
 use crablet_api::core::{Node, NodeConditionType, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
-use crablet_client::Client;
+use crablet_client::{Client, PatchType};
 use crablet_simulation::api_server::{ApiServer, Trouble};
+use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::World;
 
@@ -168,4 +171,189 @@ async fn an_agent_that_starts_again_restarts_nothing_and_goes_on() {
     let pod = cluster.until_phase("web", PodPhase::Running).await;
     assert_eq!(pod.status.container_statuses[0].restart_count, 0);
     eventually("nothing else is left", async || cluster.world.simulator.containers().len() == 1).await;
+}
+
+/// A static pod, as a source has made it.
+fn static_pod(hash: &str) -> Arc<Pod> {
+    from_text(&format!(
+        "metadata: {{name: st-node, namespace: default, uid: {hash}, annotations: {{kubernetes.io/config.source: file, \
+         kubernetes.io/config.hash: {hash}}}}}
+spec: {{nodeName: node, terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'sim/forever:1'}}]}}
+"
+    ))
+}
+
+fn want_static(cluster: &mut Cluster, pods: &[&str]) {
+    let wanted = cluster.world.wanted.entry(SourceKind::File).or_default();
+    wanted.clear();
+    for hash in pods {
+        let pod = static_pod(hash);
+        cluster.world.ledger.want(&pod, SourceKind::File);
+        wanted.insert((*hash).to_owned(), pod);
+    }
+    cluster.world.tell(SourceKind::File);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_has_a_mirror_that_can_be_deleted_without_touching_it() {
+    let mut cluster = Cluster::start().await;
+    want_static(&mut cluster, &["h1"]);
+    let mirror = cluster.until_phase("st-node", PodPhase::Running).await;
+    assert_eq!(mirror.metadata.annotations[CONFIG_MIRROR], "h1");
+    assert_eq!(mirror.metadata.owner_references[0].controller, Some(true));
+    let first = mirror.metadata.uid.clone();
+    cluster.admin.delete::<Pod>("default", "st-node", &DeleteOptions::now(&first)).await.unwrap();
+    eventually("it is back", async || {
+        cluster.pod("st-node").await.is_some_and(|mirror| mirror.metadata.uid != first)
+    })
+    .await;
+    let mirror = cluster.until_phase("st-node", PodPhase::Running).await;
+    assert_eq!(mirror.status.container_statuses[0].restart_count, 0);
+    assert_eq!(cluster.world.simulator.containers().len(), 1);
+
+    // Deleted with time to go, it goes and comes back as well.
+    cluster.admin.delete::<Pod>("default", "st-node", &DeleteOptions::default()).await.unwrap();
+    let second = mirror.metadata.uid.clone();
+    eventually("it is back again", async || {
+        cluster.pod("st-node").await.is_some_and(|mirror| mirror.metadata.uid != second)
+    })
+    .await;
+    assert_eq!(cluster.world.simulator.containers().len(), 1);
+
+    want_static(&mut cluster, &["h2"]);
+    eventually("another manifest has another mirror", async || {
+        cluster.pod("st-node").await.is_some_and(|mirror| mirror.metadata.annotations[CONFIG_MIRROR] == "h2")
+    })
+    .await;
+    cluster.until_phase("st-node", PodPhase::Running).await;
+    want_static(&mut cluster, &[]);
+    eventually("it is gone", async || cluster.pod("st-node").await.is_none()).await;
+    eventually("nothing runs", async || cluster.running() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_of_what_is_no_longer_there_goes_when_the_agent_begins() {
+    let mut cluster = Cluster::start().await;
+    want_static(&mut cluster, &["h1"]);
+    cluster.until_phase("st-node", PodPhase::Running).await;
+    cluster.world.kill().await;
+    cluster.world.wanted.entry(SourceKind::File).or_default().clear();
+    cluster.world.start(None).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(cluster.pod("st-node").await.is_some(), "not before all sources were heard");
+    cluster.world.tell_all();
+    eventually("the mirror is gone", async || cluster.pod("st-node").await.is_none()).await;
+    eventually("nothing runs", async || cluster.running() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_write_into_a_status_is_kept_where_it_is_theirs_and_undone_where_it_is_ours() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", FOREVER).await;
+    cluster.until_phase("web", PodPhase::Running).await;
+    let patch =
+        r#"{"status": {"phase": "Failed", "conditions": [{"type": "example.com/gate", "status": "True"}]}}"#;
+    let kind = PatchType::StrategicMerge;
+    let patched = cluster.admin.patch::<Pod>("default", "web", "/status", kind, patch.into()).await.unwrap();
+    assert_eq!(patched.status.phase, Some(PodPhase::Failed));
+    let pod = cluster.until_phase("web", PodPhase::Running).await;
+    assert!(pod.status.conditions.iter().any(|condition| condition.r#type.as_str() == "example.com/gate"));
+    assert_eq!(cluster.running(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_pod_of_a_name_is_its_own() {
+    let mut cluster = Cluster::start().await;
+    for agent_is_there in [true, false] {
+        cluster.create("web", FOREVER).await;
+        let old = cluster.until_phase("web", PodPhase::Running).await;
+        if !agent_is_there {
+            cluster.world.kill().await;
+        }
+        cluster.admin.delete::<Pod>("default", "web", &DeleteOptions::now(&old.metadata.uid)).await.unwrap();
+        cluster.create("web", FOREVER).await;
+        if !agent_is_there {
+            cluster.world.start(None).await;
+            cluster.world.tell_all();
+        }
+        let new = cluster.until_phase("web", PodPhase::Running).await;
+        assert_ne!(new.metadata.uid, old.metadata.uid);
+        assert_ne!(
+            new.status.container_statuses[0].container_id,
+            old.status.container_statuses[0].container_id
+        );
+        eventually("the old one is gone", async || cluster.running() == 1).await;
+        let uid = &new.metadata.uid;
+        cluster.admin.delete::<Pod>("default", "web", &DeleteOptions::now(uid)).await.unwrap();
+        eventually("all is gone", async || cluster.running() == 0).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_watches_or_wants_to_be_left_alone_is_followed_all_the_same() {
+    let cluster = Cluster::start().await;
+    let server = cluster.server.clone();
+    let closing = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            server.close_watches();
+        }
+    });
+    for number in 0..5 {
+        let name = format!("p{number}");
+        cluster.create(&name, FOREVER).await;
+        cluster.until_phase(&name, PodPhase::Running).await;
+    }
+    closing.abort();
+    cluster.server.set_trouble(Some(Trouble::Says(429, Some(7))));
+    cluster.create("late", FOREVER).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    cluster.server.take_asked();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = cluster.server.take_asked().len();
+    assert!(asked < 60, "{asked} requests in a minute to a server that wants seven seconds");
+    cluster.server.set_trouble(None);
+    cluster.until_phase("late", PodPhase::Running).await;
+    cluster.until_ready().await;
+    assert_eq!(cluster.running(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_somebody_deletes_stays_deleted_until_the_agent_starts_again() {
+    let mut cluster = Cluster::start().await;
+    cluster.admin.delete::<Node>("", "node", &DeleteOptions::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert!(cluster.admin.get::<Node>("", "node").await.is_err());
+    cluster.world.kill().await;
+    cluster.world.start(None).await;
+    cluster.world.tell_all();
+    cluster.until_ready().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_say_of_the_node_is_what_pods_are_admitted_by() {
+    let cluster = Cluster::start().await;
+    let spec = "{nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("early", spec).await;
+    let pod = cluster.until_phase("early", PodPhase::Failed).await;
+    assert_eq!(pod.status.reason, "NodeAffinity");
+    let patch = r#"{"metadata": {"labels": {"zone": "a"}}}"#;
+    cluster.admin.patch::<Node>("", "node", "", PatchType::Merge, patch.into()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.create("late", spec).await;
+    cluster.until_phase("late", PodPhase::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_down_makes_the_node_unready_and_nothing_is_declared_dead() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", FOREVER).await;
+    cluster.until_phase("web", PodPhase::Running).await;
+    cluster.world.simulator.die();
+    eventually("the node is not ready", async || cluster.node_is(ConditionStatus::False).await).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(cluster.pod("web").await.unwrap().status.phase, Some(PodPhase::Running));
+    cluster.world.simulator.come_back();
+    cluster.until_ready().await;
+    assert_eq!(cluster.pod("web").await.unwrap().status.container_statuses[0].restart_count, 0);
 }

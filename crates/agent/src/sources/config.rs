@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crablet_api::Text;
 use crablet_host::clock::Clock;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -121,13 +122,19 @@ pub struct Owner {
     pub source: SourceKind,
     /// The file or the address that asks for it.
     pub origin: Arc<str>,
+    /// The UID of the pod that it wants.
+    pub uid: Text,
 }
 
 impl Owners {
     /// Who wants a pod of that name.
     pub fn of(&self, namespace: &str, name: &str) -> Vec<Owner> {
         let storage = lock(&self.0);
-        let owner = |(source, wanted): (SourceKind, &Wanted)| Owner { source, origin: wanted.origin.clone() };
+        let owner = |(source, wanted): (SourceKind, &Wanted)| Owner {
+            source,
+            origin: wanted.origin.clone(),
+            uid: wanted.pod.metadata.uid.clone(),
+        };
         storage.owners(namespace, name, |_| true).map(owner).collect()
     }
 }
@@ -246,7 +253,7 @@ mod tests {
         assert_eq!(next(&mut changes).await, "ADD default/a(uid-a)");
         assert_eq!(
             owners.of("default", "a"),
-            [Owner { source: SourceKind::File, origin: "the file of a".into() }]
+            [Owner { source: SourceKind::File, origin: "the file of a".into(), uid: "uid-a".into() }]
         );
         assert_eq!(owners.of("other", "a"), []);
         assert_eq!(
