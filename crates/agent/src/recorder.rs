@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crablet_api::Text;
 use crablet_host::clock::Clock;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -32,6 +32,9 @@ pub use queue::EventQueue;
 use crate::story::{Stories, Telling};
 use correlate::{Correlated, Correlator, Draft};
 use queue::Queue;
+
+/// What events of one moment are moved apart by.
+const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
 /// How long a message is at most; runtimes have been seen to answer with whole logs.
 const LONGEST_MESSAGE: usize = 4096;
@@ -93,6 +96,24 @@ struct Shared {
     correlator: Correlator,
     queues: Vec<Weak<Queue>>,
     held_back: u64,
+    /// When something happened last.
+    latest: Option<Timestamp>,
+}
+
+impl Shared {
+    /// The moment of an event: its first one makes its name, so that no two have the same.
+    fn moment(&mut self, now: Timestamp) -> Timestamp {
+        let after = self.latest.filter(|latest| *latest == now || is_just_before(now, *latest));
+        let moment = after.and_then(|latest| latest.checked_add(NANOSECOND).ok()).unwrap_or(now);
+        self.latest = Some(moment);
+        moment
+    }
+}
+
+/// Whether a moment is behind another by no more than what events of one moment were moved apart.
+fn is_just_before(now: Timestamp, latest: Timestamp) -> bool {
+    let ahead = latest.duration_since(now);
+    ahead.is_positive() && ahead < SignedDuration::from_millis(1)
 }
 
 impl Recorder {
@@ -105,15 +126,16 @@ impl Recorder {
     pub fn event(&self, involved: &Involved, event_type: EventType, reason: &str, message: impl Into<Text>) {
         let message = bounded(message.into());
         let draft = Draft { involved, event_type, reason, message: &message };
-        let (now, at) = (Instant::now(), self.clock.now());
-        let (correlated, queues) = {
+        let now = Instant::now();
+        let (correlated, queues, at) = {
             let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = shared.moment(self.clock.now());
             let correlated = shared.correlator.correlate(&draft, now, at);
             if correlated.is_spam {
                 shared.held_back += 1;
             }
             shared.queues.retain(|queue| queue.strong_count() > 0);
-            (correlated, shared.queues.clone())
+            (correlated, shared.queues.clone(), at)
         };
         self.tell(&draft, &correlated);
         if correlated.is_spam {
@@ -208,6 +230,24 @@ mod tests {
 
     fn pod() -> Involved {
         Involved::pod(PodIdentity::new("default", "web", "u1"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_one_moment_have_names_of_their_own() {
+        let (recorder, _) = recorder();
+        let mut queue = recorder.queue();
+        for message in ["one", "two", "three", "one"] {
+            recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, message);
+        }
+        let mut firsts = Vec::new();
+        while let Some(event) = queue.try_next() {
+            firsts.push(event.first);
+        }
+        assert_eq!(firsts.len(), 4);
+        assert_eq!(firsts[3], firsts[0], "it is told again");
+        firsts.truncate(3);
+        firsts.dedup();
+        assert_eq!(firsts.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -260,6 +260,9 @@ impl SimulatedVolumes {
         let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
             let Some(source) = volume.source.one() else { continue };
+            if let VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) = source {
+                continue;
+            }
             let request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
