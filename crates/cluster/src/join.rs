@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crablet_agent::agent::Agent;
 use crablet_agent::sources::{Feed, Owners, SourcesReady};
 use crablet_agent::tasks::Tasks;
+use crablet_api::core::PodIdentity;
 use crablet_api::{FeatureGates, Text};
 use crablet_client::{Chance, Client, Follower, Selection};
 use crablet_cri::Runtime;
@@ -15,6 +16,9 @@ use crate::lease::Heart;
 use crate::node::{self, NodeKeeper};
 use crate::pod_source::PodSource;
 use crate::status_manager::{self, StatusManager};
+
+/// What stands before a node's name in its story, where pods have their namespaces.
+const NODE: &str = "node";
 
 /// What is needed to join a cluster, beside an agent.
 pub struct Joining {
@@ -41,7 +45,9 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
     let pods = Follower::new(client.clone(), &of_node, chance(1));
-    let (source, mirrors) = PodSource::new(pods, feed, clock.clone());
+    // Events about the node are found by its name too.
+    let story = agent.stories.open(&PodIdentity::new(NODE, &*name, &*name));
+    let (source, mirrors) = PodSource::new(pods, feed, clock.clone(), story.clone());
     let parts = node::Parts {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
@@ -50,6 +56,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         readiness: agent.readiness.clone(),
         runtime,
         recorder: agent.recorder.clone(),
+        story,
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::readiness::Readiness;
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
-use crablet_api::core::{ContainerImage, Node};
-use crablet_api::meta::{OwnerReference, Time};
+use crablet_agent::story::{State, Teller};
+use crablet_api::core::{ContainerImage, Node, NodeConditionType};
+use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
 use crablet_api::resource_names::is_huge_pages;
 use crablet_api::storage::{CsiNode, CsiNodeSpec};
 use crablet_api::{Taint, Text, patch};
@@ -17,7 +18,7 @@ use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::node_status::{self, Input};
 use crate::retry::Backoff;
@@ -83,6 +84,8 @@ pub struct Parts {
     pub readiness: Readiness,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
+    /// Where it is told how far the node is.
+    pub story: Teller,
 }
 
 /// Keeps the node's object.
@@ -118,6 +121,7 @@ impl NodeKeeper {
     pub async fn run(mut self) {
         self.event(EventType::Normal, reason::STARTING, "Starting kubelet.");
         self.look_at_images().await;
+        self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {
             self.register().await;
         }
@@ -127,19 +131,30 @@ impl NodeKeeper {
     async fn register(&mut self) {
         let mut backoff = Backoff::new(SHORTEST_REGISTERING, LONGEST_REGISTERING);
         loop {
+            let began = Instant::now();
             match self.try_to_register().await {
                 Ok(node) => {
-                    info!(node = %self.settings.name, "Successfully registered node");
+                    self.parts.story.step(
+                        "register",
+                        began.elapsed(),
+                        format_args!("registered with the API server"),
+                    );
                     self.take(node);
                     return;
                 }
                 Err(error) => {
                     let wait = backoff.after(&error);
-                    warn!(node = %self.settings.name, %error, ?wait, "Unable to register node with API server");
+                    self.cannot_register(&error, began.elapsed());
                     sleep(wait).await;
                 }
             }
         }
+    }
+
+    fn cannot_register(&self, error: &Error, took: Duration) {
+        let what = format_args!("cannot be registered with the API server: {error}");
+        self.parts.story.failed("register", took, what);
+        self.parts.story.headline(State::Blocked, what);
     }
 
     async fn try_to_register(&mut self) -> Result<Node, Error> {
@@ -154,6 +169,7 @@ impl NodeKeeper {
         }
         let found = self.parts.client.get::<Node>("", &self.settings.name).await?;
         info!(node = %self.settings.name, "Node was previously registered");
+        self.mention_another_machine(&found, &new);
         let wanted = taken_over(&found, &new);
         if wanted == found {
             return Ok(found);
@@ -205,13 +221,16 @@ impl NodeKeeper {
                     match self.bring_up_to_date(is_report).await {
                         Ok(has_written) => {
                             backoff.reset();
+                            self.tell_how_it_is();
                             if has_written || is_report {
                                 report_due = now + self.settings.report_every;
                             }
                         }
                         Err(error) => {
                             let wait = backoff.after(&error);
-                            warn!(%error, ?wait, "Unable to update node status");
+                            let what = format_args!("cannot tell the API server how it is: {error}");
+                            self.parts.story.failed("status", now.elapsed(), what);
+                            self.parts.story.headline(State::Unready, what);
                             look_due = Some(now + wait);
                             report_due = report_due.max(now + wait);
                         }
@@ -272,7 +291,7 @@ impl NodeKeeper {
             Event::Set(node) => self.take(node),
             Event::Gone(_) => self.is_gone(),
             Event::Trouble { error, .. } => {
-                warn!(%error, "Cannot follow the node's object at the API server");
+                debug!(%error, "Cannot follow the node's object at the API server");
             }
             Event::Resumed => {}
         }
@@ -311,10 +330,38 @@ impl NodeKeeper {
 
     fn is_gone(&mut self) {
         if self.at_server.take().is_some() {
-            warn!(
-                node = %self.settings.name,
-                "Somebody deleted the node's object; it stays deleted until the agent starts again"
+            let what = format_args!(
+                "somebody deleted its object at the API server, which stays so until the agent starts again"
             );
+            self.parts.story.failed("node", Duration::ZERO, what);
+            self.parts.story.headline(State::Blocked, what);
+        }
+    }
+
+    /// Two machines that take turns at being one node are a mistake that is hard to see.
+    fn mention_another_machine(&self, found: &Node, new: &Node) {
+        let machine = |node: &Node| node.status.node_info.machine_id.clone();
+        let (theirs, ours) = (machine(found), machine(new));
+        if !theirs.is_empty() && theirs != ours {
+            let what = format_args!(
+                "the API server has a node of this name on another machine (machine ID {theirs}, here it is {ours}); \
+                 two nodes must not have one name"
+            );
+            self.parts.story.failed("register", Duration::ZERO, what);
+        }
+    }
+
+    fn tell_how_it_is(&self) {
+        let Some(node) = &self.at_server else { return };
+        let conditions = node.status.conditions.iter();
+        let ready = conditions.filter(|condition| condition.r#type == NodeConditionType::Ready).next_back();
+        let story = &self.parts.story;
+        match ready {
+            Some(ready) if ready.status == ConditionStatus::True => {
+                story.headline(State::Running, format_args!("it is ready"));
+            }
+            Some(ready) => story.headline(State::Unready, format_args!("{}", ready.message)),
+            None => {}
         }
     }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_agent::sources::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, Feed, SourceKind, Wanted};
+use crablet_agent::story::Teller;
 use crablet_api::Text;
 use crablet_api::core::Pod;
 use crablet_client::{Event, Follower};
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
-use tracing::{info, warn};
 
 /// Pods by namespace and name.
 pub type ByName = BTreeMap<(Text, Text), Arc<Pod>>;
@@ -26,6 +26,8 @@ pub struct PodSource {
     feed: Feed,
     mirrors: watch::Sender<ServerMirrors>,
     clock: Clock,
+    /// The node's, where it is told who does not answer.
+    story: Teller,
     pods: ByName,
     mirror_pods: ByName,
     origin: Arc<str>,
@@ -37,10 +39,12 @@ impl PodSource {
         follower: Follower<Pod>,
         feed: Feed,
         clock: Clock,
+        story: Teller,
     ) -> (PodSource, watch::Receiver<ServerMirrors>) {
         let (mirrors, known) = watch::channel(None);
         let (pods, mirror_pods) = (ByName::new(), ByName::new());
-        let source = PodSource { follower, feed, mirrors, clock, pods, mirror_pods, origin: ORIGIN.into() };
+        let source =
+            PodSource { follower, feed, mirrors, clock, story, pods, mirror_pods, origin: ORIGIN.into() };
         (source, known)
     }
 
@@ -59,20 +63,24 @@ impl PodSource {
                         self.take(pod);
                     }
                     if !is_complete || is_in_trouble {
-                        info!(pods = count, "The API server has said which pods it wants");
+                        let what = format_args!("the API server has said which pods it wants ({count})");
+                        self.story.note("pods", what);
                     }
                     (is_complete, is_in_trouble) = (true, false);
                 }
                 Event::Set(pod) => self.take(pod),
                 Event::Gone(pod) => self.drop_pod(&pod),
-                Event::Trouble { error, .. } => {
-                    if !is_in_trouble {
-                        warn!(%error, "Cannot follow the pods of the API server; those that are known go on");
-                    }
+                Event::Trouble { error, again_in } => {
+                    let what = format_args!(
+                        "cannot follow the pods of the API server: {error}; those that are known go on"
+                    );
+                    // Each time is in the story, where they are counted.
+                    self.story.failed("pods", again_in, what);
                     is_in_trouble = true;
                     continue;
                 }
                 Event::Resumed => {
+                    self.story.note("pods", format_args!("the API server answers again"));
                     is_in_trouble = false;
                     continue;
                 }
