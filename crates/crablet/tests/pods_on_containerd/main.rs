@@ -7,7 +7,7 @@
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`probes`]: their probes and hooks, against servers in containers.
-//! - [`service`]: pods as clients of the API server.
+//! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
 //! - [`volumes`]: what pods keep things in.
 //! - [`world`]: what the tests stand on.
 

@@ -1,4 +1,4 @@
-//! The API server as pods find it.
+//! A whole cluster in one process, and the API server as pods find it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crablet_testkit::{Daemon, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::world::{PATIENCE, PROGRAM, World, container_status};
+use crate::world::{OBEDIENT, PATIENCE, PROGRAM, World, container_status};
 
 /// Asks the API server as the admin whose certificate is in its data directory.
 async fn ask(data: &Path, path: &str, arguments: &[&str]) -> Result<Value, String> {
@@ -25,66 +25,123 @@ async fn ask(data: &Path, path: &str, arguments: &[&str]) -> Result<Value, Strin
     serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
 
-#[tokio::test]
-async fn a_client_in_a_pod_finds_the_api_server_and_is_its_service_account_on_containerd() {
-    let world = World::start().await;
-    let data = world.node.path("apiserver");
-    let arguments =
-        ["apiserver", "--secure-port=0", "--serve-pods", "--data-dir"].map(Into::into).into_iter();
-    let mut server = Daemon::spawn(
-        Path::new(PROGRAM),
-        arguments.chain([data.clone().into_os_string()]),
-        [] as [(&str, &str); 0],
-        &world.node.path("apiserver.log"),
-    )
-    .await
-    .unwrap();
-    let service = eventually("the API server has the service", PATIENCE, || {
-        ask(&data, "/api/v1/namespaces/default/services/kubernetes", &[])
-    });
-    let service = service.await.unwrap();
-    let (host, port) = (&service["spec"]["clusterIP"], &service["spec"]["ports"][0]["port"]);
-    let token = "/api/v1/namespaces/default/serviceaccounts/default/token";
-    let body = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}});
-    let request = ["--header", "Content-Type: application/json", "--data", &body.to_string()];
-    let issued = eventually("the service account is there", PATIENCE, || ask(&data, token, &request));
-    let token = issued.await.unwrap()["status"]["token"].as_str().unwrap().to_owned();
-
-    // What a pod is given of its account; and this machine's curl with all it needs, since the image has none.
-    let given = world.node.path("given");
-    std::fs::create_dir(&given).unwrap();
-    std::fs::write(given.join("token"), token).unwrap();
-    std::fs::copy(data.join("pki/ca.crt"), given.join("ca.crt")).unwrap();
-    let whoami = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
-    let command = format!(
-        "curl -sS --cacert /given/ca.crt -H \"Authorization: Bearer $(cat /given/token)\" \
-         -H 'Content-Type: application/json' --data '{whoami}' \
-         https://{}:{port}/apis/authentication.k8s.io/v1/selfsubjectreviews > /dev/termination-log",
-        host.as_str().unwrap()
-    );
-    let mounts = ["/usr", "/lib", "/lib64"].map(|path| (path.to_owned(), path)).into_iter();
-    let mounts: Vec<_> = mounts.chain([(given.display().to_string(), "/given")]).collect();
-    let spec = json!({
+/// What a container is to run with this machine's curl, since the image has none.
+fn with_curl(command: &str) -> Value {
+    let mounts = ["/usr", "/lib", "/lib64"].iter().enumerate();
+    let mounts: Vec<(String, &str)> = mounts.map(|(number, path)| (format!("v{number}"), *path)).collect();
+    json!({
         "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
         "containers": [{
             "name": "main", "image": "crablet.test/busybox:1", "imagePullPolicy": "Never",
             "command": ["/bin/sh", "-c", command],
-            "volumeMounts": mounts.iter().enumerate().map(|(number, (_, path))| {
-                json!({"name": format!("v{number}"), "mountPath": path, "readOnly": true})
+            "volumeMounts": mounts.iter().map(|(name, path)| {
+                json!({"name": name, "mountPath": path, "readOnly": true})
             }).collect::<Vec<_>>(),
         }],
-        "volumes": mounts.iter().enumerate().map(|(number, (path, _))| {
-            json!({"name": format!("v{number}"), "hostPath": {"path": path}})
+        "volumes": mounts.iter().map(|(name, path)| {
+            json!({"name": name, "hostPath": {"path": path}})
         }).collect::<Vec<_>>(),
+    })
+}
+
+/// A whole cluster in one process, on a node's containerd.
+async fn solo(world: &World, data: &Path) -> Daemon {
+    let endpoint = world.containerd.endpoint();
+    let arguments = [
+        "solo".to_owned(),
+        "--secure-port=0".to_owned(),
+        "--node-name=node".to_owned(),
+        format!("--data-dir={}", data.display()),
+        format!("--root-dir={}", world.node.root().display()),
+        format!("--container-runtime-endpoint={endpoint}"),
+    ];
+    let log = world.node.path("solo.log");
+    Daemon::spawn(Path::new(PROGRAM), arguments, [] as [(&str, &str); 0], &log).await.unwrap()
+}
+
+async fn create(data: &Path, name: &str, spec: Value) {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    let request = ["--header", "Content-Type: application/json", "--data", &pod.to_string()];
+    // A pod is refused until its service account is there.
+    let created = eventually("the pod is created", PATIENCE, || ask(data, PODS, &request));
+    created.await.unwrap();
+}
+
+async fn awaits_phase(data: &Path, server: &Daemon, name: &str, phases: &[&str]) -> Value {
+    let path = format!("{PODS}/{name}");
+    let what = format!("pod {name} is {phases:?}");
+    let pod = eventually(&what, PATIENCE, || async {
+        let pod = ask(data, &path, &[]).await?;
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        if phases.contains(&phase) { Ok(pod) } else { Err(format!("{:#}", pod["status"])) }
     });
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec});
-    world.node.put("client", &pod.to_string()).unwrap();
-    let over = |pod: &Value| pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed";
-    let pod = world.awaits("client", "is over", over).await;
-    let said = container_status(&pod, "main")["state"]["terminated"]["message"].as_str().unwrap().to_owned();
+    pod.await.unwrap_or_else(|error| panic!("{error:#}\n{}", server.log_tail()))
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test]
+async fn one_process_is_a_cluster_whose_pods_are_clients_of_it_on_containerd() {
+    let mut world = World::start().await;
+    world.stop_agent().await;
+    let data = world.node.path("solo");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::copy(world.node.path("kubelet.yaml"), data.join("kubelet.yaml")).unwrap();
+    let api = data.join("apiserver");
+    let mut server = solo(&world, &data).await;
+    eventually("the node is ready", PATIENCE, || async {
+        let node = ask(&api, "/api/v1/nodes/node", &[]).await?;
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        if conditions.iter().any(is_ready) { Ok(()) } else { Err(format!("{conditions:#?}")) }
+    })
+    .await
+    .unwrap();
+
+    // As every pod it has a token, and knows where the server is.
+    let whoami = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
+    let command = format!(
+        "cd /var/run/secrets/kubernetes.io/serviceaccount && \
+         curl -sS --cacert ca.crt -H \"Authorization: Bearer $(cat token)\" \
+         -H 'Content-Type: application/json' --data '{whoami}' \
+         https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/apis/authentication.k8s.io/v1/selfsubjectreviews \
+         > /dev/termination-log"
+    );
+    create(&api, "client", with_curl(&command)).await;
+    let pod = awaits_phase(&api, &server, "client", &["Succeeded", "Failed"]).await;
+    let said = container_status(&pod, "main")["state"]["terminated"]["message"].as_str().unwrap_or_default();
     let review: Value =
-        serde_json::from_str(&said).unwrap_or_else(|_| panic!("{pod:#}\n{}", server.log_tail()));
+        serde_json::from_str(said).unwrap_or_else(|_| panic!("{pod:#}\n{}", server.log_tail()));
     assert_eq!(review["status"]["userInfo"]["username"], "system:serviceaccount:default:default");
+    let pods = &review["status"]["userInfo"]["extra"]["authentication.kubernetes.io/pod-name"];
+    assert_eq!(*pods, json!(["client"]), "its token is bound to it");
+
+    // Stopped and started again, it restarts nothing.
+    create(&api, "steady", with_curl(OBEDIENT)).await;
+    let before = awaits_phase(&api, &server, "steady", &["Running"]).await;
+    server.terminate();
+    assert!(server.wait().await.unwrap().success());
+    let mut server = solo(&world, &data).await;
+    create(&api, "next", with_curl(OBEDIENT)).await;
+    awaits_phase(&api, &server, "next", &["Running"]).await;
+    let after = awaits_phase(&api, &server, "steady", &["Running"]).await;
+    let container = |pod: &Value| container_status(pod, "main")["containerID"].clone();
+    assert_eq!(
+        (container(&before), &before["metadata"]["uid"]),
+        (container(&after), &after["metadata"]["uid"])
+    );
+
+    for name in ["client", "steady", "next"] {
+        ask(&api, &format!("{PODS}/{name}"), &["--request", "DELETE"]).await.unwrap();
+    }
+    eventually("all pods are gone", PATIENCE, || async {
+        let pods = ask(&api, PODS, &[]).await?;
+        let left = pods["items"].as_array().map_or(0, Vec::len);
+        if left == 0 { Ok(()) } else { Err(format!("{left} pods")) }
+    })
+    .await
+    .unwrap();
     server.terminate();
     assert!(server.wait().await.unwrap().success());
 }
