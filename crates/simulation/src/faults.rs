@@ -58,6 +58,9 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
     }
 }
 
+/// How long a command takes that is lost.
+const LOST_COMMAND: Duration = Duration::from_secs(300);
+
 /// Puts it right.
 pub(crate) fn end(world: &World, trouble: Trouble) {
     world.ledger.trace.note(format_args!("~~~ {trouble:?} is over"));
@@ -100,6 +103,8 @@ pub(crate) fn once(world: &World, random: &mut Random) {
             let fault = match random.below(5) {
                 0 => on.fail(Code::Unknown, "a planned fault"),
                 1 => on.fails_after_effect(Code::Unknown, "a planned fault after the effect"),
+                // A command may run without a limit: nobody could tell a hang that never ends from a hook that takes long.
+                2 | 3 if method == Method::ExecSync => on.takes(LOST_COMMAND),
                 2 => on.times_out_before_effect(),
                 3 => on.times_out_after_effect(),
                 _ => on.takes(Duration::from_secs(random.between(1, 8))),
