@@ -173,7 +173,7 @@ impl Manager {
         let mut renewed_at = None;
         loop {
             let Some(template) = self.wanted.template() else {
-                self.rotation.stage(Stage::WaitsForAddresses);
+                Progress::enter(&self.rotation.progress, Stage::WaitsForAddresses);
                 self.wanted.changed().await;
                 continue;
             };
@@ -188,7 +188,7 @@ impl Manager {
             if !rest.is_positive() {
                 return template;
             }
-            self.rotation.stage(Stage::Held { ends: held.not_after(), renewed_at });
+            Progress::enter(&self.rotation.progress, Stage::Held { ends: held.not_after(), renewed_at });
             let rest = Duration::try_from(rest).unwrap_or(LOOKS_EVERY).min(LOOKS_EVERY);
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
@@ -280,14 +280,6 @@ impl Rotation {
     async fn rest(&mut self, error: RequestError, backoff: &mut Backoff) {
         let wait = backoff.next(&mut self.chance);
         rest(error, wait, &self.clock, &self.progress, self.signer).await;
-    }
-
-    fn stage(&self, stage: Stage) {
-        self.progress.send_if_modified(|progress| {
-            let is_new = progress.stage != stage;
-            progress.stage = stage;
-            is_new
-        });
     }
 }
 

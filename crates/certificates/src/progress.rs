@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crablet_api::Text;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::signing_request::RequestError;
 
@@ -47,6 +48,15 @@ pub struct Trouble {
 impl Progress {
     pub(crate) fn new() -> Progress {
         Progress { stage: Stage::Begun, trouble: None }
+    }
+
+    /// Tells whoever listens, if it is news.
+    pub(crate) fn enter(told: &watch::Sender<Progress>, stage: Stage) {
+        told.send_if_modified(|progress| {
+            let is_new = progress.stage != stage;
+            progress.stage = stage;
+            is_new
+        });
     }
 
     pub(crate) fn note(&mut self, error: Arc<RequestError>, now: Timestamp) {

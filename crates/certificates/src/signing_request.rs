@@ -119,7 +119,9 @@ impl Asking<'_> {
             Err(error) if error.is_already_exists() && !name.is_empty() => {
                 let found: CertificateSigningRequest =
                     self.client.get("", &name).await.map_err(RequestError::Retrieve)?;
-                if let Some(why) = self.incompatible(&found) {
+                if let Some(why) =
+                    incompatible(&found, self.template, self.signer, self.key, self.clock.now())
+                {
                     return Err(RequestError::Incompatible { name, why });
                 }
                 info!(csr = %name, signer = self.signer.name(), "Certificate signing request from before is used");
@@ -127,33 +129,6 @@ impl Asking<'_> {
             }
             Err(error) => Err(RequestError::Create(error)),
         }
-    }
-
-    /// Why a request that was found is none that we could have made.
-    fn incompatible(&self, found: &CertificateSigningRequest) -> Option<&'static str> {
-        let Ok(request) = CertificateRequest::parse(&String::from_utf8_lossy(&found.spec.request)) else {
-            return Some("it cannot be read");
-        };
-        let organizations: Vec<String> = request.organizations();
-        if request.common_name() != self.template.common_name || organizations != self.template.organizations
-        {
-            return Some("its subject is another");
-        }
-        if &*found.spec.signer_name != self.signer.name() {
-            return Some("its signer is another");
-        }
-        if PublicKey::from_der(self.key.public()).is_none_or(|own| own != request.key())
-            || request.signature_problem().is_some()
-        {
-            return Some("its key is another");
-        }
-        let signed = found.status.certificate.as_deref().unwrap_or_default();
-        let now = self.clock.now();
-        let has_ended = pem::blocks(signed).iter().any(|block| match Certificate::from_der(&block.bytes) {
-            Ok(certificate) => now > certificate.not_after(),
-            Err(_) => true,
-        });
-        has_ended.then_some("its certificate has expired")
     }
 
     /// Follows the request to its end.
@@ -195,11 +170,7 @@ impl Asking<'_> {
     }
 
     fn stage(&self, stage: Stage) {
-        self.progress.send_if_modified(|progress| {
-            let is_new = progress.stage != stage;
-            progress.stage = stage;
-            is_new
-        });
+        Progress::enter(self.progress, stage);
     }
 
     fn trouble(&self, error: RequestError) {
@@ -235,6 +206,36 @@ fn verdict(request: &CertificateSigningRequest) -> Result<Verdict, RequestError>
     })
 }
 
+/// Why a request that was found is none that we could have made.
+fn incompatible(
+    found: &CertificateSigningRequest,
+    template: &Template,
+    signer: Signer,
+    key: &KeyPair,
+    now: Timestamp,
+) -> Option<&'static str> {
+    let Ok(request) = CertificateRequest::parse(&String::from_utf8_lossy(&found.spec.request)) else {
+        return Some("it cannot be read");
+    };
+    if request.common_name() != template.common_name || request.organizations() != template.organizations {
+        return Some("its subject is another");
+    }
+    if &*found.spec.signer_name != signer.name() {
+        return Some("its signer is another");
+    }
+    if PublicKey::from_der(key.public()).is_none_or(|own| own != request.key())
+        || request.signature_problem().is_some()
+    {
+        return Some("its key is another");
+    }
+    let signed = found.status.certificate.as_deref().unwrap_or_default();
+    let has_ended = pem::blocks(signed).iter().any(|block| match Certificate::from_der(&block.bytes) {
+        Ok(certificate) => now > certificate.not_after(),
+        Err(_) => true,
+    });
+    has_ended.then_some("its certificate has expired")
+}
+
 /// Upstream's name for what is asked for, so that each of us finds the other's request.
 fn digested_name(key: &KeyPair, template: &Template, signer: Signer) -> String {
     let usages = signer.usages();
@@ -252,6 +253,10 @@ fn digested_name(key: &KeyPair, template: &Template, signer: Signer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crablet_api::certificates::CertificateSigningRequestCondition;
+    use crablet_x509::Authority;
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[test]
@@ -261,5 +266,73 @@ mod tests {
         let key = KeyPair::parse(key).unwrap();
         let name = digested_name(&key, &Template::of_node("n1"), Signer::KubeApiserverClientKubelet);
         assert_eq!(name, "node-csr-ND6LZidUoD1wtPvkgu7Vk5GEml7UdLiqOLfldhC-J_k");
+    }
+
+    fn request(key: &KeyPair, template: &Template, signer: Signer) -> CertificateSigningRequest {
+        let mut request = CertificateSigningRequest::default();
+        request.spec.request = Bytes::from(template.request(key).unwrap().as_str());
+        request.spec.signer_name = signer.name().into();
+        request
+    }
+
+    #[test]
+    fn a_request_from_before_is_used_only_if_we_could_have_made_it() {
+        let now: Timestamp = "2026-11-16T05:00:00Z".parse().unwrap();
+        let (key, other_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let (node, other_node) = (Template::of_node("n1"), Template::of_node("n2"));
+        let signer = Signer::KubeApiserverClientKubelet;
+        let why = |found: &CertificateSigningRequest, now| incompatible(found, &node, signer, &key, now);
+        assert_eq!(why(&request(&key, &node, signer), now), None);
+        assert_eq!(why(&request(&other_key, &node, signer), now), Some("its key is another"));
+        assert_eq!(why(&request(&key, &other_node, signer), now), Some("its subject is another"));
+        let serving = request(&key, &node, Signer::KubeletServing);
+        assert_eq!(why(&serving, now), Some("its signer is another"));
+        let mut signed = request(&key, &node, signer);
+        let day = SignedDuration::from_hours(24);
+        let authority = Authority::make(KeyPair::generate().unwrap(), "ca", &[], now, day).unwrap();
+        signed.status.certificate = Some(Bytes::from(authority.certificate()));
+        assert_eq!(why(&signed, now), None);
+        assert_eq!(why(&signed, now + 2 * day), Some("its certificate has expired"));
+        signed.spec.request = Bytes::from("junk");
+        assert_eq!(why(&signed, now), Some("it cannot be read"));
+    }
+
+    #[test]
+    fn what_was_said_to_a_request_counts_in_upstreams_order() {
+        let told = |conditions: &[RequestConditionType], certificate: &str| {
+            let mut request = CertificateSigningRequest::default();
+            request.metadata.name = "csr-1".into();
+            let condition = |kind: &RequestConditionType| CertificateSigningRequestCondition {
+                r#type: kind.clone(),
+                reason: "Because".into(),
+                message: "of it".into(),
+                ..CertificateSigningRequestCondition::default()
+            };
+            request.status.conditions = conditions.iter().map(condition).collect();
+            request.status.certificate = Some(Bytes::from(certificate));
+            match verdict(&request) {
+                Ok(Verdict::Pending) => "pending".to_owned(),
+                Ok(Verdict::Approved) => "approved".to_owned(),
+                Ok(Verdict::Signed(certificate)) => format!("signed {certificate}"),
+                Err(error) => error.to_string(),
+            }
+        };
+        use RequestConditionType::{Approved, Denied, Failed};
+        let (denied, failed) = (
+            "certificate signing request csr-1 is denied, reason: Because, message: of it",
+            "certificate signing request csr-1 failed, reason: Because, message: of it",
+        );
+        for (conditions, certificate, expected) in [
+            (&[][..], "", "pending"),
+            (&[], "signed by nobody who was asked", "pending"),
+            (&["Odd".into()], "", "pending"),
+            (&[Approved], "", "approved"),
+            (&[Approved], "c", "signed c"),
+            (&[Approved, Failed], "c", failed),
+            (&[Denied], "", denied),
+            (&[Denied, Failed], "", denied),
+        ] {
+            assert_eq!(told(conditions, certificate), expected, "{conditions:?}");
+        }
     }
 }

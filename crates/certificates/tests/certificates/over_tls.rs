@@ -37,6 +37,7 @@ async fn a_node_joins_the_embedded_server_with_a_token() {
         names: Vec::new(),
         kubelet_certificate_authority: None,
         controllers: true,
+        node: None,
     };
     let server = Server::start(options, Clock::system()).await.unwrap();
     let admin = Kubeconfig::read(&server.kubeconfig()).unwrap();
