@@ -128,13 +128,14 @@ async fn a_server_that_does_not_answer_is_asked_again_less_and_less_often() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_loses_nothing() {
     let world = World::without_approver().await;
+    // The request is created, and cannot be followed.
+    world.fail([Fault::Nothing, Fault::Lost, Fault::Code(500)]);
     let manager = manager(world.open(true));
     let (mut identities, mut progress, connect) = (manager.identities(), manager.progress(), world.connect());
     let running = tokio::spawn(async move { manager.run(&connect).await });
     let name = pending(&mut progress).await;
-    world.fail([Fault::Lost, Fault::Code(500)]);
-    progress.wait_for(|progress| progress.trouble.is_some()).await.unwrap();
-    assert!(progress.borrow().to_string().contains("cannot watch the certificate signing request"));
+    let told = progress.wait_for(|progress| progress.trouble.is_some()).await.unwrap().to_string();
+    assert!(told.contains("cannot watch the certificate signing request"), "{told}");
     world.approve(&name).await;
     assert!(identities.changed().await);
     assert_eq!(world.requests().await.len(), 1);
