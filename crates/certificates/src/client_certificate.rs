@@ -103,13 +103,13 @@ impl ClientCertificate {
             Some(bootstrap) if !is_still_valid(kubeconfig, clock.now())? => Some(bootstrap),
             Some(_) | None => None,
         };
-        let store = Store::open("kubelet-client", directory, None)?;
-        let (files, clock) = match (bootstrap, settings.rotate) {
+        let store = || Store::open("kubelet-client", directory, None);
+        let files = match (bootstrap, settings.rotate) {
             (None, false) => return Ok(ClientCertificate::Given),
             (Some(bootstrap), false) => {
                 Kubeconfig::read(bootstrap).map_err(OpenError::Bootstrap)?;
                 return Ok(ClientCertificate::Bootstrap(Box::new(Bootstrap {
-                    store,
+                    store: store()?,
                     directory: directory.clone(),
                     template: Template::of_node(node),
                     kubeconfig: kubeconfig.clone(),
@@ -121,16 +121,14 @@ impl ClientCertificate {
             }
             (Some(bootstrap), true) => {
                 let cluster = Kubeconfig::read(bootstrap).map_err(OpenError::Bootstrap)?.cluster;
-                write_bootstrapped(kubeconfig, &cluster, &store.current_path())?;
+                write_bootstrapped(kubeconfig, &cluster, &store()?.current_path())?;
                 info!(kubeconfig = %kubeconfig.display(), "The bootstrap credentials are used to ask for a certificate");
-                (ClientFiles::None, clock.clone())
+                ClientFiles::None
             }
-            (None, true) => {
-                let read = Kubeconfig::read(kubeconfig).map_err(OpenError::Kubeconfig)?;
-                (client_files(&read), clock.clone())
-            }
+            (None, true) => client_files(&Kubeconfig::read(kubeconfig).map_err(OpenError::Kubeconfig)?),
         };
-        Ok(ClientCertificate::Rotated(Box::new(Manager::client(directory, node, files, clock, chance)?)))
+        let manager = Manager::client(directory, node, files, clock.clone(), chance)?;
+        Ok(ClientCertificate::Rotated(Box::new(manager)))
     }
 }
 
