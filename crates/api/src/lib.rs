@@ -1,6 +1,6 @@
 //! The Kubernetes objects the agent reads and writes, as lean types, and how they are decoded.
 //!
-//! - [`core`], [`meta`], [`coordination`], [`node`]: the objects, every field of Kubernetes 1.36.
+//! - [`core`], [`meta`], [`certificates`], [`coordination`], [`node`]: the objects, every field of Kubernetes 1.36.
 //! - Values: [`Quantity`], [`GoDuration`], [`Taint`], [`CpuSet`], [`Cidr`], [`ImageReference`], [`IntOrString`], [`selector`], and [`resource_names`].
 //! - [`from_json`] reads what an API server wrote, leniently; [`from_manifest`] what a person wrote, strictly;
 //!   [`to_json`] writes; [`patch`] writes what changed.
@@ -10,6 +10,7 @@
 //! - [`document`]: YAML and JSON as trees that know where each value was written.
 //! - `testing`: pods in few words.
 
+pub mod certificates;
 pub mod coordination;
 pub mod core;
 pub mod document;

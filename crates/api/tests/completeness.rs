@@ -8,9 +8,10 @@ mod schema;
 
 use crablet_api::document::{self, Limits};
 use crablet_api::meta::{List, Status, WatchEvent};
-use crablet_api::{Object, Quantity, coordination, core, node};
+use crablet_api::{Object, Quantity, certificates, coordination, core, node};
 use k8s_openapi::api::{
-    coordination::v1 as their_coordination, core::v1 as their_core, node::v1 as their_node,
+    certificates::v1 as their_certificates, coordination::v1 as their_coordination, core::v1 as their_core,
+    node::v1 as their_node,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as their_meta;
 use proptest::prelude::*;
@@ -75,6 +76,7 @@ macro_rules! for_every_kind {
         $check::<their_core::Secret, core::Secret>($($argument),*);
         $check::<their_core::ConfigMap, core::ConfigMap>($($argument),*);
         $check::<their_core::Service, core::Service>($($argument),*);
+        $check::<their_certificates::CertificateSigningRequest, certificates::CertificateSigningRequest>($($argument),*);
         $check::<their_coordination::Lease, coordination::Lease>($($argument),*);
         $check::<their_node::RuntimeClass, node::RuntimeClass>($($argument),*);
         $check::<their_meta::Status, Status>($($argument),*);
@@ -214,6 +216,7 @@ proptest! {
         survives_in_lists_and_events::<their_core::ConfigMap, core::ConfigMap>(random);
         survives_in_lists_and_events::<their_core::Service, core::Service>(random);
         survives_in_lists_and_events::<their_core::Event, core::Event>(random);
+        survives_in_lists_and_events::<their_certificates::CertificateSigningRequest, certificates::CertificateSigningRequest>(random);
         survives_in_lists_and_events::<their_coordination::Lease, coordination::Lease>(random);
         survives_in_lists_and_events::<their_node::RuntimeClass, node::RuntimeClass>(random);
     }

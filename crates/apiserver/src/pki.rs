@@ -4,12 +4,7 @@
 //! crash leaves is repaired by the next start. The certificate authority alone is never made anew while it is there,
 //! because everybody who trusts it would have to be told.
 
-mod authority;
-mod certificate;
 mod kubeconfig;
-pub(crate) mod pem;
-mod public_key;
-mod request;
 mod token_key;
 
 use std::collections::BTreeSet;
@@ -17,22 +12,19 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use crablet_host::files::{ReadError, WriteError, read_bounded, write_atomically};
 use jiff::{SignedDuration, Timestamp};
 
-pub use authority::Authority;
-pub use certificate::{Certificate, CertificateError};
+use crablet_x509::{AlternativeName, KeyPair, Purpose, Subject};
+pub use crablet_x509::{Authority, Certificate, CertificateError, CertificateRequest, RequestError};
+pub(crate) use crablet_x509::{Curve, KeyKind, PublicKey, pem};
 pub use kubeconfig::kubeconfig;
-pub(crate) use public_key::{Curve, KeyKind, PublicKey};
-pub use request::{CertificateRequest, RequestError};
 pub use token_key::Keys;
 
 use crate::controllers::KUBERNETES_ADDRESS;
 
-use authority::Subject;
-use certificate::{AlternativeName, Purpose};
+/// Ten years: whoever trusts it would have to be told of another.
+const AUTHORITY_LASTS: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 
 /// Certificates last so long, and are made anew when a tenth is left.
 const LASTS: SignedDuration = SignedDuration::from_hours(365 * 24);
@@ -142,30 +134,20 @@ pub fn make_directory(path: &Path) -> Result<(), PkiError> {
     made.map_err(|source| PkiError::Directory { path: path.to_owned(), source })
 }
 
-pub fn pem(label: &str, bytes: &[u8]) -> String {
-    let encoded = STANDARD.encode(bytes);
-    let mut text = format!("-----BEGIN {label}-----\n");
-    for line in encoded.as_bytes().chunks(64) {
-        text.extend(line.iter().copied().map(char::from));
-        text.push('\n');
-    }
-    text.push_str(&format!("-----END {label}-----\n"));
-    text
-}
-
 fn open_authority(directory: &Path, now: Timestamp) -> Result<Authority, PkiError> {
     let (path, key_path) = (directory.join("ca.crt"), directory.join("ca.key"));
     let certificate = read(&path)?;
     if certificate.is_some() && read(&key_path)?.is_none() {
         return Err(PkiError::NoKey { certificate: path, key: key_path });
     }
-    let key = open_key(&key_path)?;
+    let key = KeyPair::parse(&open_key(&key_path)?)?;
     let unusable = |path: &Path| {
         let path = path.to_owned();
         move |source| PkiError::Unusable { path, source }
     };
     let Some(certificate) = certificate else {
-        let authority = Authority::make(&key, now)?;
+        let names = [AlternativeName::of("kubernetes")];
+        let authority = Authority::make(key, "kubernetes", &names, now, AUTHORITY_LASTS)?;
         write_atomically(&path, authority.certificate().as_bytes(), 0o600)?;
         return Ok(authority);
     };
@@ -173,7 +155,7 @@ fn open_authority(directory: &Path, now: Timestamp) -> Result<Authority, PkiErro
     if parsed.not_after() <= now {
         return Err(PkiError::Ended { path, ended: parsed.not_after() });
     }
-    let authority = Authority::open(&certificate, &key).map_err(unusable(&key_path))?;
+    let authority = Authority::open(&certificate, key).map_err(unusable(&path))?;
     match authority.is_of(&parsed) {
         true => Ok(authority),
         false => Err(PkiError::OtherKey { certificate: path, key: key_path }),
@@ -191,17 +173,17 @@ fn open_identity(
 ) -> Result<Identity, PkiError> {
     let path = directory.join(format!("{name}.crt"));
     let key = open_key(&directory.join(format!("{name}.key")))?;
-    let public = certificate::public_key(&key)?;
+    let pair = KeyPair::parse(&key)?;
     if let Some(certificate) = read(&path)?
         && let Ok(parsed) = Certificate::parse(&certificate)
         && parsed.not_after().duration_since(now) > RENEWED_BEFORE
-        && parsed.is_of_key(&public)
+        && parsed.is_of_key(pair.public())
         && authority.has_signed(&parsed)
         && parsed.has_exactly(names)
     {
         return Ok(Identity { certificate, key });
     }
-    let certificate = authority.issue(&public, subject, names, purpose, now, LASTS)?;
+    let certificate = authority.issue(pair.public(), subject, names, purpose, now, LASTS)?;
     write_atomically(&path, certificate.as_bytes(), 0o600)?;
     Ok(Identity { certificate, key })
 }
@@ -209,11 +191,10 @@ fn open_identity(
 /// The key in a file, in PEM; a new one if there is none.
 fn open_key(path: &Path) -> Result<String, PkiError> {
     if let Some(key) = read(path)? {
-        certificate::public_key(&key)
-            .map_err(|source| PkiError::Unusable { path: path.to_owned(), source })?;
+        KeyPair::parse(&key).map_err(|source| PkiError::Unusable { path: path.to_owned(), source })?;
         return Ok(key);
     }
-    let key = certificate::new_key()?;
+    let key = KeyPair::generate()?.to_pkcs8_pem()?;
     write_atomically(path, key.as_bytes(), 0o600)?;
     Ok(key)
 }
@@ -294,7 +275,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let first = Pki::open(directory.path(), &names(), now()).unwrap();
         // The new key was written, and its certificate was not.
-        let key = certificate::new_key().unwrap();
+        let key = KeyPair::generate().unwrap().to_pkcs8_pem().unwrap();
         std::fs::write(directory.path().join("apiserver.key"), key).unwrap();
         std::fs::write(directory.path().join("admin.crt"), "").unwrap();
         let second = Pki::open(directory.path(), &names(), now()).unwrap();
@@ -312,7 +293,7 @@ mod tests {
         Pki::open(directory.path(), &names(), now()).unwrap();
         let open = |at: Timestamp| Pki::open(directory.path(), &names(), at).unwrap_err().to_string();
         assert!(open(now() + SignedDuration::from_hours(24 * 365 * 11)).contains("has ended on"));
-        let other = certificate::new_key().unwrap();
+        let other = KeyPair::generate().unwrap().to_pkcs8_pem().unwrap();
         std::fs::write(directory.path().join("ca.key"), other).unwrap();
         assert!(open(now()).contains("is not the certificate of"));
         std::fs::write(directory.path().join("ca.key"), "junk").unwrap();

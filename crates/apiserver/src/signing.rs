@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+pub use crablet_x509::SigningError;
+
 /// Who signs for the cluster.
 pub trait Signer: fmt::Debug + Send + Sync {
     /// What a request in PEM asks for.
@@ -49,21 +51,6 @@ pub struct TokenKey {
     pub id: String,
     /// The public key, as a JSON web key.
     pub public: Value,
-}
-
-/// Why something was not signed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SigningError {
-    #[error("unable to parse certificate request: {0}")]
-    Malformed(String),
-    #[error("unable to verify certificate request signature")]
-    WrongSignature,
-    #[error("unrecognized key usage: {0:?}")]
-    UnknownUsage(String),
-    #[error("the signer has expired: NotAfter={0}")]
-    SignerExpired(Timestamp),
-    #[error("failed to sign: {0}")]
-    Failed(String),
 }
 
 /// For clusters within a process: it signs the same thing the same way each time, and nobody outside believes it.
@@ -113,7 +100,7 @@ impl Signer for SimulatedSigner {
             "now": now.to_string(),
             "seed": self.seed,
         });
-        Ok(crate::pki::pem("CERTIFICATE", said.to_string().as_bytes()))
+        Ok(crablet_x509::pem::encode("CERTIFICATE", said.to_string().as_bytes()))
     }
 
     fn sign_token(&self, message: &[u8]) -> Result<Vec<u8>, SigningError> {

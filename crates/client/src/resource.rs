@@ -1,6 +1,7 @@
 //! Where the objects of a kind are.
 
 use crablet_api::Object;
+use crablet_api::certificates::CertificateSigningRequest;
 use crablet_api::coordination::Lease;
 use crablet_api::core::{ConfigMap, Event, Node, Pod, Secret, Service};
 use crablet_api::meta::ObjectMeta;
@@ -56,6 +57,7 @@ macro_rules! resources {
 }
 
 resources! {
+    CertificateSigningRequest: "certificatesigningrequests", false;
     ConfigMap: "configmaps", true;
     CsiNode: "csinodes", false;
     Event: "events", true;

@@ -8,12 +8,12 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::authority::Authority;
-use super::certificate::{CertificateError, private_key};
-use super::request::CertificateRequest;
+use super::{Authority, CertificateError, CertificateRequest};
 use crate::signing::{RequestedNames, Signer, SigningError, TokenKey};
 
 pub struct Keys {
@@ -25,7 +25,8 @@ pub struct Keys {
 impl Keys {
     /// With the key of tokens in PEM.
     pub(super) fn new(authority: Authority, tokens: &str) -> Result<Keys, CertificateError> {
-        let key = private_key(tokens)?;
+        let key =
+            PrivatePkcs8KeyDer::from_pem_slice(tokens.as_bytes()).map_err(|_| CertificateError::NotPem)?;
         let tokens = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.secret_pkcs8_der())
             .map_err(|_| CertificateError::Key)?;
         let public: PublicKeyX509Der<'_> =

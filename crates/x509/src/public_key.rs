@@ -6,10 +6,10 @@ use x509_cert::der::{Decode, Reader, SliceReader};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct PublicKey(SubjectPublicKeyInfoOwned);
+pub struct PublicKey(SubjectPublicKeyInfoOwned);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyKind {
+pub enum KeyKind {
     Ed25519,
     Ecdsa(Curve),
     Rsa { bits: usize },
@@ -17,7 +17,7 @@ pub(crate) enum KeyKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Curve {
+pub enum Curve {
     P224,
     P256,
     P384,
@@ -25,15 +25,15 @@ pub(crate) enum Curve {
 }
 
 impl PublicKey {
-    pub(super) fn new(key: &SubjectPublicKeyInfoOwned) -> PublicKey {
+    pub(crate) fn new(key: &SubjectPublicKeyInfoOwned) -> PublicKey {
         PublicKey(key.clone())
     }
 
-    pub(crate) fn from_der(der: &[u8]) -> Option<PublicKey> {
+    pub fn from_der(der: &[u8]) -> Option<PublicKey> {
         SubjectPublicKeyInfoOwned::from_der(der).ok().map(PublicKey)
     }
 
-    pub(crate) fn kind(&self) -> KeyKind {
+    pub fn kind(&self) -> KeyKind {
         let algorithm = &self.0.algorithm;
         match algorithm.oid.to_string().as_str() {
             "1.3.101.112" => KeyKind::Ed25519,
@@ -52,7 +52,7 @@ impl PublicKey {
         }
     }
 
-    pub(crate) fn has_signed(
+    pub fn has_signed(
         &self,
         algorithm: &'static dyn VerificationAlgorithm,
         message: &[u8],
@@ -63,7 +63,7 @@ impl PublicKey {
     }
 
     /// Whether it signed a message in the way that pods prove to have their key.
-    pub(crate) fn has_proved(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub fn has_proved(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match self.kind() {
             KeyKind::Ed25519 => &signature::ED25519,
             KeyKind::Ecdsa(Curve::P256) => &signature::ECDSA_P256_SHA256_ASN1,

@@ -1,9 +1,5 @@
 //! The certificate authority.
 
-use std::str::FromStr;
-
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::EcdsaKeyPair;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 use x509_cert::certificate::Version;
@@ -21,14 +17,12 @@ use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use x509_cert::time::{Time, Validity};
 
-use super::certificate::{AlternativeName, Certificate, CertificateError, Purpose, key_pair, public_key};
-use super::request::CertificateRequest;
-use crate::signing::SigningError;
+use crate::certificate::{AlternativeName, Certificate, CertificateError, Purpose};
+use crate::key_pair::KeyPair;
+use crate::name::distinguished;
+use crate::pem;
+use crate::request::{CertificateRequest, ECDSA_WITH_SHA_256};
 
-const ECDSA_WITH_SHA_256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
-
-/// Ten years: whoever trusts it would have to be told of another.
-const LASTS: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 /// Clocks differ.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 /// Certificates that last less are not ended earlier for that.
@@ -39,19 +33,34 @@ const REQUESTED_LASTS_AT_LEAST: SignedDuration = SignedDuration::from_mins(10);
 
 /// Who a certificate is of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject<'s> {
-    pub(super) name: &'s str,
-    pub(super) groups: &'s [&'s str],
+pub struct Subject<'s> {
+    pub name: &'s str,
+    pub groups: &'s [&'s str],
 }
 
+/// Why something was not signed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SigningError {
+    #[error("unable to parse certificate request: {0}")]
+    Malformed(String),
+    #[error("unable to verify certificate request signature")]
+    WrongSignature,
+    #[error("unrecognized key usage: {0:?}")]
+    UnknownUsage(String),
+    #[error("the signer has expired: NotAfter={0}")]
+    SignerExpired(Timestamp),
+    #[error("failed to sign: {0}")]
+    Failed(String),
+}
+
+/// Signs certificates.
 pub struct Authority {
     /// In PEM.
     certificate: String,
     name: Name,
-    key: EcdsaKeyPair,
+    key: KeyPair,
     /// What certificates say of the key that signed them.
     key_identifier: Vec<u8>,
-    public: Vec<u8>,
     not_after: Timestamp,
 }
 
@@ -79,46 +88,43 @@ struct Usages {
 }
 
 impl Authority {
-    /// A new one for a key in PEM.
-    pub(super) fn make(key: &str, now: Timestamp) -> Result<Authority, CertificateError> {
-        let name = Name::from_str("CN=kubernetes").map_err(CertificateError::Encode)?;
-        let not_after = add(now, LASTS);
-        let mut authority = Authority::with_key(key, name.clone(), not_after)?;
+    /// A new one, which signs itself.
+    pub fn make(
+        key: KeyPair,
+        name: &str,
+        names: &[AlternativeName],
+        now: Timestamp,
+        lasts: SignedDuration,
+    ) -> Result<Authority, CertificateError> {
+        let name = distinguished(Subject { name, groups: &[] }).map_err(CertificateError::Encode)?;
+        let not_after = add(now, lasts);
         let public =
-            SubjectPublicKeyInfoOwned::from_der(&authority.public).map_err(CertificateError::Malformed)?;
+            SubjectPublicKeyInfoOwned::from_der(key.public()).map_err(CertificateError::Malformed)?;
+        let mut authority = Authority::with_key(key, name.clone(), not_after);
         let der = authority.sign(Contents {
             subject: name,
             public,
             usages: usages_of(Purpose::Authority),
-            names: Some(SubjectAltName(vec![
-                AlternativeName::of("kubernetes").general().map_err(CertificateError::Encode)?,
-            ])),
+            names: alternative(names)?,
             is_authority: true,
             not_before: add(now, -BACKDATE),
             not_after,
         })?;
-        authority.certificate = super::pem("CERTIFICATE", &der);
+        authority.certificate = pem::encode("CERTIFICATE", &der);
         Ok(authority)
     }
 
-    /// The one of a certificate and a key, both in PEM.
-    pub(super) fn open(certificate: &str, key: &str) -> Result<Authority, CertificateError> {
+    /// The one of a certificate in PEM and its key.
+    pub fn open(certificate: &str, key: KeyPair) -> Result<Authority, CertificateError> {
         let parsed = Certificate::parse(certificate)?;
-        let mut authority = Authority::with_key(key, parsed.subject().clone(), parsed.not_after())?;
+        let mut authority = Authority::with_key(key, parsed.subject().clone(), parsed.not_after());
         authority.certificate = certificate.to_owned();
         Ok(authority)
     }
 
-    fn with_key(key: &str, name: Name, not_after: Timestamp) -> Result<Authority, CertificateError> {
-        let public = public_key(key)?;
-        Ok(Authority {
-            certificate: String::new(),
-            name,
-            key: key_pair(key)?,
-            key_identifier: key_identifier(&public),
-            public,
-            not_after,
-        })
+    fn with_key(key: KeyPair, name: Name, not_after: Timestamp) -> Authority {
+        let key_identifier = key_identifier(key.public());
+        Authority { certificate: String::new(), name, key, key_identifier, not_after }
     }
 
     /// In PEM.
@@ -127,17 +133,17 @@ impl Authority {
     }
 
     /// Whether a certificate is that of our key.
-    pub(super) fn is_of(&self, certificate: &Certificate) -> bool {
-        certificate.is_of_key(&self.public)
+    pub fn is_of(&self, certificate: &Certificate) -> bool {
+        certificate.is_of_key(self.key.public())
     }
 
     /// Whether a certificate says that we signed it.
-    pub(super) fn has_signed(&self, certificate: &Certificate) -> bool {
+    pub fn has_signed(&self, certificate: &Certificate) -> bool {
         certificate.authority_key().is_some_and(|key| key == self.key_identifier)
     }
 
     /// A certificate of our own making, in PEM.
-    pub(super) fn issue(
+    pub fn issue(
         &self,
         public: &[u8],
         subject: Subject<'_>,
@@ -147,21 +153,16 @@ impl Authority {
         lasts: SignedDuration,
     ) -> Result<String, CertificateError> {
         let public = SubjectPublicKeyInfoOwned::from_der(public).map_err(CertificateError::Malformed)?;
-        let names: Vec<_> = names
-            .iter()
-            .map(AlternativeName::general)
-            .collect::<Result<_, _>>()
-            .map_err(CertificateError::Encode)?;
         let der = self.sign(Contents {
-            subject: distinguished(subject)?,
+            subject: distinguished(subject).map_err(CertificateError::Encode)?,
             public,
             usages: usages_of(purpose),
-            names: (!names.is_empty()).then_some(SubjectAltName(names)),
+            names: alternative(names)?,
             is_authority: false,
             not_before: add(now, -BACKDATE),
             not_after: add(now, lasts).min(self.not_after),
         })?;
-        Ok(super::pem("CERTIFICATE", &der))
+        Ok(pem::encode("CERTIFICATE", &der))
     }
 
     /// The certificate for somebody's request, both in PEM, as upstream's signers make it.
@@ -195,18 +196,17 @@ impl Authority {
             not_before: add(now, -BACKDATE),
             not_after: add(now, lasts).min(self.not_after),
         });
-        Ok(super::pem("CERTIFICATE", &der.map_err(|error| SigningError::Failed(error.to_string()))?))
+        Ok(pem::encode("CERTIFICATE", &der.map_err(|error| SigningError::Failed(error.to_string()))?))
     }
 
     fn sign(&self, contents: Contents) -> Result<Vec<u8>, CertificateError> {
         let algorithm = AlgorithmIdentifierOwned { oid: ECDSA_WITH_SHA_256, parameters: None };
         let signed = self.signed_part(contents, &algorithm).map_err(CertificateError::Encode)?;
-        let signature = self.key.sign(&SystemRandom::new(), &signed);
-        let signature = signature.map_err(|_| CertificateError::Cryptography)?;
+        let signature = self.key.sign(&signed)?;
         let whole = || {
             let mut whole = signed;
             algorithm.encode_to_vec(&mut whole)?;
-            BitString::from_bytes(signature.as_ref())?.encode_to_vec(&mut whole)?;
+            BitString::from_bytes(&signature)?.encode_to_vec(&mut whole)?;
             Any::new(Tag::Sequence, whole)?.to_der()
         };
         whole().map_err(CertificateError::Encode)
@@ -276,14 +276,10 @@ fn key_identifier(public: &[u8]) -> Vec<u8> {
     Sha256::digest(public)[..20].to_vec()
 }
 
-fn distinguished(subject: Subject<'_>) -> Result<Name, CertificateError> {
-    // Written from the last to the first.
-    let mut text = format!("CN={}", subject.name);
-    for group in subject.groups {
-        text.push_str(",O=");
-        text.push_str(group);
-    }
-    Name::from_str(&text).map_err(CertificateError::Encode)
+fn alternative(names: &[AlternativeName]) -> Result<Option<SubjectAltName>, CertificateError> {
+    let names = names.iter().map(AlternativeName::general).collect::<Result<Vec<_>, _>>();
+    let names = names.map_err(CertificateError::Encode)?;
+    Ok((!names.is_empty()).then_some(SubjectAltName(names)))
 }
 
 fn time(at: Timestamp) -> x509_cert::der::Result<Time> {
@@ -362,23 +358,28 @@ fn extended_key_usage(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::certificate::new_key;
-    use super::super::request::testing::request;
     use super::*;
+
+    const LASTS: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+
+    fn request(key: &KeyPair, name: &str, groups: &[&str], names: &[&str]) -> String {
+        let names: Vec<_> = names.iter().map(|name| AlternativeName::of(name)).collect();
+        CertificateRequest::make(key, Subject { name, groups }, &names).unwrap()
+    }
 
     fn now() -> Timestamp {
         "2026-11-15T12:00:00Z".parse().unwrap()
     }
 
     fn authority() -> Authority {
-        Authority::make(&new_key().unwrap(), now()).unwrap()
+        Authority::make(KeyPair::generate().unwrap(), "kubernetes", &[], now(), LASTS).unwrap()
     }
 
     #[test]
     fn a_request_is_signed_with_its_names_and_key() {
         let authority = authority();
-        let key = new_key().unwrap();
-        let request = request(&key, "CN=alice,O=one,O=two", &["node.example", "192.0.2.7"]);
+        let key = KeyPair::generate().unwrap();
+        let request = request(&key, "alice", &["one", "two"], &["node.example", "192.0.2.7"]);
         let usages = ["digital signature", "client auth"];
         let signed = authority.sign_request(&request, &usages, Some(3600), now()).unwrap();
         let signed = Certificate::parse(&signed).unwrap();
@@ -387,14 +388,14 @@ mod tests {
         groups.sort();
         assert_eq!(groups, ["one", "two"]);
         assert!(signed.has_exactly(&[AlternativeName::of("node.example"), AlternativeName::of("192.0.2.7")]));
-        assert!(signed.is_of_key(&public_key(&key).unwrap()) && authority.has_signed(&signed));
+        assert!(signed.is_of_key(key.public()) && authority.has_signed(&signed));
         assert_eq!(signed.not_after(), add(now(), SignedDuration::from_hours(1)));
     }
 
     #[test]
     fn a_certificate_lasts_as_long_as_asked_within_bounds() {
         let authority = authority();
-        let request = request(&new_key().unwrap(), "CN=alice", &[]);
+        let request = request(&KeyPair::generate().unwrap(), "alice", &[], &[]);
         for (asked, minutes) in [
             (None, 365 * 24 * 60 - 5),
             (Some(1), 10),
@@ -419,12 +420,16 @@ mod tests {
         let sign = |request: &str, usages: &[&str]| {
             authority.sign_request(request, usages, None, now()).unwrap_err()
         };
-        let good = request(&new_key().unwrap(), "CN=alice", &[]);
+        let good = request(&KeyPair::generate().unwrap(), "alice", &[], &[]);
         assert_eq!(sign(&good, &["fly"]), SigningError::UnknownUsage("fly".to_owned()));
         assert!(matches!(sign("junk", &[]), SigningError::Malformed(_)));
         let certificate = authority.certificate().replace("CERTIFICATE", "CERTIFICATE REQUEST");
         assert!(matches!(sign(&certificate, &[]), SigningError::Malformed(_)));
-        let other = super::super::request::testing::with_wrong_signature(&new_key().unwrap(), "CN=alice");
+        // What it says is not what was signed.
+        let mut other = pem::blocks(good.as_bytes()).remove(0).bytes;
+        let place = other.windows(5).position(|part| part == b"alice").unwrap();
+        other[place..place + 5].copy_from_slice(b"malle");
+        let other = pem::encode("CERTIFICATE REQUEST", &other);
         assert_eq!(sign(&other, &[]), SigningError::WrongSignature);
     }
 }

@@ -3,18 +3,25 @@
 use std::net::IpAddr;
 
 use aws_lc_rs::signature::{self, VerificationAlgorithm};
-use x509_cert::der::asn1::{AnyRef, ObjectIdentifier};
+use x509_cert::attr::Attribute;
+use x509_cert::der::asn1::{AnyRef, BitString, ObjectIdentifier, OctetString, SetOfVec};
 use x509_cert::der::{Decode, Encode, Header, Reader, SliceReader};
+use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
-use x509_cert::request::{CertReq, ExtensionReq};
-use x509_cert::spki::SubjectPublicKeyInfoOwned;
+use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
+use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use super::public_key::{Curve, KeyKind, PublicKey};
-use super::{certificate, pem};
+use crate::authority::Subject;
+use crate::certificate::{AlternativeName, CertificateError};
+use crate::key_pair::KeyPair;
+use crate::name::{common_name, distinguished, organizations};
+use crate::pem;
+use crate::public_key::{Curve, KeyKind, PublicKey};
 
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
+pub(crate) const ECDSA_WITH_SHA_256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
 const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 
 /// A request for a certificate, read.
@@ -36,6 +43,21 @@ pub enum RequestError {
 }
 
 impl CertificateRequest {
+    /// A new one, in PEM.
+    pub fn make(
+        key: &KeyPair,
+        subject: Subject<'_>,
+        names: &[AlternativeName],
+    ) -> Result<String, CertificateError> {
+        let info = info(key, subject, names).map_err(CertificateError::Encode)?;
+        let signature = key.sign(&info.to_der().map_err(CertificateError::Encode)?)?;
+        let whole = || {
+            let algorithm = AlgorithmIdentifierOwned { oid: ECDSA_WITH_SHA_256, parameters: None };
+            CertReq { info, algorithm, signature: BitString::from_bytes(&signature)? }.to_der()
+        };
+        Ok(pem::encode("CERTIFICATE REQUEST", &whole().map_err(CertificateError::Encode)?))
+    }
+
     /// Reads the request that a PEM begins with. Whether its signature is right is another question.
     pub fn parse(pem: &str) -> Result<CertificateRequest, RequestError> {
         match pem::blocks(pem.as_bytes()).first() {
@@ -68,11 +90,11 @@ impl CertificateRequest {
 
     /// Empty if there is none.
     pub fn common_name(&self) -> String {
-        certificate::common_name(&self.parsed.info.subject)
+        common_name(&self.parsed.info.subject)
     }
 
     pub fn organizations(&self) -> Vec<String> {
-        certificate::organizations(&self.parsed.info.subject)
+        organizations(&self.parsed.info.subject)
     }
 
     pub fn dns_names(&self) -> Vec<String> {
@@ -121,20 +143,20 @@ impl CertificateRequest {
         })
     }
 
-    pub(crate) fn key(&self) -> PublicKey {
+    pub fn key(&self) -> PublicKey {
         PublicKey::new(&self.parsed.info.public_key)
     }
 
-    pub(super) fn subject(&self) -> &Name {
+    pub(crate) fn subject(&self) -> &Name {
         &self.parsed.info.subject
     }
 
-    pub(super) fn public_key(&self) -> &SubjectPublicKeyInfoOwned {
+    pub(crate) fn public_key(&self) -> &SubjectPublicKeyInfoOwned {
         &self.parsed.info.public_key
     }
 
     /// The names that go into a certificate: those of the kinds that Go knows.
-    pub(super) fn alternative_names(&self) -> Vec<GeneralName> {
+    pub(crate) fn alternative_names(&self) -> Vec<GeneralName> {
         let is_known = |name: &&GeneralName| {
             matches!(
                 name,
@@ -163,6 +185,29 @@ impl CertificateRequest {
             _ => return None,
         })
     }
+}
+
+fn info(
+    key: &KeyPair,
+    subject: Subject<'_>,
+    names: &[AlternativeName],
+) -> x509_cert::der::Result<CertReqInfo> {
+    let mut attributes = Vec::new();
+    if !names.is_empty() {
+        let names = names.iter().map(AlternativeName::general).collect::<Result<Vec<_>, _>>()?;
+        let extension = Extension {
+            extn_id: SUBJECT_ALT_NAME,
+            critical: false,
+            extn_value: OctetString::new(SubjectAltName(names).to_der()?)?,
+        };
+        attributes.push(Attribute::try_from(ExtensionReq(vec![extension]))?);
+    }
+    Ok(CertReqInfo {
+        version: Version::V1,
+        subject: distinguished(subject)?,
+        public_key: SubjectPublicKeyInfoOwned::from_der(key.public())?,
+        attributes: SetOfVec::try_from(attributes)?,
+    })
 }
 
 /// What Go says of what is no request: exactly where it goes wrong at its beginning or end.
@@ -208,70 +253,16 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-pub(super) mod testing {
-    use std::str::FromStr;
-
-    use aws_lc_rs::rand::SystemRandom;
-    use x509_cert::attr::Attribute;
-    use x509_cert::der::asn1::{BitString, OctetString, SetOfVec};
-    use x509_cert::ext::Extension;
-    use x509_cert::request::{CertReqInfo, Version};
-    use x509_cert::spki::AlgorithmIdentifierOwned;
-
-    use super::certificate::{AlternativeName, key_pair, public_key};
-    use super::*;
-
-    /// A request in PEM for a key, a subject and other names.
-    pub(in crate::pki) fn request(key: &str, subject: &str, names: &[&str]) -> String {
-        signed(key, subject, names, |_| {})
-    }
-
-    pub(in crate::pki) fn with_wrong_signature(key: &str, subject: &str) -> String {
-        signed(key, subject, &[], |info| info.subject = Name::from_str("CN=mallory").unwrap())
-    }
-
-    fn signed(key: &str, subject: &str, names: &[&str], then: impl Fn(&mut CertReqInfo)) -> String {
-        let names: Vec<_> = names.iter().map(|name| AlternativeName::of(name).general().unwrap()).collect();
-        let extension = Extension {
-            extn_id: SUBJECT_ALT_NAME,
-            critical: false,
-            extn_value: OctetString::new(SubjectAltName(names.clone()).to_der().unwrap()).unwrap(),
-        };
-        let attributes = match names.is_empty() {
-            true => Vec::new(),
-            false => vec![Attribute::try_from(ExtensionReq(vec![extension])).unwrap()],
-        };
-        let mut info = CertReqInfo {
-            version: Version::V1,
-            subject: Name::from_str(subject).unwrap(),
-            public_key: SubjectPublicKeyInfoOwned::from_der(&public_key(key).unwrap()).unwrap(),
-            attributes: SetOfVec::try_from(attributes).unwrap(),
-        };
-        let signature = key_pair(key).unwrap().sign(&SystemRandom::new(), &info.to_der().unwrap()).unwrap();
-        then(&mut info);
-        let request = CertReq {
-            info,
-            algorithm: AlgorithmIdentifierOwned {
-                oid: ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2"),
-                parameters: None,
-            },
-            signature: BitString::from_bytes(signature.as_ref()).unwrap(),
-        };
-        crate::pki::pem("CERTIFICATE REQUEST", &request.to_der().unwrap())
-    }
-}
-
-#[cfg(test)]
 mod tests {
-    use super::testing::request;
     use super::*;
 
     #[test]
-    fn a_request_is_read() {
-        let key = certificate::new_key().unwrap();
-        let names = ["a.example", "192.0.2.1", "2001:db8::1"];
-        let request =
-            CertificateRequest::parse(&request(&key, "CN=system:node:n1,O=system:nodes", &names)).unwrap();
+    fn a_request_is_made_and_read() {
+        let key = KeyPair::generate().unwrap();
+        let names = ["a.example", "192.0.2.1", "2001:db8::1"].map(AlternativeName::of);
+        let subject = Subject { name: "system:node:n1", groups: &["system:nodes"] };
+        let request = CertificateRequest::make(&key, subject, &names).unwrap();
+        let request = CertificateRequest::parse(&request).unwrap();
         assert_eq!(request.common_name(), "system:node:n1");
         assert_eq!(request.organizations(), ["system:nodes"]);
         assert_eq!(request.dns_names(), ["a.example"]);
@@ -279,5 +270,6 @@ mod tests {
         assert_eq!(addresses, ["192.0.2.1", "2001:db8::1"]);
         assert!(request.email_addresses().is_empty() && request.uris().is_empty());
         assert_eq!(request.signature_problem(), None);
+        assert!(request.key() == PublicKey::from_der(key.public()).unwrap());
     }
 }

@@ -1,13 +1,14 @@
-//! PEM, read as Go reads it.
+//! PEM, written and read as Go does.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub(crate) label: String,
-    pub(crate) has_headers: bool,
-    pub(crate) bytes: Vec<u8>,
+/// What it holds may be a key: it has no `Debug`.
+#[derive(PartialEq, Eq)]
+pub struct Block {
+    pub label: String,
+    pub has_headers: bool,
+    pub bytes: Vec<u8>,
 }
 
 const BEGIN: &str = "-----BEGIN ";
@@ -15,7 +16,7 @@ const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
 /// The blocks of a text. What is none is passed over.
-pub(crate) fn blocks(text: &[u8]) -> Vec<Block> {
+pub fn blocks(text: &[u8]) -> Vec<Block> {
     let text = String::from_utf8_lossy(text);
     let mut rest = text.as_ref();
     let mut blocks = Vec::new();
@@ -29,6 +30,18 @@ pub(crate) fn blocks(text: &[u8]) -> Vec<Block> {
         }
     }
     blocks
+}
+
+/// A block, as text.
+pub fn encode(label: &str, bytes: &[u8]) -> String {
+    let encoded = STANDARD.encode(bytes);
+    let mut text = format!("{BEGIN}{label}{DASHES}\n");
+    for line in encoded.as_bytes().chunks(64) {
+        text.extend(line.iter().copied().map(char::from));
+        text.push('\n');
+    }
+    text.push_str(&format!("{END}{label}{DASHES}\n"));
+    text
 }
 
 /// The block that a first line began, and what follows it.

@@ -3,23 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
-use x509_cert::der::asn1::{Ia5String, ObjectIdentifier, OctetString};
+use x509_cert::der::asn1::{Ia5String, OctetString};
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{AuthorityKeyIdentifier, BasicConstraints, SubjectAltName};
 use x509_cert::name::Name;
 
-use super::public_key::PublicKey;
-
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
-const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+use crate::name::{common_name, organizations};
+use crate::public_key::PublicKey;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -37,7 +32,7 @@ pub enum CertificateError {
 
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     Authority,
     Server,
     Client,
@@ -45,20 +40,20 @@ pub(crate) enum Purpose {
 
 /// Another name of a subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum AlternativeName {
+pub enum AlternativeName {
     Dns(String),
     Ip(IpAddr),
 }
 
 impl AlternativeName {
-    pub(crate) fn of(text: &str) -> AlternativeName {
+    pub fn of(text: &str) -> AlternativeName {
         match text.parse() {
             Ok(address) => AlternativeName::Ip(address),
             Err(_) => AlternativeName::Dns(text.to_owned()),
         }
     }
 
-    pub(crate) fn general(&self) -> x509_cert::der::Result<GeneralName> {
+    pub fn general(&self) -> x509_cert::der::Result<GeneralName> {
         Ok(match self {
             AlternativeName::Dns(name) => GeneralName::DnsName(Ia5String::new(name)?),
             AlternativeName::Ip(IpAddr::V4(address)) => {
@@ -108,16 +103,16 @@ impl Certificate {
     }
 
     /// Whether it says that it may sign others.
-    pub(crate) fn is_authority(&self) -> bool {
+    pub fn is_authority(&self) -> bool {
         let constraints = self.parsed.tbs_certificate().get_extension::<BasicConstraints>();
         matches!(constraints, Ok(Some((_, BasicConstraints { ca: true, .. }))))
     }
 
-    pub(crate) fn key(&self) -> PublicKey {
+    pub fn key(&self) -> PublicKey {
         PublicKey::new(self.parsed.tbs_certificate().subject_public_key_info())
     }
 
-    pub(crate) fn alternative_names(&self) -> Vec<GeneralName> {
+    pub fn alternative_names(&self) -> Vec<GeneralName> {
         match self.parsed.tbs_certificate().get_extension::<SubjectAltName>() {
             Ok(Some((_, SubjectAltName(names)))) => names,
             Ok(None) | Err(_) => Vec::new(),
@@ -129,76 +124,40 @@ impl Certificate {
         self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(super) fn subject(&self) -> &Name {
+    pub(crate) fn subject(&self) -> &Name {
         self.parsed.tbs_certificate().subject()
     }
 
-    pub(super) fn is_of_key(&self, public: &[u8]) -> bool {
+    pub fn is_of_key(&self, public: &[u8]) -> bool {
         let own = self.parsed.tbs_certificate().subject_public_key_info().to_der();
         own.is_ok_and(|own| own == public)
     }
 
     /// What it says of the key that signed it.
-    pub(super) fn authority_key(&self) -> Option<Vec<u8>> {
+    pub(crate) fn authority_key(&self) -> Option<Vec<u8>> {
         let found = self.parsed.tbs_certificate().get_extension::<AuthorityKeyIdentifier>();
         Some(found.ok()??.1.key_identifier?.as_bytes().to_vec())
     }
 
-    pub(super) fn has_exactly(&self, names: &[AlternativeName]) -> bool {
-        let found = self.parsed.tbs_certificate().get_extension::<SubjectAltName>();
-        let found: Vec<Vec<u8>> = match found {
-            Ok(Some((_, SubjectAltName(names)))) => {
-                names.iter().filter_map(|name| name.to_der().ok()).collect()
-            }
-            Ok(None) => Vec::new(),
-            Err(_) => return false,
-        };
-        let wanted = names.iter().map(|name| name.general().and_then(|name| name.to_der()));
-        let Ok(wanted) = wanted.collect::<Result<BTreeSet<_>, _>>() else { return false };
-        found.into_iter().collect::<BTreeSet<_>>() == wanted
+    pub fn has_exactly(&self, names: &[AlternativeName]) -> bool {
+        encoded(names).is_some_and(|wanted| self.encoded_names() == wanted)
     }
+
+    /// Whether these are among its names.
+    pub fn has_all(&self, names: &[AlternativeName]) -> bool {
+        encoded(names).is_some_and(|wanted| self.encoded_names().is_superset(&wanted))
+    }
+
+    fn encoded_names(&self) -> BTreeSet<Vec<u8>> {
+        self.alternative_names().iter().filter_map(|name| name.to_der().ok()).collect()
+    }
+}
+
+fn encoded(names: &[AlternativeName]) -> Option<BTreeSet<Vec<u8>>> {
+    names.iter().map(|name| name.general().and_then(|name| name.to_der()).ok()).collect()
 }
 
 fn timestamp(time: x509_cert::time::Time) -> Timestamp {
     let seconds = i64::try_from(time.to_unix_duration().as_secs()).ok();
     seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or(Timestamp::MAX)
-}
-
-pub(super) fn common_name(name: &Name) -> String {
-    // As Go does: the last counts.
-    texts(name, COMMON_NAME).pop().unwrap_or_default()
-}
-
-pub(super) fn organizations(name: &Name) -> Vec<String> {
-    texts(name, ORGANIZATION)
-}
-
-fn texts(name: &Name, wanted: ObjectIdentifier) -> Vec<String> {
-    let parts = name.iter_rdn().flat_map(|relative| relative.iter());
-    let wanted = parts.filter(|part| part.oid == wanted);
-    wanted.map(|part| String::from_utf8_lossy(part.value.value()).into_owned()).collect()
-}
-
-/// A new key, in PEM.
-pub(super) fn new_key() -> Result<String, CertificateError> {
-    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
-    let key = key.map_err(|_| CertificateError::Cryptography)?;
-    Ok(super::pem("PRIVATE KEY", key.as_ref()))
-}
-
-pub(super) fn private_key(pem: &str) -> Result<PrivatePkcs8KeyDer<'static>, CertificateError> {
-    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| CertificateError::NotPem)
-}
-
-pub(super) fn key_pair(pem: &str) -> Result<EcdsaKeyPair, CertificateError> {
-    let key = private_key(pem)?;
-    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.secret_pkcs8_der())
-        .map_err(|_| CertificateError::Key)
-}
-
-/// The `SubjectPublicKeyInfo` of a private key in PEM.
-pub(super) fn public_key(pem: &str) -> Result<Vec<u8>, CertificateError> {
-    let public: PublicKeyX509Der<'_> =
-        key_pair(pem)?.public_key().as_der().map_err(|_| CertificateError::Cryptography)?;
-    Ok(public.as_ref().to_vec())
 }

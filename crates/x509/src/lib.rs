@@ -1,0 +1,20 @@
+//! Certificates, requests for them, and the keys that both are of. What proves who somebody is, without a file or a clock.
+//!
+//! - [`KeyPair`]: a key for ECDSA with P-256, made or read. [`PublicKey`]: one of somebody else, of any kind.
+//! - [`Certificate`] and [`CertificateRequest`]: read; a request can be made as well.
+//! - [`Authority`]: signs certificates.
+//! - [`pem`]: the text that all of these are kept in.
+
+mod authority;
+mod certificate;
+mod key_pair;
+mod name;
+pub mod pem;
+mod public_key;
+mod request;
+
+pub use authority::{Authority, SigningError, Subject};
+pub use certificate::{AlternativeName, Certificate, CertificateError, Purpose};
+pub use key_pair::KeyPair;
+pub use public_key::{Curve, KeyKind, PublicKey};
+pub use request::{CertificateRequest, RequestError};

@@ -1,0 +1,69 @@
+//! Distinguished names: whom a certificate is of.
+
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::asn1::{Any, ObjectIdentifier, PrintableStringRef, SetOfVec};
+use x509_cert::der::{Decode, Encode, Tag};
+use x509_cert::name::Name;
+
+use crate::authority::Subject;
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+
+/// As Go writes it: organizations before the common name, and all of them in one part.
+pub(crate) fn distinguished(subject: Subject<'_>) -> x509_cert::der::Result<Name> {
+    let mut parts = Vec::new();
+    for (id, values) in [(ORGANIZATION, subject.groups), (COMMON_NAME, &[subject.name])] {
+        if !values.is_empty() {
+            let values = values.iter().map(|value| attribute(id, value)).collect::<Result<Vec<_>, _>>()?;
+            SetOfVec::try_from(values)?.encode_to_vec(&mut parts)?;
+        }
+    }
+    Name::from_der(&Any::new(Tag::Sequence, parts)?.to_der()?)
+}
+
+fn attribute(oid: ObjectIdentifier, value: &str) -> x509_cert::der::Result<AttributeTypeAndValue> {
+    let tag = match PrintableStringRef::new(value) {
+        Ok(_) => Tag::PrintableString,
+        Err(_) => Tag::Utf8String,
+    };
+    Ok(AttributeTypeAndValue { oid, value: Any::new(tag, value.as_bytes())? })
+}
+
+/// Empty if there is none.
+pub(crate) fn common_name(name: &Name) -> String {
+    // As Go does: the last counts.
+    texts(name, COMMON_NAME).pop().unwrap_or_default()
+}
+
+pub(crate) fn organizations(name: &Name) -> Vec<String> {
+    texts(name, ORGANIZATION)
+}
+
+fn texts(name: &Name, wanted: ObjectIdentifier) -> Vec<String> {
+    let parts = name.iter_rdn().flat_map(|relative| relative.iter());
+    let wanted = parts.filter(|part| part.oid == wanted);
+    wanted.map(|part| String::from_utf8_lossy(part.value.value()).into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_go_writes_whatever_it_holds() {
+        let of = |name: &str, groups: &[&str]| distinguished(Subject { name, groups }).unwrap();
+        let node = of("system:node:gold36", &["system:nodes"]);
+        assert_eq!(
+            (common_name(&node).as_str(), organizations(&node)),
+            ("system:node:gold36", vec!["system:nodes".to_owned()])
+        );
+        // The beginning of what the Go kubelet sent.
+        let der = node.to_der().unwrap();
+        assert_eq!(&der[..14], b"\x30\x34\x31\x15\x30\x13\x06\x03\x55\x04\x0a\x13\x0csy".get(..14).unwrap());
+        let odd = of("a,CN=b+c\\é", &["two", "one"]);
+        assert_eq!(common_name(&odd), "a,CN=b+c\\é");
+        assert_eq!(organizations(&odd).len(), 2);
+        assert_eq!(common_name(&of("", &[])), "");
+    }
+}
