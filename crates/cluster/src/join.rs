@@ -37,6 +37,11 @@ pub struct Joining {
     pub lease_seconds: i32,
 }
 
+/// Whose story a node's is. Events about it are found by its name too.
+pub fn node_identity(name: &str) -> PodIdentity {
+    PodIdentity::new(NODE, name, name)
+}
+
 /// Starts an agent's part in a cluster. Its tasks end with the agent's.
 pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } =
@@ -45,8 +50,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
     let pods = Follower::new(client.clone(), &of_node, chance(1));
-    // Events about the node are found by its name too.
-    let story = agent.stories.open(&PodIdentity::new(NODE, &*name, &*name));
+    let story = agent.stories.open(&node_identity(&name));
     let (source, mirrors) = PodSource::new(pods, feed, clock.clone(), story.clone());
     let parts = node::Parts {
         client: client.clone(),

@@ -27,4 +27,4 @@ pub mod status_manager;
 mod testing;
 pub mod tokens;
 
-pub use join::{Joining, join};
+pub use join::{Joining, join, node_identity};

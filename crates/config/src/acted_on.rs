@@ -56,6 +56,7 @@ const FIELDS: &[&str] = &[
     "registryBurst",
     "registryPullQPS",
     "resolvConf",
+    "rotateCertificates",
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
@@ -70,6 +71,8 @@ const FIELDS: &[&str] = &[
 
 /// Flags that are not fields.
 const FLAGS: &[&str] = &[
+    "bootstrap-kubeconfig",
+    "cert-dir",
     "config",
     "config-dir",
     "exit-on-lock-contention",

@@ -1,21 +1,31 @@
-//! The agent in a cluster: the client that its kubeconfig describes, and what is done with it.
+//! The agent in a cluster: the client that its kubeconfigs describe, and what is done with it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use async_trait::async_trait;
 use crablet_agent::agent::Agent;
 use crablet_agent::sources::{Feed, SourcesReady};
+use crablet_agent::story::{State, Teller};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
-use crablet_client::{Chance, Client, Https, Kubeconfig, Limit, ProxyEnvironment};
+use crablet_certificates::{ClientCertificate, ClientSettings, Progress, Stage};
+use crablet_client::{
+    Body, Chance, Client, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Transport, TransportError,
+};
 use crablet_cluster::objects::{self, ClusterObjects};
-use crablet_cluster::{Joining, node};
+use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use crablet_server::NodeHandles;
+use http::{Request, Response};
+use hyper::body::Bytes;
 use serde_json::Value;
+use tokio::sync::watch;
+use tracing::error;
 
 use crate::version;
 
@@ -25,6 +35,8 @@ pub(crate) struct Membership<'a> {
     client: Client,
     seed: u64,
     tasks: Tasks,
+    /// How far the node's certificate is, where it is ours to ask for.
+    progress: Option<watch::Receiver<Progress>>,
 }
 
 impl<'a> Membership<'a> {
@@ -37,10 +49,21 @@ impl<'a> Membership<'a> {
             version::platform(),
             version::KUBERNETES
         );
+        let seed = seed_of(name);
+        let flags = &effective.flags;
+        let bootstrap = Some(&*flags.bootstrap_kubeconfig).filter(|path| !path.is_empty());
+        let settings = ClientSettings {
+            kubeconfig: PathBuf::from(&*flags.kubeconfig),
+            bootstrap_kubeconfig: bootstrap.map(PathBuf::from),
+            directory: PathBuf::from(&*flags.cert_dir),
+            node: name.to_owned(),
+            rotate: configuration.rotate_certificates,
+        };
+        let (transport, progress) = transport(settings, &user_agent, seed, &tasks)?;
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
-        let client = client_of(Path::new(&*effective.flags.kubeconfig), &user_agent)?.with_limit(limit);
-        Ok(Membership { effective, client, seed: seed_of(name), tasks })
+        let client = Client::new(transport, &user_agent).with_limit(limit);
+        Ok(Membership { effective, client, seed, tasks, progress })
     }
 
     /// What pods refer to.
@@ -66,6 +89,10 @@ impl<'a> Membership<'a> {
         ready: SourcesReady,
     ) {
         let configuration = &self.effective.configuration;
+        if let Some(progress) = self.progress {
+            let story = agent.stories.open(&node_identity(&handles.name));
+            self.tasks.spawn(tell(progress, story));
+        }
         let joining = Joining {
             client: self.client,
             seed: self.seed,
@@ -86,6 +113,108 @@ impl<'a> Membership<'a> {
             lease_seconds: configuration.node_lease_duration_seconds,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
+    }
+}
+
+/// How requests get to the API server, and how far the certificate is that the node shows there.
+fn transport(
+    settings: ClientSettings,
+    user_agent: &str,
+    seed: u64,
+    tasks: &Tasks,
+) -> anyhow::Result<(Arc<dyn Transport>, Option<watch::Receiver<Progress>>)> {
+    let clock = Clock::system();
+    let environment = ProxyEnvironment::of_process();
+    let kubeconfig = settings.kubeconfig.clone();
+    let open = {
+        let (environment, clock) = (environment.clone(), clock.clone());
+        move || anyhow::Ok(Https::new(&Kubeconfig::read(&kubeconfig)?, &environment, clock.clone())?)
+    };
+    let certificate = ClientCertificate::open(&settings, &clock, Chance::new(seed))?;
+    let connect = settings.connect(environment, clock, user_agent);
+    let (late, arrived) = Late::new();
+    let progress = match certificate {
+        ClientCertificate::Given => return Ok((Arc::new(open()?), None)),
+        ClientCertificate::Bootstrap(bootstrap) => {
+            let progress = bootstrap.progress();
+            tasks.spawn(async move {
+                bootstrap.run(&connect).await;
+                arrive(&arrived, open());
+                // Who waits for it hears of it for as long as this is held.
+                std::future::pending::<()>().await;
+            });
+            progress
+        }
+        ClientCertificate::Rotated(manager) => {
+            let (progress, mut identities) = (manager.progress(), manager.identities());
+            tasks.spawn(async move {
+                manager.run(&connect).await;
+            });
+            tasks.spawn(async move {
+                while identities.current().is_none() {
+                    if !identities.changed().await {
+                        return;
+                    }
+                }
+                let https = open();
+                let handle = https.as_ref().ok().cloned();
+                arrive(&arrived, https);
+                if let Some(https) = handle {
+                    identities.hand_to(https).await;
+                }
+                std::future::pending::<()>().await;
+            });
+            progress
+        }
+    };
+    Ok((Arc::new(late), Some(progress)))
+}
+
+/// A transport that is there once the node has a certificate. Until then requests wait, each for as long as it may.
+struct Late(watch::Receiver<Option<Https>>);
+
+impl Late {
+    fn new() -> (Late, watch::Sender<Option<Https>>) {
+        let (sender, receiver) = watch::channel(None);
+        (Late(receiver), sender)
+    }
+}
+
+fn arrive(late: &watch::Sender<Option<Https>>, https: anyhow::Result<Https>) {
+    match https {
+        Ok(https) => drop(late.send_replace(Some(https))),
+        Err(error) => error!("{error:#}; the agent must be started again when that is put right"),
+    }
+}
+
+#[async_trait]
+impl Transport for Late {
+    async fn send(&self, request: Request<Bytes>, lane: Lane) -> Result<Response<Body>, TransportError> {
+        let mut late = self.0.clone();
+        let https = match late.wait_for(Option::is_some).await {
+            Ok(https) => https.clone(),
+            Err(_) => None,
+        };
+        let https = https.ok_or_else(|| TransportError::new("the node has no certificate"))?;
+        https.send(request, lane).await
+    }
+}
+
+/// Tells the node's story of how far its certificate is.
+async fn tell(mut progress: watch::Receiver<Progress>, story: Teller) {
+    loop {
+        let now = progress.borrow_and_update().clone();
+        match (&now.stage, &now.trouble) {
+            (Stage::Begun, None) => {}
+            (_, None) => story.note("certificate", format_args!("{now}")),
+            (_, Some(_)) => story.failed("certificate", Duration::ZERO, format_args!("{now}")),
+        }
+        if let Stage::Pending { .. } | Stage::Approved { .. } | Stage::Rests { .. } = now.stage {
+            story.headline(State::Waiting, format_args!("its certificate: {now}"));
+        }
+        if progress.changed().await.is_err() {
+            return;
+        }
     }
 }
 
