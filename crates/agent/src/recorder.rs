@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_of_one_moment_have_names_of_their_own() {
         let (recorder, _) = recorder();
-        let mut queue = recorder.queue();
+        let queue = recorder.queue();
         for message in ["one", "two", "three", "one"] {
             recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, message);
         }
