@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_of_one_moment_have_names_of_their_own() {
         let (recorder, _) = recorder();
-        let mut queue = recorder.queue();
+        let queue = recorder.queue();
         for message in ["one", "two", "three", "one"] {
             recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, message);
         }
@@ -257,6 +257,7 @@ mod tests {
         let queue = recorder.queue();
         let container = pod().in_container(ContainerKind::Main, "c");
         recorder.event(&container, EventType::Normal, reason::PULLED, "Container image \"x\" is there");
+        tokio::time::advance(Duration::from_secs(1)).await;
         recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, "no such volume");
         tokio::time::advance(Duration::from_secs(7)).await;
         recorder.event(&pod(), EventType::Warning, reason::FAILED_MOUNT, "no such volume");
