@@ -136,7 +136,9 @@ impl Kubeconfig {
         let source = path.display().to_string();
         let (tree, doubtful) = document::parse(&source, text, Limits::MANIFEST)?;
         let (config, unknown) = document::decode::<Config>(&tree)?;
-        for problem in doubtful.iter().chain(&unknown) {
+        // What is known and of no use here counts as unread.
+        let is_known = |path: &str| ["apiVersion", "kind", "preferences", "extensions"].contains(&path);
+        for problem in doubtful.iter().chain(&unknown).filter(|problem| !is_known(&problem.path)) {
             // Upstream passes them over without a word.
             warn!(place = %problem.place, field = problem.path, "Something in a kubeconfig is passed over");
         }

@@ -79,6 +79,17 @@ async fn awaits_phase(data: &Path, server: &Daemon, name: &str, phases: &[&str])
     pod.await.unwrap_or_else(|error| panic!("{error:#}\n{}", server.log_tail()))
 }
 
+async fn awaits_node(data: &Path) {
+    eventually("the node is ready", PATIENCE, || async {
+        let node = ask(data, "/api/v1/nodes/node", &[]).await?;
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        if conditions.iter().any(is_ready) { Ok(()) } else { Err(format!("{conditions:#?}")) }
+    })
+    .await
+    .unwrap();
+}
+
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
@@ -90,14 +101,7 @@ async fn one_process_is_a_cluster_whose_pods_are_clients_of_it_on_containerd() {
     std::fs::copy(world.node.path("kubelet.yaml"), data.join("kubelet.yaml")).unwrap();
     let api = data.join("apiserver");
     let mut server = solo(&world, &data).await;
-    eventually("the node is ready", PATIENCE, || async {
-        let node = ask(&api, "/api/v1/nodes/node", &[]).await?;
-        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-        if conditions.iter().any(is_ready) { Ok(()) } else { Err(format!("{conditions:#?}")) }
-    })
-    .await
-    .unwrap();
+    awaits_node(&api).await;
 
     // As every pod it has a token, and knows where the server is.
     let whoami = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
@@ -142,6 +146,62 @@ async fn one_process_is_a_cluster_whose_pods_are_clients_of_it_on_containerd() {
     })
     .await
     .unwrap();
+    server.terminate();
+    assert!(server.wait().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_node_joins_with_a_bootstrap_token_and_asks_for_its_certificate_on_containerd() {
+    let mut world = World::start().await;
+    world.stop_agent().await;
+    let data = world.node.path("api");
+    let arguments =
+        ["apiserver".to_owned(), "--secure-port=0".to_owned(), format!("--data-dir={}", data.display())];
+    let none = [] as [(&str, &str); 0];
+    let log = world.node.path("apiserver.log");
+    let mut server = Daemon::spawn(Path::new(PROGRAM), arguments, none, &log).await.unwrap();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-abcdef"},
+        "stringData": {
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+        },
+    });
+    let request = ["--header", "Content-Type: application/json", "--data", &secret.to_string()];
+    let secrets = "/api/v1/namespaces/kube-system/secrets";
+    eventually("the token is there", PATIENCE, || ask(&data, secrets, &request)).await.unwrap();
+
+    let admin = std::fs::read_to_string(data.join("admin.conf")).unwrap();
+    let url = admin.lines().find_map(|line| line.trim().strip_prefix("server: ")).unwrap();
+    let bootstrap = world.node.path("bootstrap.conf");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: x, contexts: [{{name: x, context: {{cluster: c, user: u}}}}], \
+         clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority: {}}}}}], \
+         users: [{{name: u, user: {{token: abcdef.0123456789abcdef}}}}]}}",
+        data.join("pki/ca.crt").display()
+    );
+    std::fs::write(&bootstrap, text).unwrap();
+    for rotates in [true, false] {
+        let directory = world.node.path(&format!("pki-{rotates}"));
+        let kubeconfig = world.node.path(&format!("kubelet-{rotates}.conf"));
+        let arguments = [
+            format!("--config={}", world.node.path("kubelet.yaml").display()),
+            format!("--root-dir={}", world.node.root().display()),
+            format!("--cert-dir={}", directory.display()),
+            format!("--bootstrap-kubeconfig={}", bootstrap.display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--hostname-override=node".to_owned(),
+            format!("--rotate-certificates={rotates}"),
+        ];
+        let log = world.node.path(&format!("agent-{rotates}.log"));
+        let mut agent = Daemon::spawn(Path::new(PROGRAM), arguments, none, &log).await.unwrap();
+        awaits_node(&data).await;
+        assert!(directory.join("kubelet-client-current.pem").exists());
+        assert!(std::fs::read_to_string(&kubeconfig).unwrap().contains("kubelet-client-current.pem"));
+        agent.terminate();
+        assert!(agent.wait().await.unwrap().success());
+        ask(&data, "/api/v1/nodes/node", &["--request", "DELETE"]).await.unwrap();
+    }
     server.terminate();
     assert!(server.wait().await.unwrap().success());
 }
