@@ -333,6 +333,7 @@ impl Worker {
         let mut observed = self.see_through(look).await?;
         self.mark_replaced(&mut observed);
         self.observed = Arc::new(observed);
+        self.starts.unseen = false;
         self.recover_restarts();
         for id in self.stops.see(&self.observed) {
             self.retries.worked(&What::Stop(id));

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Node, seconds};
 use crablet_cri_sim::{Call, Fault, Method};
 use tonic::Code;
@@ -79,6 +81,26 @@ async fn a_look_that_fails_cuts_off_no_stop_and_no_hook_runs_twice() {
         let asked = (times(&node, Method::ExecSync, id), times(&node, Method::StopContainer, id));
         assert_eq!(asked, (1, 1), "{id}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_is_not_stopped_before_what_was_started_and_not_seen_yet() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::StartContainer).nth(2).takes(Duration::from_secs(3)));
+    let spec = "{terminationGracePeriodSeconds: 30, initContainers: [{name: s, image: 'sim/forever:1', \
+                restartPolicy: Always}], containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    node.want("p", spec).await;
+    seconds(2).await;
+    node.world.simulator.inject(Fault::on(Method::ListContainers).always().fail(Code::Unknown, "not now"));
+    seconds(3).await;
+    node.unwant("p");
+    seconds(4).await;
+    assert_eq!(node.live(), ["c", "s"]);
+    node.world.simulator.clear_faults();
+    seconds(10).await;
+    assert_eq!(node.live(), ["c", "s"], "they have their grace period");
+    seconds(60).await;
+    assert_eq!((node.live(), broken(&node)), (vec![], None));
 }
 
 #[tokio::test(start_paused = true)]

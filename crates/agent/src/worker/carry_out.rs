@@ -262,6 +262,7 @@ impl Worker {
             return Err(NotStarted { error, until: None, has_event: false });
         }
         let node = Arc::clone(&self.node);
+        self.starts.unseen = true;
         // A start is never let go of: one that nobody waits for could still happen when the pod is over.
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,

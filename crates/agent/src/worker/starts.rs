@@ -20,6 +20,8 @@ pub(super) struct Starts {
     pub(super) errors: BTreeMap<Text, StartError>,
     /// The containers that wait before their restart, and what is said of that.
     pub(super) held_back: BTreeMap<Text, Text>,
+    /// Whether something was made that no look has seen yet.
+    pub(super) unseen: bool,
 }
 
 impl Starts {
@@ -31,6 +33,7 @@ impl Starts {
             replaced: BTreeMap::new(),
             errors: BTreeMap::new(),
             held_back: BTreeMap::new(),
+            unseen: false,
         }
     }
 }

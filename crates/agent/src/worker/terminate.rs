@@ -60,6 +60,10 @@ impl Worker {
         let Phase::Terminating(Terminating { termination }) = self.phase else { return Next::Again };
         if let Err(error) = self.look().await {
             let until = self.runtime_is_away(&error);
+            // What was started meanwhile may have to stop first.
+            if self.starts.unseen {
+                return Next::Wait(Some(until));
+            }
             // What was seen last is enough for stops to go on.
             return Next::Wait(earliest(Some(until), self.stop_all(&termination)));
         }
