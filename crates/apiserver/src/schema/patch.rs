@@ -113,14 +113,22 @@ impl Patch {
 
     /// Whether a member of the object may become another by it.
     pub fn touches(&self, member: &str) -> bool {
+        self.part_of(member) != Touched::Not
+    }
+
+    /// How much of a member of the object the patch is about. What the object is counts in any case.
+    fn part_of(&self, member: &str) -> Touched<'_> {
         match &self.changes {
-            Changes::Operations(_) => true,
-            Changes::Merge(Value::Object(changes)) => changes.contains_key(member),
-            // A directive of the whole object is about its other members.
+            _ if matches!(member, "apiVersion" | "kind") => Touched::Whole,
+            Changes::Operations(_) => Touched::Whole,
+            Changes::Merge(changes) => Touched::by_merge(changes, member),
             Changes::Strategic(Value::Object(changes)) => {
-                changes.contains_key(member) || changes.keys().any(|name| name.starts_with('$'))
+                // A directive of the whole object is about its other members.
+                let is_meant =
+                    changes.contains_key(member) || changes.keys().any(|name| name.starts_with('$'));
+                if is_meant { Touched::Whole } else { Touched::Not }
             }
-            Changes::Merge(_) | Changes::Strategic(_) => false,
+            Changes::Strategic(_) => Touched::Not,
         }
     }
 
@@ -136,12 +144,13 @@ impl Patch {
                 (Origin::Json, patched)
             }
             Changes::Merge(changes) => {
-                let mut patched = self.touched(object);
+                let mut patched = touched(object, &|member| self.part_of(member));
                 json_patch::merge(&mut patched, changes.clone());
                 (Origin::Json, patched)
             }
             Changes::Strategic(changes) => {
-                let patched = match (self.touched(object), changes.clone()) {
+                let original = touched(object, &|member| self.part_of(member));
+                let patched = match (original, changes.clone()) {
                     (Value::Object(original), Value::Object(changes)) => {
                         Value::Object(strategic::merge(original, changes, type_)?)
                     }
@@ -161,19 +170,9 @@ impl Patch {
         Ok(decoded)
     }
 
-    /// What of an object the patch is about, and what the object is.
-    fn touched(&self, object: &Value) -> Value {
-        let fields = object.as_object().into_iter().flatten();
-        let touched = fields.filter(|(name, _)| is_type_field(name) || self.touches(name));
-        touched.map(|(name, value)| (name.clone(), value.clone())).collect()
-    }
-
     /// The same with what the patch is not about.
     fn with_untouched(&self, mut patched: Value, object: &Value) -> Value {
-        let fields = object.as_object().into_iter().flatten();
-        for (name, value) in fields.filter(|(name, _)| !is_type_field(name) && !self.touches(name)) {
-            patched[name] = value.clone();
-        }
+        add_untouched(&mut patched, object, &|member| self.part_of(member));
         patched
     }
 
@@ -213,8 +212,60 @@ impl Patch {
     }
 }
 
-fn is_type_field(name: &str) -> bool {
-    matches!(name, "apiVersion" | "kind")
+/// How much of a value a patch is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Touched<'p> {
+    Not,
+    /// Of an object, what a merge patch is about; of anything else, all.
+    Fields(&'p Value),
+    Whole,
+}
+
+impl Touched<'_> {
+    /// What a merge patch of an object is about of one of its fields.
+    fn by_merge<'p>(changes: &'p Value, field: &str) -> Touched<'p> {
+        match changes.get(field) {
+            None => Touched::Not,
+            Some(changes) if changes.is_object() => Touched::Fields(changes),
+            Some(_) => Touched::Whole,
+        }
+    }
+}
+
+/// What of an object a patch is about.
+fn touched<'p>(object: &Value, part_of: &dyn Fn(&str) -> Touched<'p>) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let touched = fields.filter_map(|(name, value)| {
+        let value = match part_of(name) {
+            Touched::Not => return None,
+            Touched::Fields(changes) if value.is_object() => {
+                touched(value, &|field| Touched::by_merge(changes, field))
+            }
+            Touched::Fields(_) | Touched::Whole => value.clone(),
+        };
+        Some((name.clone(), value))
+    });
+    touched.collect()
+}
+
+/// Adds what a patch is not about.
+fn add_untouched<'p>(patched: &mut Value, object: &Value, part_of: &dyn Fn(&str) -> Touched<'p>) {
+    for (name, value) in object.as_object().into_iter().flatten() {
+        match part_of(name) {
+            Touched::Not => patched[name] = value.clone(),
+            Touched::Fields(changes) if value.is_object() => {
+                // Where nothing was left of it, it need not have been written.
+                let written = patched.get_mut(name).map(Value::take);
+                let was_written = written.is_some();
+                let mut inner = written.unwrap_or_default();
+                add_untouched(&mut inner, value, &|field| Touched::by_merge(changes, field));
+                if was_written || !inner.is_null() {
+                    patched[name] = inner;
+                }
+            }
+            Touched::Fields(_) | Touched::Whole => {}
+        }
+    }
 }
 
 fn operations(patch: &[u8], is_checked: bool, all: &mut Vec<String>) -> Result<Vec<Value>, PatchError> {
@@ -410,7 +461,9 @@ mod tests {
     fn what_a_patch_does_not_touch_comes_out_as_if_all_had_gone_through_the_schema() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "a", "labels": {"l": "1"}, "finalizers": ["f/a", "f/b"]},
-            "spec": {"containers": [{"name": "a", "resources": {}}]},
+            "spec": {"containers": [{"name": "a", "resources": {}}], "nodeSelector": {"a": "b"},
+                "overhead": {"cpu": "2", "memory": "1Mi"},
+                "securityContext": {"runAsUser": 1, "seLinuxOptions": {"level": "l"}, "fsGroup": 2}},
             "status": {"conditions": [{"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": null}]}});
         let expected = Expected { schema: "core.Pod", api_version: "v1", kind: "Pod" };
         for patch in [
@@ -421,6 +474,12 @@ mod tests {
             json!({"spec": {"nodeName": "n", "priority": 0}}),
             json!({"metadata": {"labels": null, "annotations": {"b": "2"}}}),
             json!({"metadata": {"labels": {"l": null}}, "z": {"y": null}}),
+            json!({"metadata": {"labels": {}, "annotations": {}}, "spec": {}, "status": {}}),
+            json!({"metadata": {"labels": {"m": "2"}, "ownerReferences": []}}),
+            json!({"spec": {"securityContext": {"runAsUser": null}, "affinity": {"nodeAffinity": {}}}}),
+            json!({"spec": {"securityContext": {"runAsUser": 0, "sysctls": []}, "nodeSelector": {"a": "c"}}}),
+            json!({"spec": {"nodeSelector": {"a": null}, "overhead": {"cpu": "1000m", "memory": null}}}),
+            json!({"spec": {"securityContext": {"seLinuxOptions": {"level": null}}}}),
             json!({"$retainKeys": ["metadata", "status"], "status": {"phase": "Running"}}),
             json!({"$patch": "replace", "metadata": {"name": "a"}}),
             json!({"$patch": "delete"}),
