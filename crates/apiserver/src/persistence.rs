@@ -1,17 +1,22 @@
 //! The store beneath the map in memory: what it was told is on disk when it says so.
 //!
 //! One table has the objects by `group/plural/namespace/name`, each with its version and its JSON; another has the
-//! version that all of it is at, which a deletion moves on as well. [`Committer`] writes to it.
+//! version that all of it is at, which a deletion moves on as well. What happened since the tables were written is in a
+//! journal, in a file of its own, which goes into the tables when it is long. [`Committer`] writes to it.
 
 mod committer;
+mod journal;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use tracing::warn;
 
@@ -19,14 +24,19 @@ pub use committer::{Committer, Progress, StoreFailed};
 
 use crate::resources::{RESOURCES, Resource};
 use crate::state::{Key, State, Stored, Write};
+use journal::{Entry, Journal};
 
 const OBJECTS: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 const REVISION: &str = "revision";
 const FORMAT: &str = "format";
 
-/// The form of what is written here.
-const CURRENT_FORMAT: u64 = 1;
+/// The form of what is written here. The first had no journal.
+const CURRENT_FORMAT: u64 = 2;
+
+/// How much of a journal is written before it goes into the tables. Its objects are as many as changes are remembered of,
+/// so that they take no room of their own.
+const LONGEST_JOURNAL: u64 = 8 << 20;
 
 /// All is in memory already, so little of it needs to be there twice.
 const CACHE: usize = 2 << 20;
@@ -34,6 +44,9 @@ const CACHE: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Store {
     database: Database,
+    journal: Journal,
+    /// The last that the journal says of each object.
+    untabled: BTreeMap<Key, (u64, Option<Arc<Stored>>)>,
 }
 
 /// What a store had in it.
@@ -70,39 +83,46 @@ pub enum StoreError {
 impl Store {
     /// Opens the store in a file, or makes an empty one. A crash before that is complete leaves none.
     pub fn open(path: &Path) -> Result<(Store, Restored), StoreError> {
+        let journal = path.with_extension("journal");
+        let failed = |source| StoreError::Make { path: path.to_owned(), source };
         if !path.exists() {
             let new = path.with_extension("new");
-            let made = std::fs::remove_file(&new).or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            });
-            let failed = |source| StoreError::Make { path: path.to_owned(), source };
-            made.map_err(failed)?;
-            drop(Store::open_file(&new)?);
+            // A journal without its tables is of nothing.
+            for leftover in [&new, &journal] {
+                remove_file(leftover).map_err(failed)?;
+            }
+            drop(open_database(&new)?);
             put_in_place(&new, path).map_err(failed)?;
         }
-        Store::open_file(path)
-    }
-
-    fn open_file(path: &Path) -> Result<(Store, Restored), StoreError> {
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(|source| StoreError::Make { path: path.to_owned(), source })?;
-        let database = Database::builder().set_cache_size(CACHE).create_file(file);
-        let database = database
-            .map_err(|error| StoreError::Open { path: path.to_owned(), source: Box::new(error.into()) })?;
-        Store::on(database)
+        let database = open_database(path)?;
+        let is_new = !journal.exists();
+        let file = open_file(&journal)?;
+        if is_new {
+            sync_directory_of(&journal).map_err(failed)?;
+        }
+        let open = |error: redb::DatabaseError| StoreError::Open {
+            path: journal.clone(),
+            source: Box::new(error.into()),
+        };
+        Store::on(database, Journal::open(FileBackend::new(file).map_err(open)?))
     }
 
     /// Opens the store on something that is no file.
-    pub fn open_on(backend: impl StorageBackend) -> Result<(Store, Restored), StoreError> {
-        let database = Database::builder().set_cache_size(CACHE).create_with_backend(backend);
-        Store::on(database.map_err(|error| StoreError::Read(Box::new(error.into())))?)
+    pub fn open_on(
+        tables: impl StorageBackend,
+        journal: impl StorageBackend,
+    ) -> Result<(Store, Restored), StoreError> {
+        let database = Database::builder().set_cache_size(CACHE).create_with_backend(tables);
+        let database = database.map_err(|error| StoreError::Read(Box::new(error.into())))?;
+        Store::on(database, Journal::open(journal))
     }
 
-    fn on(database: Database) -> Result<(Store, Restored), StoreError> {
-        let store = Store { database };
+    fn on(database: Database, journal: Journal) -> Result<(Store, Restored), StoreError> {
+        let store = Store { database, journal, untabled: BTreeMap::new() };
         store.check_format()?;
+        let entries = store.journal.read().map_err(|error| StoreError::Read(Box::new(error.into())))?;
+        store.catch_up(&entries).map_err(|error| StoreError::Write(Box::new(error)))?;
+        drop(entries);
         let restored = store.restore().map_err(|error| StoreError::Read(Box::new(error)))?;
         Ok((store, restored?))
     }
@@ -115,28 +135,53 @@ impl Store {
         }
     }
 
-    /// The form that the store is in. One that is new is in ours.
+    /// The form that the store is in. One that is new or older comes into ours.
     fn format(&self) -> Result<u64, redb::Error> {
         let transaction = self.database.begin_write()?;
         let found = {
             let mut numbers = transaction.open_table(NUMBERS)?;
             let found = numbers.get(FORMAT)?.map(|number| number.value());
-            if found.is_none() {
+            if found.is_none_or(|found| found < CURRENT_FORMAT) {
                 numbers.insert(FORMAT, CURRENT_FORMAT)?;
                 transaction.open_table(OBJECTS)?;
             }
             found
         };
         match found {
-            Some(found) => {
+            Some(found) if found >= CURRENT_FORMAT => {
                 transaction.abort()?;
                 Ok(found)
             }
-            None => {
+            Some(_) | None => {
                 transaction.commit()?;
                 Ok(CURRENT_FORMAT)
             }
         }
+    }
+
+    /// Puts into the tables what only the journal has.
+    fn catch_up(&self, entries: &[Entry]) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        let has_news = {
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let known = numbers.get(REVISION)?.map_or(0, |number| number.value());
+            let mut last = known;
+            for Entry { revision, key, json } in entries.iter().filter(|entry| entry.revision > known) {
+                match json {
+                    Some(json) => drop(objects.insert(key.as_str(), (*revision, json.as_slice()))?),
+                    None => drop(objects.remove(key.as_str())?),
+                }
+                last = *revision;
+            }
+            numbers.insert(REVISION, last)?;
+            last > known
+        };
+        match has_news {
+            true => transaction.commit()?,
+            false => transaction.abort()?,
+        }
+        Ok(())
     }
 
     fn restore(&self) -> Result<Result<Restored, StoreError>, redb::Error> {
@@ -160,33 +205,72 @@ impl Store {
     }
 
     /// Writes what happened, in its order, all or nothing. It is on disk when this returns.
-    pub fn write(&self, writes: &[Write]) -> Result<(), StoreError> {
-        self.try_write(writes).map_err(|error| StoreError::Write(Box::new(error)))
+    pub fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.journal.append(writes).map_err(|error| StoreError::Write(Box::new(error.into())))?;
+        for write in writes {
+            self.untabled.insert(write.key.clone(), (write.revision, write.object.clone()));
+        }
+        Ok(())
     }
 
-    fn try_write(&self, writes: &[Write]) -> Result<(), redb::Error> {
-        let Some(last) = writes.last() else { return Ok(()) };
+    /// Puts a journal that has become long into the tables.
+    pub fn tidy_up(&mut self) -> Result<(), StoreError> {
+        match self.journal.len() > LONGEST_JOURNAL {
+            true => self.fill_tables().map_err(|error| StoreError::Write(Box::new(error))),
+            false => Ok(()),
+        }
+    }
+
+    fn fill_tables(&mut self) -> Result<(), redb::Error> {
+        let Some(last) = self.untabled.values().map(|(revision, _)| *revision).max() else { return Ok(()) };
         let transaction = self.database.begin_write()?;
         {
             let mut objects = transaction.open_table(OBJECTS)?;
-            for write in writes {
-                let key = key_text(&write.key);
-                match &write.object {
-                    Some(stored) => drop(objects.insert(key.as_str(), (stored.revision, &*stored.json()))?),
+            for (key, (revision, object)) in &self.untabled {
+                let key = key_text(key);
+                match object {
+                    Some(stored) => drop(objects.insert(key.as_str(), (*revision, &*stored.json()))?),
                     None => drop(objects.remove(key.as_str())?),
                 }
             }
-            transaction.open_table(NUMBERS)?.insert(REVISION, last.revision)?;
+            transaction.open_table(NUMBERS)?.insert(REVISION, last)?;
         }
         transaction.commit()?;
+        self.untabled.clear();
+        self.journal.rewind();
         Ok(())
     }
+}
+
+fn open_file(path: &Path) -> Result<File, StoreError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|source| StoreError::Make { path: path.to_owned(), source })
+}
+
+fn open_database(path: &Path) -> Result<Database, StoreError> {
+    let database = Database::builder().set_cache_size(CACHE).create_file(open_file(path)?);
+    database.map_err(|error| StoreError::Open { path: path.to_owned(), source: Box::new(error.into()) })
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    std::fs::remove_file(path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Renames a complete file, on disk.
 fn put_in_place(new: &Path, path: &Path) -> io::Result<()> {
     File::open(new)?.sync_all()?;
     std::fs::rename(new, path)?;
+    sync_directory_of(path)
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => File::open(directory)?.sync_all(),
         None => File::open(".")?.sync_all(),
@@ -231,7 +315,7 @@ mod tests {
     fn what_was_written_is_there_when_the_store_is_opened_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.redb");
-        let (store, restored) = Store::open(&path).unwrap();
+        let (mut store, restored) = Store::open(&path).unwrap();
         let mut state = restored.into_state();
         assert_eq!((state.revision(), content(&state).len()), (0, 0));
         state.put(&CONFIG_MAPS, config_map("a", "1"));
@@ -242,9 +326,12 @@ mod tests {
         state.put(&CONFIG_MAPS, config_map("a", "2"));
         state.remove(&CONFIG_MAPS, &Key::new(&CONFIG_MAPS, "default", "b"));
         store.write(&state.take_unwritten()).unwrap();
+        store.fill_tables().unwrap();
+        state.put(&NODES, json!({"metadata": {"name": "n2"}}));
+        store.write(&state.take_unwritten()).unwrap();
         drop(store);
         let again = Store::open(&path).unwrap().1.into_state();
-        assert_eq!((again.revision(), content(&again)), (6, content(&state)));
+        assert_eq!((again.revision(), content(&again)), (7, content(&state)));
         let key = Key::new(&CONFIG_MAPS, "default", "a");
         assert_eq!(again.get(&key), state.get(&key), "with what selectors ask about");
     }
@@ -261,25 +348,25 @@ mod tests {
     #[test]
     fn a_store_of_a_newer_version_is_left_alone() {
         let disk = SimulatedDisk::default();
-        let (store, _) = Store::open_on(disk.clone()).unwrap();
+        let (store, _) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let transaction = store.database.begin_write().unwrap();
-        transaction.open_table(NUMBERS).unwrap().insert(FORMAT, 2).unwrap();
+        transaction.open_table(NUMBERS).unwrap().insert(FORMAT, CURRENT_FORMAT + 1).unwrap();
         transaction.commit().unwrap();
         drop(store);
-        let error = Store::open_on(disk).unwrap_err();
-        assert!(matches!(error, StoreError::Newer { found: 2 }), "{error}");
+        let error = Store::open_on(disk.clone(), disk.journal()).unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found: 3 }), "{error}");
     }
 
     #[test]
     fn kinds_that_are_not_served_stay_in_the_store() {
         let disk = SimulatedDisk::default();
-        let (store, _) = Store::open_on(disk.clone()).unwrap();
+        let (store, _) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let transaction = store.database.begin_write().unwrap();
         let other: (u64, &[u8]) = (1, b"{}");
         transaction.open_table(OBJECTS).unwrap().insert("apps/deployments/default/web", other).unwrap();
         transaction.commit().unwrap();
         drop(store);
-        let (store, restored) = Store::open_on(disk).unwrap();
+        let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         assert!(restored.objects.is_empty());
         let transaction = store.database.begin_read().unwrap();
         let table = transaction.open_table(OBJECTS).unwrap();
@@ -290,22 +377,29 @@ mod tests {
     fn a_store_that_was_not_made_completely_is_made_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.redb");
-        std::fs::write(directory.path().join("store.new"), "half of it").unwrap();
+        for leftover in ["store.new", "store.journal"] {
+            std::fs::write(directory.path().join(leftover), "half of it").unwrap();
+        }
         drop(Store::open(&path).unwrap());
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        let left = std::fs::read_dir(directory.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["store.journal", "store.redb"]);
     }
 
     /// A disk with an empty store on it: one is only there when it is complete.
     fn empty_store() -> SimulatedDisk {
         let disk = SimulatedDisk::default();
-        drop(Store::open_on(disk.clone()).unwrap());
+        drop(Store::open_on(disk.clone(), disk.journal()).unwrap());
         disk.copy(None)
     }
 
     /// Writes batches until the disk dies; what the state was after each, and how many batches were acknowledged.
     fn write_until_death(disk: SimulatedDisk) -> (Vec<State>, usize) {
         let mut states = vec![State::default()];
-        let Ok((store, restored)) = Store::open_on(disk) else { return (states, 0) };
+        let Ok((mut store, restored)) = Store::open_on(disk.clone(), disk.journal()) else {
+            return (states, 0);
+        };
         assert_eq!(restored.revision, 0);
         let mut state = State::default();
         let mut chance = Chance::new(7);
@@ -332,12 +426,17 @@ mod tests {
                 break;
             }
             acknowledged = states.len() - 1;
+            // Now and then the journal goes into the tables, and begins anew.
+            if turn % 3 == 2 && store.fill_tables().is_err() {
+                break;
+            }
         }
         (states, acknowledged)
     }
 
     fn check_after_death(disk: &SimulatedDisk, states: &[State], acknowledged: usize, what: &str) {
-        let (_, restored) = Store::open_on(disk.clone()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let (_, restored) =
+            Store::open_on(disk.clone(), disk.journal()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let found = restored.into_state();
         let whole = states[acknowledged..]
             .iter()
@@ -370,10 +469,10 @@ mod tests {
                     continue;
                 }
                 let recovery = left.copy(None);
-                drop(Store::open_on(recovery.clone()));
+                drop(Store::open_on(recovery.clone(), recovery.journal()));
                 for dies_again_at in 0..recovery.operations() {
                     let second = left.copy(Some(dies_again_at));
-                    drop(Store::open_on(second.clone()));
+                    drop(Store::open_on(second.clone(), second.journal()));
                     let second = second.after_power_cut(&mut Chance::new(seed + 100));
                     let what = format!("death at {dies_at}, then at {dies_again_at}, seed {seed}");
                     check_after_death(&second, &states, acknowledged, &what);
@@ -391,5 +490,41 @@ mod tests {
     #[ignore = "takes minutes: make soak"]
     fn soak_no_acknowledged_write_is_lost_wherever_the_disk_dies() {
         die_everywhere(10, 2);
+    }
+
+    #[test]
+    fn a_journal_goes_into_the_tables_when_it_is_long() {
+        let disk = SimulatedDisk::default();
+        let (mut store, _) = Store::open_on(disk.clone(), disk.journal()).unwrap();
+        let mut state = State::default();
+        let large = "x".repeat(1 << 20);
+        for turn in 0..10 {
+            state.put(&CONFIG_MAPS, config_map(&format!("m{}", turn % 3), &large));
+            store.write(&state.take_unwritten()).unwrap();
+            store.tidy_up().unwrap();
+        }
+        assert_eq!((store.untabled.len(), store.journal.len() < 3 << 20), (2, true));
+        drop(store);
+        let again = Store::open_on(disk.clone(), disk.journal()).unwrap().1.into_state();
+        assert_eq!((again.revision(), content(&again)), (10, content(&state)));
+    }
+
+    #[test]
+    fn a_store_that_had_no_journal_gets_one() {
+        let disk = SimulatedDisk::default();
+        let (mut store, _) = Store::open_on(disk.clone(), disk.journal()).unwrap();
+        let mut state = State::default();
+        state.put(&CONFIG_MAPS, config_map("a", "1"));
+        store.write(&state.take_unwritten()).unwrap();
+        store.fill_tables().unwrap();
+        let transaction = store.database.begin_write().unwrap();
+        transaction.open_table(NUMBERS).unwrap().insert(FORMAT, 1).unwrap();
+        transaction.commit().unwrap();
+        drop(store);
+        let (store, restored) = Store::open_on(disk.clone(), SimulatedDisk::default()).unwrap();
+        assert_eq!(content(&restored.into_state()), content(&state));
+        let transaction = store.database.begin_read().unwrap();
+        let format = transaction.open_table(NUMBERS).unwrap().get(FORMAT).unwrap().unwrap().value();
+        assert_eq!(format, CURRENT_FORMAT, "an older version would not see the journal");
     }
 }

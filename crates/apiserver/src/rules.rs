@@ -26,6 +26,7 @@ use serde_json::Value;
 use crate::object;
 use crate::resources::{Resource, Subresource};
 use crate::state::State;
+use crate::state::excerpt::Wanted;
 use crate::who::User;
 
 /// What rules may look at beside the object.
@@ -91,6 +92,12 @@ pub trait Rules: Sync {
 
     fn validate_update(&self, errors: &mut Errors, update: &Update<'_>) {
         metadata::check_update(errors, update);
+    }
+
+    /// What of an object is looked at where only its status changes, and by selectors: the rest of its spec is then not
+    /// even decoded. None if it is all.
+    fn looked_at_for_status(&self) -> Option<&'static Wanted> {
+        None
     }
 
     /// What `kubectl` prints as a warning.
@@ -199,24 +206,28 @@ fn keep_all_but_status(new: &mut Value, old: &Value, part: Option<Subresource>) 
 pub(crate) fn keep_other_parts(new: &mut Value, old: &Value, part: Option<Subresource>) {
     match part {
         Some(Subresource::Status) => {
-            let status = object::remove(new, "status");
-            let metadata = new["metadata"].clone();
-            *new = old.clone();
+            let is_of_status = |member: &str| matches!(member, "metadata" | "status");
+            keep_members(new, old, is_of_status);
             // Owners and labels can be changed with a status as well, as upstream lets a node do it.
-            for field in ["uid", "labels", "annotations", "finalizers", "ownerReferences"] {
-                match metadata.get(field) {
-                    Some(value) => new["metadata"][field] = value.clone(),
-                    None => drop(object::remove(&mut new["metadata"], field)),
-                }
-            }
-            match status {
-                Some(status) => new["status"] = status,
-                None => drop(object::remove(new, "status")),
-            }
+            let is_changeable = |field: &str| {
+                ["uid", "labels", "annotations", "finalizers", "ownerReferences"].contains(&field)
+            };
+            keep_members(&mut new["metadata"], &old["metadata"], is_changeable);
         }
         Some(_) | None => match old.get("status") {
             Some(status) => new["status"] = status.clone(),
             None => drop(object::remove(new, "status")),
         },
+    }
+}
+
+/// Takes back all members but some.
+fn keep_members(new: &mut Value, old: &Value, is_changeable: impl Fn(&str) -> bool) {
+    let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else { return };
+    new.retain(|name, _| is_changeable(name) || old.contains_key(name));
+    for (name, value) in old.iter().filter(|(name, _)| !is_changeable(name)) {
+        if new.get(name) != Some(value) {
+            new.insert(name.clone(), value.clone());
+        }
     }
 }

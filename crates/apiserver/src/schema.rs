@@ -4,7 +4,7 @@
 //!
 //! - [`decode`]: a body, in JSON (`json`), YAML or protobuf (`protobuf`), becomes a tree, which goes through the schema
 //!   (`types`) once (`normalise`), whatever it was written in.
-//! - [`apply_patch`]: a JSON patch, a merge patch or a strategic merge patch (`strategic`), and then the same way.
+//! - [`Patch`]: a JSON patch, a merge patch or a strategic merge patch (`strategic`), and then the same way.
 //! - [`openapi`]: what `kubectl explain` shows and `kubectl apply` trusts.
 //!
 //! What is refused is refused in upstream's words; `go` has how Go prints things.
@@ -27,7 +27,7 @@ use serde_json::Value;
 
 pub use decode::{DecodeError, decode};
 pub use normalise::TypeError;
-pub use patch::{PATCH_TYPES, PatchError, apply_patch};
+pub use patch::{PATCH_TYPES, Patch, PatchError};
 
 use problems::Problems;
 use tree::Tree;

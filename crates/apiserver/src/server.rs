@@ -4,8 +4,8 @@
 //! - `connection`: TLS, HTTP/1.1 and HTTP/2, and what bounds them; `respond`: from a request to a response; `body`: what
 //!   goes over the wire; `watching`: a task for each watch; `proxy`: what the node answers;
 //!   `usage`: what nodes say of what they use.
-//! - `api`: the one cluster behind its lock, and the store beneath it. A task lets the controllers look whenever
-//!   something changed.
+//! - `api`: the one cluster behind its lock, and the store beneath it. A task lets the controllers look when
+//!   their time has come.
 
 mod api;
 mod body;

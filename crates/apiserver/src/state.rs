@@ -5,6 +5,7 @@
 //! one that nobody reads costs nothing; the list is bounded, and who falls behind its beginning begins anew.
 
 pub mod encoded;
+pub mod excerpt;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -239,10 +240,20 @@ impl State {
     }
 
     /// Writes an object, which gets the next version. What it is called must be its key.
-    pub fn put(&mut self, resource: &'static Resource, mut object: Value) -> Arc<Stored> {
+    pub fn put(&mut self, resource: &'static Resource, object: Value) -> Arc<Stored> {
+        self.put_with_spec(resource, object, None)
+    }
+
+    /// The same of an object whose spec is given as JSON and only in part as a tree.
+    pub fn put_with_spec(
+        &mut self,
+        resource: &'static Resource,
+        mut object: Value,
+        spec: Option<&[u8]>,
+    ) -> Arc<Stored> {
         self.revision += 1;
         let key = Key::new(resource, object::namespace(&object), object::name(&object));
-        let stored = Arc::new(encode(resource, &mut object, self.revision));
+        let stored = Arc::new(encode(resource, &mut object, spec, self.revision));
         let previous = self.objects.insert(key.clone(), Arc::clone(&stored));
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.note(Change { revision: self.revision, key, kind, object: Arc::clone(&stored), previous });
@@ -254,7 +265,7 @@ impl State {
         let previous = self.objects.remove(key)?;
         self.revision += 1;
         let mut last = previous.decode();
-        let stored = Arc::new(encode(resource, &mut last, self.revision));
+        let stored = Arc::new(encode(resource, &mut last, None, self.revision));
         self.note(Change {
             revision: self.revision,
             key: key.clone(),
@@ -301,12 +312,26 @@ impl State {
 }
 
 /// An object as it is kept, with its version in it.
-fn encode(resource: &'static Resource, object: &mut Value, revision: u64) -> Stored {
+fn encode(resource: &'static Resource, object: &mut Value, spec: Option<&[u8]>, revision: u64) -> Stored {
     object["metadata"]["resourceVersion"] = revision.to_string().into();
     object::remove(object, "kind");
     object::remove(object, "apiVersion");
-    let mut json = format!("{{{}", resource.storage().type_fields()).into_bytes();
-    json.extend_from_slice(serde_json::to_vec(object).unwrap_or_default().get(1..).unwrap_or_default());
+    let mut json = Vec::with_capacity(4096);
+    json.push(b'{');
+    json.extend_from_slice(resource.storage().type_fields().as_bytes());
+    for (name, value) in object.as_object().into_iter().flatten() {
+        // Writing into memory cannot fail.
+        let _ = serde_json::to_writer(&mut json, name);
+        json.push(b':');
+        match spec.filter(|_| name == "spec") {
+            Some(spec) => json.extend_from_slice(spec),
+            None => drop(serde_json::to_writer(&mut json, value)),
+        }
+        json.push(b',');
+    }
+    // There is the comma after the last member.
+    json.pop();
+    json.push(b'}');
     Stored {
         revision,
         encoded: Encoded::Plain(json.into()),

@@ -250,9 +250,9 @@ async fn listen(
     while let Some(frame) = body.frame().await {
         let frame = frame?;
         let Some(data) = frame.data_ref() else { continue };
-        for &byte in data {
-            if byte != b'\n' {
-                line.push(byte);
+        for piece in data.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(piece);
+            if !piece.ends_with(b"\n") {
                 continue;
             }
             if let Some(number) = patch_number(&line) {

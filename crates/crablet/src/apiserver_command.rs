@@ -31,6 +31,7 @@ In the data directory, which is for its owner alone:
   admin.conf     the kubeconfig of the admin
   pki/           ca.crt and ca.key, the server's certificates, and sa.key, which signs service accounts' tokens
   store.redb     the objects
+  store.journal  what was written of late, which goes into store.redb now and then
 
 Nodes and pods reach the server if it binds to an address that they can reach; by default only this machine does. With \
 --serve-pods, pods of this machine reach it too: it puts the address of the service default/kubernetes on the loopback \

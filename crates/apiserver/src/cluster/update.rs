@@ -53,7 +53,7 @@ impl Cluster {
             return self.show(call, 201, created);
         };
         let old = stored.decode();
-        let updated = self.replace(call, old, object)?;
+        let updated = self.replace(call, old, object, None)?;
         self.show_updated(call, updated)
     }
 
@@ -68,12 +68,14 @@ impl Cluster {
         }
     }
 
-    /// Puts a new object, or the part of it that the subresource is, in the old one's place.
+    /// Puts a new object, or the part of it that the subresource is, in the old one's place. Where the JSON of the spec is
+    /// given, it stays as it is, and the objects have only a part of it.
     pub(crate) fn replace(
         &mut self,
         call: &mut Call<'_>,
         old: Value,
         mut new: Value,
+        spec: Option<&[u8]>,
     ) -> Result<Updated, Refusal> {
         let resource = call.target.resource;
         let (rules, name) = (rules::of(resource), call.target.name.clone());
@@ -106,16 +108,20 @@ impl Cluster {
             new["metadata"]["generation"] = generation.into();
         }
         if new == old || call.is_dry_run() {
+            if let Some(spec) = spec {
+                // It was encoded by us.
+                new["spec"] = serde_json::from_slice(spec).unwrap_or_default();
+            }
             return Ok(Updated::Unwritten(new));
         }
         // The last finalizer of an object that is to go has gone.
         if object::is_being_deleted(&new) && rules.is_deletable(&new) {
             let key = call.key();
-            self.state.put(resource, new);
+            self.state.put_with_spec(resource, new, spec);
             let last = self.state.remove(resource, &key);
             return Ok(last.map_or(Updated::Unwritten(Value::Null), Updated::Written));
         }
-        Ok(Updated::Written(self.state.put(resource, new)))
+        Ok(Updated::Written(self.state.put_with_spec(resource, new, spec)))
     }
 
     fn check_preconditions(&self, call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Refusal> {

@@ -1,4 +1,4 @@
-//! The thread that writes to the store: all that is waiting goes into one transaction, and then the version that is on
+//! The thread that writes to the store: all that is waiting goes into one batch, and then the version that is on
 //! disk is told.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -60,7 +60,7 @@ impl Committer {
         let (told, progress) = watch::channel(Progress::UpTo(revision));
         let thread = std::thread::Builder::new().name("store".into()).spawn({
             let queue = Arc::clone(&queue);
-            move || commit(&store, &queue, &told)
+            move || commit(store, &queue, &told)
         })?;
         Ok(Committer { queue, progress, thread: Some(thread) })
     }
@@ -113,7 +113,7 @@ impl Drop for Committer {
     }
 }
 
-fn commit(store: &Store, queue: &Queue, told: &watch::Sender<Progress>) {
+fn commit(mut store: Store, queue: &Queue, told: &watch::Sender<Progress>) {
     loop {
         let writes = {
             let waiting = queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,12 @@ fn commit(store: &Store, queue: &Queue, told: &watch::Sender<Progress>) {
             std::mem::take(&mut wait.unwrap_or_else(PoisonError::into_inner).writes)
         };
         let Some(last) = writes.last() else { return };
-        if let Err(failure) = store.write(&writes) {
+        let written = store.write(&writes).and_then(|()| {
+            told.send_replace(Progress::UpTo(last.revision));
+            // Nobody waits for this who has not something else to be written.
+            store.tidy_up()
+        });
+        if let Err(failure) = written {
             let mut why = failure.to_string();
             let mut source = std::error::Error::source(&failure);
             while let Some(cause) = source {
@@ -134,7 +139,6 @@ fn commit(store: &Store, queue: &Queue, told: &watch::Sender<Progress>) {
             told.send_replace(Progress::Failed(StoreFailed::new(&why)));
             return;
         }
-        told.send_replace(Progress::UpTo(last.revision));
     }
 }
 
@@ -153,9 +157,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_waiting_goes_into_one_transaction() {
+    async fn what_is_waiting_goes_into_one_batch() {
         let disk = SimulatedDisk::default();
-        let (store, restored) = Store::open_on(disk.clone()).unwrap();
+        let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let committer = Committer::start(store, restored.revision).unwrap();
         let mut state = State::default();
         let release = disk.hold_syncs();
@@ -169,13 +173,13 @@ mod tests {
         let syncs = disk.syncs() - before;
         assert!(syncs < 20, "{syncs} syncs for 100 writes");
         drop(committer);
-        assert_eq!(Store::open_on(disk).unwrap().1.revision, 100);
+        assert_eq!(Store::open_on(disk.clone(), disk.journal()).unwrap().1.revision, 100);
     }
 
     #[tokio::test]
     async fn a_store_that_cannot_write_says_so_and_acknowledges_nothing_any_more() {
         let disk = SimulatedDisk::default();
-        let (store, restored) = Store::open_on(disk.clone()).unwrap();
+        let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let committer = Committer::start(store, restored.revision).unwrap();
         let mut state = State::default();
         committer.enqueue(put(&mut state, "a"));
@@ -192,11 +196,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_waiting_when_it_ends_is_written() {
         let disk = SimulatedDisk::default();
-        let (store, restored) = Store::open_on(disk.clone()).unwrap();
+        let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let committer = Committer::start(store, restored.revision).unwrap();
         let mut state = State::default();
         committer.enqueue(put(&mut state, "a"));
         drop(committer);
-        assert_eq!(Store::open_on(disk).unwrap().1.revision, 1);
+        assert_eq!(Store::open_on(disk.clone(), disk.journal()).unwrap().1.revision, 1);
     }
 }

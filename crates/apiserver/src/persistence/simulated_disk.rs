@@ -1,4 +1,5 @@
-//! A disk that forgets what was not synced, tears what was being written, and dies when told to.
+//! A disk that forgets what was not synced, tears what was being written, and dies when told to. It has two files, which
+//! are synced one by one.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,8 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
+    /// Which of its files this is.
+    file: usize,
     /// Whether syncs must wait.
     held: Arc<(Mutex<bool>, Condvar)>,
 }
@@ -29,13 +32,49 @@ impl Drop for HeldSyncs {
 }
 
 #[derive(Debug, Default)]
-struct Disk {
+struct File {
     /// What a reader sees.
     content: Vec<u8>,
     /// What was there at the last sync.
     synced: Vec<u8>,
     /// What was done since: where, and how many bytes; or a new length.
     since: Vec<Change>,
+}
+
+impl File {
+    fn of(content: Vec<u8>) -> File {
+        File { synced: content.clone(), content, since: Vec::new() }
+    }
+
+    /// What is found after a power cut: all that was synced, and of the rest any sectors, in any order.
+    fn after_power_cut(&self, likelihood: u64, chance: &mut Chance) -> File {
+        let mut content = self.synced.clone();
+        for change in &self.since {
+            match change {
+                Change::Length(length) => {
+                    if chance.number() % 4 < likelihood {
+                        content.resize(*length, 0);
+                    }
+                }
+                Change::Write { offset, bytes } => {
+                    for (start, sector) in sectors(*offset, bytes) {
+                        if chance.number() % 4 < likelihood {
+                            if content.len() < start + sector.len() {
+                                content.resize(start + sector.len(), 0);
+                            }
+                            content[start..start + sector.len()].copy_from_slice(sector);
+                        }
+                    }
+                }
+            }
+        }
+        File::of(content)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Disk {
+    files: [File; 2],
     operations: u64,
     syncs: u64,
     dies_at: Option<u64>,
@@ -67,41 +106,28 @@ impl SimulatedDisk {
         self.lock().syncs
     }
 
-    /// The same content on a disk that may die again.
-    pub(crate) fn copy(&self, dies_at: Option<u64>) -> SimulatedDisk {
-        let content = self.lock().content.clone();
-        let disk = Disk { synced: content.clone(), content, dies_at, ..Disk::default() };
-        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), held: Arc::default() }
+    /// The other file.
+    pub(crate) fn journal(&self) -> SimulatedDisk {
+        SimulatedDisk { file: 1, ..self.clone() }
     }
 
-    /// What is found after a power cut: all that was synced, and of the rest any sectors, in any order.
+    fn with(&self, files: [File; 2], dies_at: Option<u64>) -> SimulatedDisk {
+        let disk = Disk { files, dies_at, ..Disk::default() };
+        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), file: self.file, held: Arc::default() }
+    }
+
+    /// The same content on a disk that may die again.
+    pub(crate) fn copy(&self, dies_at: Option<u64>) -> SimulatedDisk {
+        let files = self.lock().files.each_ref().map(|file| File::of(file.content.clone()));
+        self.with(files, dies_at)
+    }
+
+    /// What is found after a power cut.
     pub(crate) fn after_power_cut(&self, chance: &mut Chance) -> SimulatedDisk {
-        let disk = self.lock();
-        let mut content = disk.synced.clone();
         // Some cuts lose nearly everything, and some nearly nothing.
         let likelihood = chance.number() % 5;
-        for change in &disk.since {
-            match change {
-                Change::Length(length) => {
-                    if chance.number() % 4 < likelihood {
-                        content.resize(*length, 0);
-                    }
-                }
-                Change::Write { offset, bytes } => {
-                    for (start, sector) in sectors(*offset, bytes) {
-                        if chance.number() % 4 < likelihood {
-                            if content.len() < start + sector.len() {
-                                content.resize(start + sector.len(), 0);
-                            }
-                            content[start..start + sector.len()].copy_from_slice(sector);
-                        }
-                    }
-                }
-            }
-        }
-        drop(disk);
-        let disk = Disk { synced: content.clone(), content, ..Disk::default() };
-        SimulatedDisk { disk: Arc::new(Mutex::new(disk)), held: Arc::default() }
+        let files = self.lock().files.each_ref().map(|file| file.after_power_cut(likelihood, chance));
+        self.with(files, None)
     }
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
@@ -141,12 +167,12 @@ fn place(offset: u64) -> io::Result<usize> {
 
 impl StorageBackend for SimulatedDisk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.lock().content.len() as u64)
+        Ok(self.lock().files[self.file].content.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let (disk, start) = (self.lock(), place(offset)?);
-        let bytes = disk.content.get(start..start + out.len());
+        let bytes = disk.files[self.file].content.get(start..start + out.len());
         out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -155,8 +181,9 @@ impl StorageBackend for SimulatedDisk {
         let mut disk = self.lock();
         disk.operate()?;
         let length = place(len)?;
-        disk.content.resize(length, 0);
-        disk.since.push(Change::Length(length));
+        let file = &mut disk.files[self.file];
+        file.content.resize(length, 0);
+        file.since.push(Change::Length(length));
         Ok(())
     }
 
@@ -166,8 +193,9 @@ impl StorageBackend for SimulatedDisk {
         let mut disk = self.lock();
         disk.operate()?;
         disk.syncs += 1;
-        disk.synced = disk.content.clone();
-        disk.since.clear();
+        let file = &mut disk.files[self.file];
+        file.synced = file.content.clone();
+        file.since.clear();
         Ok(())
     }
 
@@ -176,14 +204,15 @@ impl StorageBackend for SimulatedDisk {
         let start = place(offset)?;
         // What is being written when it dies may get there in part.
         if !disk.is_dead {
-            disk.since.push(Change::Write { offset: start, bytes: data.to_vec() });
+            disk.files[self.file].since.push(Change::Write { offset: start, bytes: data.to_vec() });
         }
         disk.operate()?;
+        let file = &mut disk.files[self.file];
         let end = start + data.len();
-        if disk.content.len() < end {
-            disk.content.resize(end, 0);
+        if file.content.len() < end {
+            file.content.resize(end, 0);
         }
-        disk.content[start..end].copy_from_slice(data);
+        file.content[start..end].copy_from_slice(data);
         Ok(())
     }
 }

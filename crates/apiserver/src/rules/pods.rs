@@ -16,6 +16,7 @@ use super::{Context, Rules, Update};
 use crate::object;
 use crate::resources::{Resource, Subresource};
 use crate::schema;
+use crate::state::excerpt::Wanted;
 
 pub(crate) use qos::{class as qos_class, quantity};
 pub(crate) use warnings::deprecated_label;
@@ -110,6 +111,10 @@ impl Rules for Pods {
             Some(Subresource::Resize) => resize::validate(errors, update),
             Some(_) | None => update::validate(errors, update),
         }
+    }
+
+    fn looked_at_for_status(&self) -> Option<&'static Wanted> {
+        Some(&status::LOOKED_AT)
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

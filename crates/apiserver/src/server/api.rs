@@ -36,6 +36,8 @@ const CHUNK: usize = 32 << 10;
 pub(super) struct Api {
     cluster: Mutex<Cluster>,
     committer: Committer,
+    /// When the controllers have something to do even if nothing is asked.
+    next_tick: watch::Sender<Option<Timestamp>>,
     clock: Clock,
     pub(super) certificates: Arc<ClientCertificates>,
     nodes: RwLock<Arc<NodeClient>>,
@@ -57,6 +59,7 @@ impl Api {
         Api {
             cluster: Mutex::new(cluster),
             committer,
+            next_tick: watch::Sender::new(None),
             clock,
             certificates,
             nodes: RwLock::new(Arc::new(nodes)),
@@ -90,6 +93,8 @@ impl Api {
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut cluster, self.clock.now());
         self.committer.enqueue(cluster.state.take_unwritten());
+        let next = cluster.next_tick();
+        self.next_tick.send_if_modified(|known| std::mem::replace(known, next) != next);
         result
     }
 
@@ -154,18 +159,15 @@ impl Api {
     }
 }
 
-/// Lets the controllers look whenever something changed, or their time has come.
+/// Lets the controllers look whenever their time has come. What a request changes they look at together with it.
 pub(super) async fn run_controllers(api: Arc<Api>, stop: CancellationToken) {
-    let mut progress = api.subscribe();
-    loop {
-        if api.check_store().is_err() {
-            return;
-        }
-        progress.mark_unchanged();
-        let next = api.with(|cluster, now| cluster.tick(now)).unwrap_or(Timestamp::MAX);
+    let mut next_tick = api.next_tick.subscribe();
+    while api.check_store().is_ok() {
+        api.with(|cluster, now| cluster.tick(now));
+        let next = next_tick.borrow_and_update().unwrap_or(Timestamp::MAX);
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = progress.changed() => if changed.is_err() { return },
+            changed = next_tick.changed() => if changed.is_err() { return },
             () = api.sleep_until(next) => {}
         }
     }
@@ -193,7 +195,7 @@ mod tests {
         let authority = pki.keys.authority().certificate();
         let certificates = ClientCertificates::of(authority, Arc::clone(&provider)).unwrap();
         let nodes = NodeClient::new(&pki.kubelet_client, None, provider).unwrap();
-        let (store, restored) = Store::open_on(disk.clone()).unwrap();
+        let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let committer = Committer::start(store, restored.revision).unwrap();
         let cluster = Cluster::new(State::default(), Settings::default(), 1);
         Api::new(cluster, committer, clock, Arc::new(certificates), nodes)

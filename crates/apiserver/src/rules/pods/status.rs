@@ -10,9 +10,34 @@ use super::super::metadata::{self, IMMUTABLE};
 use super::super::{Update, diff};
 use super::update::check_annotations;
 use crate::object;
+use crate::state::excerpt::Wanted;
 
 /// Conditions whose names need no prefix.
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
+
+/// What of a pod is looked at here, by admission and by selectors.
+pub(super) static LOOKED_AT: Wanted = Wanted::Fields(&[
+    ("apiVersion", Wanted::All),
+    ("kind", Wanted::All),
+    ("metadata", Wanted::All),
+    ("spec", SPEC),
+    ("status", Wanted::All),
+]);
+const SPEC: Wanted = Wanted::Fields(&[
+    ("nodeName", Wanted::All),
+    ("restartPolicy", Wanted::All),
+    ("schedulerName", Wanted::All),
+    ("serviceAccountName", Wanted::All),
+    ("hostNetwork", Wanted::All),
+    ("resourceClaims", Wanted::All),
+    ("initContainers", CONTAINER),
+    ("containers", CONTAINER),
+]);
+const CONTAINER: Wanted = Wanted::Fields(&[
+    ("name", Wanted::All),
+    ("restartPolicy", Wanted::All),
+    ("restartPolicyRules", Wanted::All),
+]);
 
 /// Takes back all but the status, labels, annotations and finalizers.
 pub(super) fn prepare(new: &mut Value, old: &Value) {
