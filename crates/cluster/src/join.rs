@@ -31,7 +31,7 @@ pub struct Joining {
     pub feed: Feed,
     pub owners: Owners,
     pub ready: SourcesReady,
-    pub features: Arc<FeatureGates>,
+    pub features: FeatureGates,
     pub node: node::Settings,
     /// How long the node counts as alive after a heartbeat.
     pub lease_seconds: i32,

@@ -353,8 +353,8 @@ impl NodeKeeper {
 
     fn tell_how_it_is(&self) {
         let Some(node) = &self.at_server else { return };
-        let conditions = node.status.conditions.iter();
-        let ready = conditions.filter(|condition| condition.r#type == NodeConditionType::Ready).next_back();
+        let mut conditions = node.status.conditions.iter();
+        let ready = conditions.find(|condition| condition.r#type == NodeConditionType::Ready);
         let story = &self.parts.story;
         match ready {
             Some(ready) if ready.status == ConditionStatus::True => {

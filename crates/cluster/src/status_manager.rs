@@ -49,7 +49,7 @@ pub struct Parts {
     /// Who wants which pod, and whether all were heard.
     pub owners: Owners,
     pub ready: SourcesReady,
-    pub features: Arc<FeatureGates>,
+    pub features: FeatureGates,
 }
 
 /// Brings statuses to the API server.

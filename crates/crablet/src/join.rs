@@ -101,7 +101,7 @@ impl<'a> Membership<'a> {
             feed,
             owners: handles.owners.clone(),
             ready,
-            features: Arc::new(self.effective.features.clone()),
+            features: self.effective.features,
             node: node::Settings {
                 name: handles.name.as_str().into(),
                 registers: configuration.register_node,
@@ -116,13 +116,11 @@ impl<'a> Membership<'a> {
     }
 }
 
-/// How requests get to the API server, and how far the certificate is that the node shows there.
-fn transport(
-    settings: ClientSettings,
-    user_agent: &str,
-    seed: u64,
-    tasks: &Tasks,
-) -> anyhow::Result<(Arc<dyn Transport>, Option<watch::Receiver<Progress>>)> {
+/// How requests get to the API server, and how far the certificate is that the node shows there, where it is ours to ask
+/// for.
+type Access = (Arc<dyn Transport>, Option<watch::Receiver<Progress>>);
+
+fn transport(settings: ClientSettings, user_agent: &str, seed: u64, tasks: &Tasks) -> anyhow::Result<Access> {
     let clock = Clock::system();
     let environment = ProxyEnvironment::of_process();
     let kubeconfig = settings.kubeconfig.clone();

@@ -192,8 +192,8 @@ async fn welcome(admin: Client, name: &str, apply: &[PathBuf], kubeconfig: &Path
                     Event::Set(node) => vec![node],
                     Event::Gone(_) | Event::Trouble { .. } | Event::Resumed => continue,
                 };
-                let conditions = nodes.into_iter().flat_map(|node| node.status.conditions.into_vec());
-                let ready = conditions.filter(|condition| condition.r#type == NodeConditionType::Ready).last();
+                let mut conditions = nodes.into_iter().flat_map(|node| node.status.conditions.into_vec());
+                let ready = conditions.find(|condition| condition.r#type == NodeConditionType::Ready);
                 match ready {
                     Some(ready) if ready.status == ConditionStatus::True => break,
                     Some(ready) => why = ready.message.to_string(),

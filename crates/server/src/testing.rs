@@ -8,6 +8,7 @@ use crablet_agent::agent::Agent;
 use crablet_agent::images::Images;
 use crablet_agent::node_facts::{Facts, LiveFacts};
 use crablet_agent::pods::Evictor;
+use crablet_agent::readiness::Readiness;
 use crablet_agent::recorder::Recorder;
 use crablet_agent::sources::{PodConfig, Problems};
 use crablet_agent::statuses::{Reported, Statuses};
@@ -74,8 +75,12 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
     let recorder = Recorder::new(node.clock.clone(), stories.clone());
     let client = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default());
     let runtime = Arc::new(client.expect("an endpoint"));
+    let facts = LiveFacts::new(Facts::default());
+    // Nobody asks the runtime.
+    let (readiness, _) = Readiness::watch(Arc::clone(&runtime) as _, facts.clone());
     let agent = Agent {
-        facts: LiveFacts::new(Facts::default()),
+        facts,
+        readiness,
         evictor: Evictor::new().0,
         statuses: Statuses::new(),
         images: Images::new(

@@ -197,7 +197,7 @@ impl World {
                         feed,
                         owners,
                         ready,
-                        features: Arc::default(),
+                        features: FeatureGates::default(),
                         node: node_settings(),
                         lease_seconds: 40,
                     };

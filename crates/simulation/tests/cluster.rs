@@ -1,5 +1,7 @@
 //! The agent and an API server, and what lies between them.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
