@@ -442,20 +442,23 @@ async fn on_containerd_make_run_shows_a_pod_that_answers_and_removes_it_again() 
         assert!(build.await.unwrap().success());
     }
     let temporary = tempfile::tempdir().unwrap();
-    let (healthz, read_only) = (free_port().await, free_port().await);
+    let (healthz, read_only, secure) = (free_port().await, free_port().await, free_port().await);
     let script =
         "curl --silent http://$POD_IP:8080/ && $CRABLET logs --root-dir $ROOT_DIR hello 2>/dev/null; exit 7";
     let run = Command::new(workspace.join("scripts/run"))
         .args(["sh", "-c", script])
         .env("CARGO_TARGET_DIR", binaries.parent().unwrap())
         .env("TMPDIR", temporary.path())
-        .envs([("HEALTHZ_PORT", healthz.to_string()), ("READ_ONLY_PORT", read_only.to_string())])
+        .envs(
+            [("HEALTHZ_PORT", healthz), ("READ_ONLY_PORT", read_only), ("SECURE_PORT", secure)]
+                .map(|(name, port)| (name, port.to_string())),
+        )
         .kill_on_drop(true)
         .output();
     let (code, stdout, stderr) = parts(&timeout(PATIENCE * 2, run).await.unwrap().unwrap());
     assert_eq!(code, Some(7), "{stdout}{stderr}");
     assert!(
-        stdout.contains("\nhello from hello-") && stdout.contains("serving /www on port 8080"),
+        stdout.contains("\nhello from hello\n") && stdout.contains("serving /www on port 8080"),
         "{stdout}{stderr}"
     );
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "nothing is left");

@@ -117,6 +117,8 @@ pub struct State {
     pub disk_failed: bool,
     /// Sandboxes that the runtime said it had stopped.
     pub stopped_sandboxes: BTreeSet<String>,
+    /// How many images are being pulled. As upstream, a worker that waits for one shows what happens meanwhile after it.
+    pub pulls: usize,
     is_dirty: bool,
 }
 
@@ -139,6 +141,7 @@ impl Ledger {
             runtime_answers: true,
             disk_failed: false,
             stopped_sandboxes: BTreeSet::new(),
+            pulls: 0,
             is_dirty: false,
         };
         Ledger { simulator, trace, state: Mutex::new(state) }

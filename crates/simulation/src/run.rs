@@ -206,18 +206,18 @@ impl Run {
         }
     }
 
-    /// Lets time pass until nothing has started or ended for a second, however the pods go on: what is shown follows what
-    /// happens by some milliseconds.
+    /// Lets time pass until nothing has started or ended, and no image was pulled, for a second, however the pods go on: what
+    /// is shown follows what happens by some milliseconds, or after a pull that the pod waits for.
     async fn await_stillness(&mut self) {
         let alive = |run: &Run| {
             let containers = run.world.simulator.containers();
             let ids = containers.into_iter().map(|container| (container.id, container.alive));
-            ids.collect::<Vec<_>>()
+            (ids.collect::<Vec<_>>(), run.world.ledger.state().pulls)
         };
         for _ in 0..60 {
             let before = alive(self);
             self.pass(Duration::from_secs(1)).await;
-            if alive(self) == before {
+            if alive(self) == before && before.1 == 0 {
                 return;
             }
         }

@@ -59,6 +59,22 @@ impl WatchedRuntime {
     }
 }
 
+/// A pull that is under way, for as long as it is.
+struct Pulling(Arc<Ledger>);
+
+impl Pulling {
+    fn begin(ledger: &Arc<Ledger>) -> Pulling {
+        ledger.state().pulls += 1;
+        Pulling(Arc::clone(ledger))
+    }
+}
+
+impl Drop for Pulling {
+    fn drop(&mut self) {
+        self.0.state().pulls -= 1;
+    }
+}
+
 fn note<T>(ledger: &Ledger, what: &str, result: &Result<T>) {
     match result {
         Ok(_) => ledger.trace.note(format_args!("    {what}: ok")),
@@ -174,6 +190,7 @@ impl Runtime for WatchedRuntime {
         self.inner.image_status(image).await
     }
     async fn pull_image(&self, pull: ImagePull) -> Result<String> {
+        let _pulling = Pulling::begin(&self.ledger);
         self.inner.pull_image(pull).await
     }
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {
