@@ -204,3 +204,127 @@ pub fn images(found: &[Image], most: i32) -> Vec<ContainerImage> {
     }
     images
 }
+
+#[cfg(test)]
+mod tests {
+    use crablet_agent::readiness::NotReady;
+    use crablet_api::Quantity;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        let mut facts = Facts::default();
+        facts.node.metadata.labels.insert("kubernetes.io/os", "linux".into());
+        for resource in ["cpu", "memory", "pods"] {
+            facts.node.status.capacity.insert(resource, Quantity::from_value(2));
+        }
+        facts
+    }
+
+    fn ready() -> Ready {
+        Ready { runtime: Ok(()), network: Ok(()) }
+    }
+
+    fn made(old: &Node, facts: &Facts, ready: &Ready, storage: Result<(), &'static str>, now: i64) -> Node {
+        let now = Time::from_unix_seconds(now);
+        with_status(old, &Input { facts, ready, storage, images: &[], now })
+    }
+
+    /// What is said of readiness, and since when.
+    fn told(node: &Node) -> (String, i64) {
+        let ready = node.status.conditions.iter().find(|known| known.r#type == NodeConditionType::Ready);
+        let NodeCondition { status, reason, message, last_transition_time, .. } = ready.unwrap();
+        let since = last_transition_time.unwrap().unix_seconds();
+        (format!("{} {reason}: {message}", status.as_str()), since)
+    }
+
+    #[test]
+    fn everything_that_keeps_a_node_from_being_ready_is_said_in_upstreams_words() {
+        let down = Err(NotReady::Down("gone".to_owned()));
+        let no_network = Err(NotReady::Said {
+            what: "runtime network",
+            condition: "NetworkReady",
+            reason: "NetworkPluginNotReady".to_owned(),
+            message: "cni plugin not initialized".to_owned(),
+        });
+        let network = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                       message:cni plugin not initialized";
+        let uninitialized = Err("CSINode is not yet initialized");
+        for (ready, storage, expected) in [
+            (ready(), Ok(()), "True KubeletReady: kubelet is posting ready status".to_owned()),
+            (ready(), uninitialized, "False KubeletNotReady: CSINode is not yet initialized".to_owned()),
+            (
+                Ready { network: no_network.clone(), ..ready() },
+                Ok(()),
+                format!("False KubeletNotReady: {network}"),
+            ),
+            (
+                Ready { network: no_network, ..ready() },
+                uninitialized,
+                format!("False KubeletNotReady: [{network}, CSINode is not yet initialized]"),
+            ),
+            (
+                Ready { runtime: down.clone(), network: down },
+                Ok(()),
+                "False KubeletNotReady: container runtime is down: gone".to_owned(),
+            ),
+        ] {
+            assert_eq!(told(&made(&Node::default(), &facts(), &ready, storage, 0)).0, expected);
+        }
+        let none = made(&Node::default(), &Facts::default(), &ready(), Ok(()), 0);
+        let missing = "False KubeletNotReady: missing node capacity for resources: cpu, memory, pods";
+        assert_eq!(told(&none).0, missing);
+    }
+
+    #[test]
+    fn a_condition_has_changed_when_its_state_did_and_only_that_is_an_event() {
+        let not_yet = Err("CSINode is not yet initialized");
+        let first = made(&Node::default(), &facts(), &ready(), not_yet, 10);
+        let pressures = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+        assert_eq!(events(&Node::default(), &first), pressures);
+        let second = made(&first, &facts(), &ready(), Ok(()), 20);
+        assert_eq!((told(&second).1, events(&first, &second)), (20, vec!["NodeReady"]));
+        let third = made(&second, &facts(), &ready(), Ok(()), 30);
+        assert_eq!((told(&third).1, events(&second, &third), differs(&second, &third)), (20, vec![], false));
+        let fourth = made(&third, &facts(), &ready(), not_yet, 40);
+        assert_eq!((told(&fourth).1, events(&third, &fourth)), (40, vec!["NodeNotReady"]));
+        assert!(differs(&third, &fourth));
+    }
+
+    #[test]
+    fn what_others_put_into_the_status_stays() {
+        let mut old = Node::default();
+        old.status.capacity.insert("example.com/gpu", Quantity::from_value(4));
+        let theirs = NodeCondition {
+            r#type: NodeConditionType::NetworkUnavailable,
+            status: ConditionStatus::False,
+            ..NodeCondition::default()
+        };
+        old.status.conditions = Box::new([theirs.clone()]);
+        let node = made(&old, &facts(), &ready(), Ok(()), 0);
+        assert_eq!(node.status.capacity["example.com/gpu"], Quantity::from_value(4));
+        assert_eq!(node.status.conditions[0], theirs);
+        assert_eq!(node.status.conditions.last().map(|last| &last.r#type), Some(&NodeConditionType::Ready));
+        assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux");
+    }
+
+    #[test]
+    fn the_largest_images_are_told_with_five_names_each() {
+        let image = |name: &str, size, tags: usize| Image {
+            repo_digests: vec![format!("{name}@sha256:0")],
+            repo_tags: (0..tags).map(|tag| format!("{name}:{tag}")).collect(),
+            size,
+            id: name.to_owned(),
+            user: None,
+            pinned: false,
+        };
+        let found = [image("small", 1, 1), image("large", 9, 9), image("middle", 5, 0)];
+        let told = |most| {
+            let told = images(&found, most).into_iter();
+            told.map(|image| (image.names.len(), image.size_bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(2), [(5, 9), (1, 5)]);
+        assert_eq!(told(-1), [(5, 9), (1, 5), (2, 1)]);
+        assert_eq!(told(0), []);
+    }
+}
