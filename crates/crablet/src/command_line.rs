@@ -15,6 +15,7 @@ use crate::explain_command::{self, Explain};
 use crate::logs_command::{self, Logs};
 use crate::pods_command::{self, Pods};
 use crate::solo_command::{self, Solo};
+use crate::token_command::{self, Tokens};
 use crate::version;
 
 /// What the caller wants.
@@ -40,6 +41,7 @@ pub(crate) enum Wanted {
     Logs(Logs),
     ApiServer(ApiServer),
     Solo(Solo),
+    Tokens(Tokens),
     /// A change of a running agent's log.
     Log(LogChange),
     /// A text to print.
@@ -152,7 +154,7 @@ fn unexpected(argument: &str) -> String {
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
         "apiserver" | "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "solo"
-        | "version" => {
+        | "token" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -178,6 +180,7 @@ fn wanted(matches: &ArgMatches) -> Wanted {
         Some(("logs", matches)) => or_refused(logs_command::read(matches), Wanted::Logs),
         Some(("apiserver", matches)) => or_refused(apiserver_command::read(matches), Wanted::ApiServer),
         Some(("solo", matches)) => or_refused(solo_command::read(matches), Wanted::Solo),
+        Some(("token", matches)) => or_refused(token_command::read(matches), Wanted::Tokens),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -226,6 +229,7 @@ fn command(name: &'static str) -> Command {
         .subcommand(apply_command::subcommand())
         .subcommand(delete_command::subcommand())
         .subcommand(apiserver_command::subcommand())
+        .subcommand(token_command::subcommand())
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
         .subcommand(Command::new("version").about("Print the version"))
@@ -324,6 +328,7 @@ mod tests {
             Wanted::Logs(wanted) => format!("{wanted:?}"),
             Wanted::ApiServer(wanted) => format!("{wanted:?}"),
             Wanted::Solo(wanted) => format!("{wanted:?}"),
+            Wanted::Tokens(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

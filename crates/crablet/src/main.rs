@@ -6,7 +6,7 @@
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
 //! - [`apiserver_command`]: the embedded API server; [`solo_command`]: that and the agent in one process.
-//! - [`join`]: the agent in a cluster.
+//! - [`join`]: the agent in a cluster; [`token_command`]: what nodes join one with.
 //! - [`config_command`], [`log_command`]: the other subcommands.
 //! - [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
@@ -32,6 +32,7 @@ mod pods_command;
 mod run;
 mod service_manager;
 mod solo_command;
+mod token_command;
 mod version;
 
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Wanted::Logs(wanted) => logs_command::run(&wanted),
         Wanted::ApiServer(wanted) => apiserver_command::run(wanted),
         Wanted::Solo(wanted) => solo_command::run(wanted),
+        Wanted::Tokens(wanted) => token_command::run(&wanted),
         Wanted::Log(change) => log_command::run(&change),
         Wanted::Text(text) => exit::print(&text),
         Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),

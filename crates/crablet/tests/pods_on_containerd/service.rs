@@ -160,16 +160,16 @@ async fn a_node_joins_with_a_bootstrap_token_and_asks_for_its_certificate_on_con
     let none = [] as [(&str, &str); 0];
     let log = world.node.path("apiserver.log");
     let mut server = Daemon::spawn(Path::new(PROGRAM), arguments, none, &log).await.unwrap();
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": "bootstrap-token-abcdef"},
-        "stringData": {
-            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
-        },
-    });
-    let request = ["--header", "Content-Type: application/json", "--data", &secret.to_string()];
-    let secrets = "/api/v1/namespaces/kube-system/secrets";
-    eventually("the token is there", PATIENCE, || ask(&data, secrets, &request)).await.unwrap();
+    let token = eventually("there is a token", PATIENCE, || async {
+        let kubeconfig = format!("--kubeconfig={}", data.join("admin.conf").display());
+        let made = Command::new(PROGRAM).args(["token", "create", &kubeconfig]).output().await.unwrap();
+        match made.status.success() {
+            true => Ok(String::from_utf8(made.stdout).unwrap().trim().to_owned()),
+            false => Err(format!("{made:?}")),
+        }
+    })
+    .await
+    .unwrap();
 
     let admin = std::fs::read_to_string(data.join("admin.conf")).unwrap();
     let url = admin.lines().find_map(|line| line.trim().strip_prefix("server: ")).unwrap();
@@ -177,7 +177,7 @@ async fn a_node_joins_with_a_bootstrap_token_and_asks_for_its_certificate_on_con
     let text = format!(
         "{{apiVersion: v1, kind: Config, current-context: x, contexts: [{{name: x, context: {{cluster: c, user: u}}}}], \
          clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority: {}}}}}], \
-         users: [{{name: u, user: {{token: abcdef.0123456789abcdef}}}}]}}",
+         users: [{{name: u, user: {{token: {token}}}}}]}}",
         data.join("pki/ca.crt").display()
     );
     std::fs::write(&bootstrap, text).unwrap();
