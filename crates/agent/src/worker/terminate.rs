@@ -6,13 +6,14 @@ use std::time::Duration;
 use crablet_core::kill::{Termination, pod_grace};
 use crablet_core::status::terminated;
 use crablet_cri::Error;
-use crablet_cri_api::SandboxState;
+use crablet_cri_api::{ContainerState, SandboxState};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::mailbox::End;
 use crate::story::State;
+use crate::worker::carry_out::Logs;
 use crate::worker::retry::{What, earliest};
 use crate::worker::{Next, Phase, Worker};
 
@@ -76,6 +77,14 @@ impl Worker {
         if self.observed.containers().iter().any(|container| container.may_live()) {
             return Next::Wait(self.stop_all(&termination));
         }
+        // A call of an agent that died may still start what was made. What is not there any more is not started.
+        let unstarted = self.unstarted();
+        if !unstarted.is_empty() {
+            return match self.remove_containers(&unstarted, Logs::Go).await {
+                Ok(()) => Next::Again,
+                Err(error) => self.runtime_failed(&error),
+            };
+        }
         let sandboxes = self.sandboxes_to_stop();
         if !sandboxes.is_empty() {
             self.story.headline(State::Terminating, format_args!("its sandbox is being stopped"));
@@ -86,6 +95,13 @@ impl Worker {
             }
         }
         self.finish().await
+    }
+
+    /// The containers that were made and not started.
+    fn unstarted(&self) -> Vec<String> {
+        let containers = self.observed.containers().iter();
+        let unstarted = containers.filter(|container| container.state == ContainerState::Created);
+        unstarted.map(|container| container.id.clone()).collect()
     }
 
     /// The sandboxes that have to be stopped before they are left or removed: also those that are not ready, whose
