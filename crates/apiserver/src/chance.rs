@@ -3,21 +3,16 @@
 /// The letters of generated names: no vowels, so that no words come of it, and nothing that looks like another.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// SplitMix64: enough for names.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Chance(crablet_host::chance::Chance);
 
 impl Chance {
     pub fn new(seed: u64) -> Chance {
-        Chance(seed)
+        Chance(crablet_host::chance::Chance::new(seed))
     }
 
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.number()
     }
 
     /// A UID of version 4.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::chance::Chance;
+use crablet_host::chance::Chance;
 
 const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);

@@ -25,11 +25,11 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::backoff::Backoff;
-use crate::chance::Chance;
 use crate::client::Client;
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::resource::{Resource, escaped};
+use crablet_host::chance::Chance;
 
 /// Servers end watches after so long, and up to twice as long: not all at once. This is client-go's.
 const WATCH_LASTS: Duration = Duration::from_secs(300);

@@ -14,7 +14,6 @@
 mod authorization;
 mod backoff;
 mod bootstrapped;
-mod chance;
 mod client;
 mod connection;
 mod endpoint;
@@ -33,8 +32,8 @@ mod transport;
 
 pub use authorization::AuthorizationError;
 pub use bootstrapped::{WriteKubeconfigError, bootstrapped, write_bootstrapped};
-pub use chance::Chance;
 pub use client::{Client, PatchType};
+pub use crablet_host::chance::Chance;
 pub use error::Error;
 pub use exec::ExecError;
 pub use follow::{Event, Follower, Selection};

@@ -2,6 +2,7 @@
 //!
 //! - [`cgroup`]: the control groups of pods, behind the trait [`cgroup::Cgroups`].
 //! - [`checkpoint`]: small records that outlive the agent, behind the trait [`checkpoint::Checkpoints`].
+//! - [`chance`]: numbers from a seed.
 //! - [`clock`]: the time of day, real or simulated.
 //! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
 //! - [`lanes`]: one piece of work at a time for each pod.
@@ -15,6 +16,7 @@
 //! - [`watch`]: learning that a file or directory changed.
 
 pub mod cgroup;
+pub mod chance;
 pub mod checkpoint;
 pub mod clock;
 pub mod files;

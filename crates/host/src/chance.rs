@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// SplitMix64: enough to keep many nodes from asking at the same moment.
+/// SplitMix64: enough for names, and to keep many nodes from asking at the same moment.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
