@@ -114,6 +114,14 @@ impl World {
         }
     }
 
+    /// Puts an API server beside the node, which the next agents join.
+    pub fn add_api_server(&mut self) -> ApiServer {
+        let server = ApiServer::new(0, self.clock.clone());
+        tokio::spawn(server.clone().run());
+        self.api_server = Some(server.clone());
+        server
+    }
+
     /// A client of the runtime, for the test's own use.
     pub fn client(&self) -> Client {
         let settings = ClientSettings {

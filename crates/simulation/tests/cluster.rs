@@ -25,9 +25,7 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Cluster {
         let mut world = World::new(0, Trace::new(false));
-        let server = ApiServer::new(0, world.clock.clone());
-        tokio::spawn(server.clone().run());
-        world.api_server = Some(server.clone());
+        let server = world.add_api_server();
         world.start(None).await;
         world.tell_all();
         let cluster = Cluster { world, admin: server.admin(), server };
