@@ -275,6 +275,12 @@ impl Observer {
             Ok((sandboxes, containers)) => {
                 self.table.relist(moment, &sandboxes, &containers, &mut self.found);
                 self.sources.relist_succeeded(now);
+                // An end whose status cannot be read is in each list again, and no news.
+                if !self.found.events.is_empty()
+                    && let Some(broke) = self.sources.relist_found(began)
+                {
+                    self.told(broke);
+                }
                 self.relists.succeeded(self.sources.in_use() != Source::Relist, now);
                 if was_failing {
                     info!("The container runtime can be listed again");

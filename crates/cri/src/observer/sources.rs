@@ -26,6 +26,7 @@ const LEAST_PAUSE_WITH_STREAM: Duration = Duration::from_secs(10);
 
 /// Why a stream is of no more use, when it does not say so itself.
 const ENDED: &str = "the stream ended";
+const DEAF: &str = "the stream told nothing of what a relist found";
 
 /// What the streams tell.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ struct Stream {
     rank: usize,
     hints: BoxStream<'static, Result<Hint>>,
     since: Instant,
+    /// Whether it told anything since the last relist that found something.
+    has_told: bool,
 }
 
 struct Refusal {
@@ -127,6 +130,20 @@ impl Sources {
         }
     }
 
+    /// A relist found what was not known. A stream that was open long before it and told nothing at all is one that the
+    /// runtime has forgotten: it is given up.
+    pub(super) fn relist_found(&mut self, began: Instant) -> Option<StreamEvent> {
+        let open = self.open.as_mut()?;
+        let is_deaf = !open.has_told && began.duration_since(open.since) >= LEAST_PAUSE_WITH_STREAM;
+        open.has_told = false;
+        if !is_deaf {
+            return None;
+        }
+        // However long it lasted, it was of no use: the pause goes on growing.
+        open.since = began;
+        Some(self.broke(DEAF.into()))
+    }
+
     /// The relist failed, which says nothing about a stream.
     pub(super) fn relist_failed(&mut self) {
         if let Some(attempt) = &mut self.attempt {
@@ -157,7 +174,10 @@ impl Sources {
             && let Poll::Ready(item) = open.hints.poll_next_unpin(context)
         {
             return Poll::Ready(match item {
-                Some(Ok(hint)) => StreamEvent::Hint(hint),
+                Some(Ok(hint)) => {
+                    open.has_told = true;
+                    StreamEvent::Hint(hint)
+                }
                 Some(Err(error)) => self.broke(error.to_string().into()),
                 None => self.broke(ENDED.into()),
             });
@@ -180,6 +200,9 @@ impl Sources {
         let refusal = match item {
             Some(Ok(hint)) => {
                 self.opened(now);
+                if let Some(open) = &mut self.open {
+                    open.has_told = true;
+                }
                 return StreamEvent::Opened(Some(hint));
             }
             Some(Err(error)) => {
@@ -222,7 +245,7 @@ impl Sources {
 
     fn try_for(&mut self, rank: usize, now: Instant) {
         let hints = self.runtime.hints(BEST_FIRST[rank]);
-        let stream = Stream { rank, hints, since: now };
+        let stream = Stream { rank, hints, since: now, has_told: false };
         self.attempt = Some(Attempt { stream, is_relisted: false, opens_at: None });
     }
 

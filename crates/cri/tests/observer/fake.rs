@@ -27,6 +27,8 @@ pub struct Fake(Mutex<World>);
 struct World {
     things: BTreeMap<String, Thing>,
     streams: BTreeMap<HintSource, mpsc::Sender<Result<Hint>>>,
+    /// Streams that are open, and that nothing is said on.
+    forgotten: Vec<mpsc::Sender<Result<Hint>>>,
     lacks: Vec<HintSource>,
     fails: Vec<HintSource>,
     is_away: bool,
@@ -146,6 +148,13 @@ impl Fake {
         for (_, sender) in std::mem::take(&mut self.world().streams) {
             let _ = sender.try_send(Err(unreachable("GetContainerEvents")));
         }
+    }
+
+    /// Says nothing any more on the streams that are open, and does not end them either.
+    pub fn forget_streams(&self) {
+        let mut world = self.world();
+        let streams = std::mem::take(&mut world.streams);
+        world.forgotten.extend(streams.into_values());
     }
 
     /// Goes away, and all streams with it, or comes back.

@@ -112,6 +112,32 @@ async fn what_happens_while_a_stream_is_opened_again_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_stays_silent_about_what_relists_find_is_opened_anew() {
+    let mut observed = settled(Arc::new(Fake::default())).await;
+    observed.fake.forget_streams();
+    for (id, is_deaf) in [("c", true), ("d", false)] {
+        sleep(20 * SECOND).await;
+        observed.fake.container(id, Running);
+        if !is_deaf {
+            observed.fake.hint(id, HintKind::Started);
+        }
+        let (event, after) = observed.next_after().await;
+        assert_eq!(event, format!("{id}: ContainerStarted"));
+        assert_eq!(after == Duration::ZERO, !is_deaf, "{id} after {after:?}");
+        if is_deaf {
+            assert!(observed.status.borrow().last_error.as_deref().unwrap().contains("told nothing"));
+        }
+        observed.until_source(CRI).await;
+    }
+    // One that speaks, and is late with one thing, is kept.
+    observed.fake.calls();
+    observed.fake.container("e", Running);
+    assert_eq!(observed.next().await, "e: ContainerStarted");
+    observed.quiet_for(20 * SECOND).await;
+    assert_eq!(observed.fake.count("hints Cri"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_better_stream_is_taken_when_it_works_again_and_hints_pass_meanwhile() {
     let fake = Arc::new(Fake::default());
     fake.fails(HintSource::Cri, true);
