@@ -79,6 +79,10 @@ impl Connection {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
     }
 
+    pub(crate) async fn delete(&mut self, path: &str) -> anyhow::Result<Bytes> {
+        self.send(Method::DELETE, path, "", String::new()).await
+    }
+
     /// The body of an answer that does not end.
     pub(crate) async fn follow(&mut self, path: &str) -> anyhow::Result<Incoming> {
         Ok(self.0.send_request(request(Method::GET, path, "", String::new())?).await?.into_body())

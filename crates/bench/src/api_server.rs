@@ -67,16 +67,16 @@ pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// An API server with data of its own.
-struct Server {
+pub(crate) struct Server {
     daemon: Daemon,
     directory: TempDir,
-    access: Access,
+    pub(crate) access: Access,
     /// From its start until it said that it is ready.
     took: Duration,
 }
 
 impl Server {
-    async fn start(crablet: &Path, within: &Path) -> anyhow::Result<Server> {
+    pub(crate) async fn start(crablet: &Path, within: &Path) -> anyhow::Result<Server> {
         let directory = TempDir::new_in(within)?;
         let data = directory.path().join("data");
         let arguments = ["apiserver", "--secure-port=0", "--data-dir"].map(Into::into);
@@ -97,10 +97,15 @@ impl Server {
         Ok(Server { daemon, directory, access, took: began.elapsed() })
     }
 
-    async fn end(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         self.daemon.terminate();
         self.daemon.wait().await?;
         Ok(())
+    }
+
+    /// What an administrator connects by.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.directory.path().join("data/admin.conf")
     }
 
     fn rss_mib(&self) -> anyhow::Result<f64> {

@@ -5,6 +5,7 @@
 //! - [`promises`]: what is promised, and what measures it.
 //! - [`api_server`]: what the API server costs, and how soon it tells of a write; [`api_client`]: its client.
 //! - [`by_hand`]: the floor that pods' starts and ends are held against; [`manifest`]: the pod.
+//! - [`cluster`]: what a node in a cluster costs, and how soon its pods are ready.
 //! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
 //! - [`idle`]: what the agent costs when nothing happens.
@@ -20,6 +21,7 @@
 mod api_client;
 mod api_server;
 mod by_hand;
+mod cluster;
 mod counters;
 mod exits;
 mod idle;

@@ -14,12 +14,31 @@ use crate::manifest::IMAGE;
 /// What no number of pods here takes to start.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// A simulated runtime in a process of its own. Dropping it ends it.
+pub(crate) struct SimulatedRuntime {
+    pub(crate) endpoint: String,
+    _daemon: Daemon,
+    _directory: TempDir,
+}
+
+impl SimulatedRuntime {
+    pub(crate) async fn start(crablet: &Path) -> anyhow::Result<SimulatedRuntime> {
+        let directory = tempfile::tempdir()?;
+        let socket = directory.path().join("runtime.sock");
+        let endpoint = format!("unix://{}", socket.display());
+        let arguments = ["--listen", &endpoint, "--image", IMAGE];
+        let program = crablet.with_file_name("crablet-sim-runtime");
+        let daemon = Daemon::spawn(&program, arguments, [], &directory.path().join("runtime.log")).await?;
+        eventually("the simulated runtime listens", PATIENCE, || UnixStream::connect(&socket)).await?;
+        Ok(SimulatedRuntime { endpoint, _daemon: daemon, _directory: directory })
+    }
+}
+
 /// The runtime, the node and its agent. Dropping it ends all of them.
 pub(crate) struct OnSimulator {
     pub(crate) agent: Daemon,
     pub(crate) node: Node,
-    _runtime: Daemon,
-    _directory: TempDir,
+    _runtime: SimulatedRuntime,
 }
 
 impl OnSimulator {
@@ -28,18 +47,11 @@ impl OnSimulator {
         crablet: &Path,
         manifests: impl ExactSizeIterator<Item = (String, String)>,
     ) -> anyhow::Result<OnSimulator> {
-        let directory = tempfile::tempdir()?;
-        let socket = directory.path().join("runtime.sock");
-        let endpoint = format!("unix://{}", socket.display());
-        let arguments = ["--listen", &endpoint, "--image", IMAGE];
-        let program = crablet.with_file_name("crablet-sim-runtime");
-        let runtime = Daemon::spawn(&program, arguments, [], &directory.path().join("runtime.log")).await?;
-        eventually("the simulated runtime listens", PATIENCE, || UnixStream::connect(&socket)).await?;
-
+        let runtime = SimulatedRuntime::start(crablet).await?;
         let cgroup = format!("/crablet-bench-{}", std::process::id());
         let pods = manifests.len();
         let fields = format!("maxPods: {}\nregistryPullQPS: 0", pods + 1);
-        let mut node = Node::new(crablet, &endpoint, &cgroup, &fields)?;
+        let mut node = Node::new(crablet, &runtime.endpoint, &cgroup, &fields)?;
         for (name, manifest) in manifests {
             node.put(&name, &manifest)?;
         }
@@ -57,7 +69,7 @@ impl OnSimulator {
             sleep(Duration::from_millis(500)).await;
         }
         println!("    {pods} pods run after {:.1?}", began.elapsed());
-        Ok(OnSimulator { agent, node, _runtime: runtime, _directory: directory })
+        Ok(OnSimulator { agent, node, _runtime: runtime })
     }
 
     /// Ends the agent.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{api_server, exits, idle, pods, probes, relists, settled, starts, translation};
+use crate::{api_server, cluster, exits, idle, pods, probes, relists, settled, starts, translation};
 
 /// A promise about a figure.
 pub(crate) struct Promise {
@@ -49,6 +49,8 @@ pub(crate) enum Measure {
     Translation,
     Probes,
     ApiServer,
+    /// A node in a cluster.
+    Cluster,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -104,6 +106,34 @@ pub(crate) const PROMISES: &[Promise] = &[
     ),
     promise("api-patch", "CPU of a patch of a pod's status: 5,000 a second of one core", 200.0, "µs"),
     promise("api-unread", "memory of a watch that nobody reads", 1.0, "MiB"),
+    promise("join-ready", "from the agent's start until its node is ready at the API server", 500.0, "ms"),
+    promise("join-requests", "requests of a node with 100 pods at rest", 8.0, "a minute"),
+    promise("join-rss", "resident memory of the agent with 100 pods of a cluster", 20.0, "MiB"),
+    promise("join-cpu", "CPU of the agent with 100 pods of a cluster at rest", 1.0, "millicores"),
+    promise(
+        "join-changes",
+        "10,000 status changes a minute, without the probes that find them",
+        5.0,
+        "% of a core",
+    ),
+    promise(
+        "join-start",
+        "a pod created to Ready at the API server, less 20 ms, against the same CRI calls by hand",
+        1.25,
+        "times",
+    ),
+    promise(
+        "join-volumes",
+        "volumes of a pod with a token, a config map and a secret, p50 of 50, less the token's request",
+        15.0,
+        "ms",
+    ),
+    promise(
+        "join-start-100",
+        "100 pods of a cluster at once, against the best parallelism by hand",
+        1.15,
+        "times",
+    ),
     promise("readiness", "a readiness result is in /pods", 10.0, "ms"),
 ];
 
@@ -121,6 +151,7 @@ impl Measure {
         Measure::Translation,
         Measure::Probes,
         Measure::ApiServer,
+        Measure::Cluster,
     ];
 
     /// What it is called on the command line.
@@ -137,6 +168,7 @@ impl Measure {
             Measure::Translation => "translation",
             Measure::Probes => "probes",
             Measure::ApiServer => "apiserver",
+            Measure::Cluster => "cluster",
         }
     }
 
@@ -153,6 +185,7 @@ impl Measure {
             Measure::Translation => "the translation of a pod",
             Measure::Probes => "probes",
             Measure::ApiServer => "the API server",
+            Measure::Cluster => "a node in a cluster",
         }
     }
 
@@ -169,6 +202,7 @@ impl Measure {
             Measure::Translation => translation::measure(),
             Measure::Probes => probes::measure(crablet).await,
             Measure::ApiServer => api_server::measure(crablet).await,
+            Measure::Cluster => cluster::measure(crablet).await,
         }
     }
 }

@@ -117,6 +117,11 @@ impl Https {
         })))
     }
 
+    /// Where it leads: a name or an address, and a port.
+    pub fn host(&self) -> String {
+        self.0.server.authority()
+    }
+
     /// From now on this certificate, with its key, both in PEM, says who one is. What is under way is not disturbed.
     pub fn set_client_certificate(&self, certificate: &[u8], key: &[u8]) -> Result<(), HttpsError> {
         let tls = self.0.tls.as_ref().ok_or(HttpsError::NoTls)?;

@@ -9,13 +9,14 @@
 //!   between tries.
 //! - [`Https`]: the way to a real server, by what a [`Kubeconfig`] says. `connection`: HTTP/2 with many requests side by
 //!   side, or HTTP/1.1; `tls`: certificates that change; `authorization` and `exec`: tokens, in files or from programs;
-//!   `proxy`.
+//!   `proxy`. [`Counted`]: with what goes there counted.
 
 mod authorization;
 mod backoff;
 mod bootstrapped;
 mod client;
 mod connection;
+mod counted;
 mod endpoint;
 mod error;
 mod exec;
@@ -33,6 +34,7 @@ mod transport;
 pub use authorization::AuthorizationError;
 pub use bootstrapped::{WriteKubeconfigError, bootstrapped, write_bootstrapped};
 pub use client::{Client, PatchType};
+pub use counted::{Counted, Requests};
 pub use crablet_host::chance::Chance;
 pub use error::Error;
 pub use exec::ExecError;

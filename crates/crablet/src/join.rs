@@ -13,13 +13,15 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::document;
 use crablet_certificates::{ClientCertificate, ClientSettings, Progress, Stage};
 use crablet_client::{
-    Body, Chance, Client, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Transport, TransportError,
+    Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
+    TransportError,
 };
 use crablet_cluster::objects::{self, ClusterObjects};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
+use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
 use http::{Request, Response};
 use hyper::body::Bytes;
@@ -41,7 +43,12 @@ pub(crate) struct Membership<'a> {
 
 impl<'a> Membership<'a> {
     /// By the kubeconfig that the flags name. Nobody is asked yet.
-    pub(crate) fn open(effective: &'a Effective, name: &str, tasks: Tasks) -> anyhow::Result<Membership<'a>> {
+    pub(crate) fn open(
+        effective: &'a Effective,
+        name: &str,
+        metrics: &Registry,
+        tasks: Tasks,
+    ) -> anyhow::Result<Membership<'a>> {
         let configuration = &effective.configuration;
         let user_agent = format!(
             "crablet/{} ({}) kubernetes/{}",
@@ -59,7 +66,8 @@ impl<'a> Membership<'a> {
             node: name.to_owned(),
             rotate: configuration.rotate_certificates,
         };
-        let (transport, progress) = transport(settings, &user_agent, seed, &tasks)?;
+        let (transport, progress) =
+            transport(settings, &user_agent, seed, Requests::register(metrics)?, &tasks)?;
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
@@ -120,7 +128,13 @@ impl<'a> Membership<'a> {
 /// for.
 type Access = (Arc<dyn Transport>, Option<watch::Receiver<Progress>>);
 
-fn transport(settings: ClientSettings, user_agent: &str, seed: u64, tasks: &Tasks) -> anyhow::Result<Access> {
+fn transport(
+    settings: ClientSettings,
+    user_agent: &str,
+    seed: u64,
+    requests: Requests,
+    tasks: &Tasks,
+) -> anyhow::Result<Access> {
     let clock = Clock::system();
     let environment = ProxyEnvironment::of_process();
     let kubeconfig = settings.kubeconfig.clone();
@@ -130,14 +144,18 @@ fn transport(settings: ClientSettings, user_agent: &str, seed: u64, tasks: &Task
     };
     let certificate = ClientCertificate::open(&settings, &clock, Chance::new(seed))?;
     let connect = settings.connect(environment, clock, user_agent);
+    let counted = move |https: Https| -> Arc<dyn Transport> {
+        let host = https.host();
+        Arc::new(Counted::new(Arc::new(https), host, requests))
+    };
     let (late, arrived) = Late::new();
     let progress = match certificate {
-        ClientCertificate::Given => return Ok((Arc::new(open()?), None)),
+        ClientCertificate::Given => return Ok((counted(open()?), None)),
         ClientCertificate::Bootstrap(bootstrap) => {
             let progress = bootstrap.progress();
             tasks.spawn(async move {
                 bootstrap.run(&connect).await;
-                arrive(&arrived, open());
+                arrive(&arrived, open().map(counted));
                 // Who waits for it hears of it for as long as this is held.
                 std::future::pending::<()>().await;
             });
@@ -156,7 +174,7 @@ fn transport(settings: ClientSettings, user_agent: &str, seed: u64, tasks: &Task
                 }
                 let https = open();
                 let handle = https.as_ref().ok().cloned();
-                arrive(&arrived, https);
+                arrive(&arrived, https.map(counted));
                 if let Some(https) = handle {
                     identities.hand_to(https).await;
                 }
@@ -169,18 +187,18 @@ fn transport(settings: ClientSettings, user_agent: &str, seed: u64, tasks: &Task
 }
 
 /// A transport that is there once the node has a certificate. Until then requests wait, each for as long as it may.
-struct Late(watch::Receiver<Option<Https>>);
+struct Late(watch::Receiver<Option<Arc<dyn Transport>>>);
 
 impl Late {
-    fn new() -> (Late, watch::Sender<Option<Https>>) {
+    fn new() -> (Late, watch::Sender<Option<Arc<dyn Transport>>>) {
         let (sender, receiver) = watch::channel(None);
         (Late(receiver), sender)
     }
 }
 
-fn arrive(late: &watch::Sender<Option<Https>>, https: anyhow::Result<Https>) {
-    match https {
-        Ok(https) => drop(late.send_replace(Some(https))),
+fn arrive(late: &watch::Sender<Option<Arc<dyn Transport>>>, transport: anyhow::Result<Arc<dyn Transport>>) {
+    match transport {
+        Ok(transport) => drop(late.send_replace(Some(transport))),
         Err(error) => error!("{error:#}; the agent must be started again when that is put right"),
     }
 }
@@ -189,12 +207,12 @@ fn arrive(late: &watch::Sender<Option<Https>>, https: anyhow::Result<Https>) {
 impl Transport for Late {
     async fn send(&self, request: Request<Bytes>, lane: Lane) -> Result<Response<Body>, TransportError> {
         let mut late = self.0.clone();
-        let https = match late.wait_for(Option::is_some).await {
-            Ok(https) => https.clone(),
+        let transport = match late.wait_for(Option::is_some).await {
+            Ok(transport) => transport.clone(),
             Err(_) => None,
         };
-        let https = https.ok_or_else(|| TransportError::new("the node has no certificate"))?;
-        https.send(request, lane).await
+        let transport = transport.ok_or_else(|| TransportError::new("the node has no certificate"))?;
+        transport.send(request, lane).await
     }
 }
 

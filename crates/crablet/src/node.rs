@@ -117,7 +117,7 @@ impl Prepared {
         let membership = match &self.api {
             Some(_) => {
                 let tasks = Tasks::new(stop.clone(), tasks.clone());
-                Some(Membership::open(effective, &self.node.name, tasks)?)
+                Some(Membership::open(effective, &self.node.name, &self.node.metrics.kubelet, tasks)?)
             }
             None => None,
         };

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crablet_agent::sources::SourceKind;
+use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
 use crablet_api::core::Pod;
 use crablet_api::meta::Time;
 use crablet_cri::Runtime as _;
 use crablet_cri_sim::ContainerView;
 
+use crate::at_server;
 use crate::manifest::{self, Variety};
 use crate::random::Random;
 use crate::world::World;
@@ -35,6 +36,8 @@ pub enum Act {
     KillSandbox,
     /// Somebody removes an init container that is done.
     CollectInit,
+    /// Somebody deletes a mirror at the API server.
+    DeleteMirror,
 }
 
 /// Does pods' acts by chance.
@@ -80,7 +83,9 @@ impl Actor {
             }
             Act::KillSandbox => self.kill_sandbox(world),
             Act::CollectInit => self.collect_init(world).await,
+            Act::DeleteMirror => self.delete_mirror(world),
         }
+        world.refresh();
         world.ledger.touch();
         world.ledger.look();
     }
@@ -102,6 +107,12 @@ impl Actor {
     }
 
     fn want(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
+        let pod = match (&world.api_server, source) {
+            (None, _) => Some(Arc::clone(pod)),
+            (Some(server), SourceKind::Api) => at_server::create(server, pod).map(Arc::new),
+            (Some(_), _) => Some(Arc::new(at_server::local(pod))),
+        };
+        let Some(pod) = pod else { return };
         let spec = &pod.spec;
         let list = |containers: &[crablet_api::core::Container]| {
             containers.iter().map(|container| container.image.to_string()).collect::<Vec<_>>().join(" ")
@@ -118,8 +129,8 @@ impl Actor {
                 spec.active_deadline_seconds
             ),
         );
-        world.ledger.want(pod, source);
-        world.wanted.entry(source).or_default().insert(uid.to_string(), Arc::clone(pod));
+        world.ledger.want(&pod, source);
+        world.wanted.entry(source).or_default().insert(uid.to_string(), Arc::clone(&pod));
     }
 
     fn edit(&mut self, world: &mut World) {
@@ -136,6 +147,10 @@ impl Actor {
         };
         note(world, format!("{} is edited: {other}", pod.metadata.uid));
         container.image = other.into();
+        if let Some(server) = &world.api_server {
+            let Some(pod) = at_server::set_image(server, &pod, other) else { return };
+            edited = pod;
+        }
         self.update(world, edited);
     }
 
@@ -157,6 +172,13 @@ impl Actor {
         let grace = self.random.weighted(&[(1, 0), (2, 1), (2, 5), (2, 30)]);
         let grace = pod.metadata.deletion_grace_period_seconds.map_or(grace, |before| grace.min(before));
         let uid = pod.metadata.uid.to_string();
+        if let Some(server) = &world.api_server {
+            // One that is deleted without any time is gone at once.
+            if grace == 0 {
+                return self.remove(world, SourceKind::Api, &pod);
+            }
+            at_server::delete(server, &pod, grace);
+        }
         note(world, format!("{uid} is deleted within {grace} s"));
         let mut deleted = (*pod).clone();
         deleted.metadata.deletion_grace_period_seconds = Some(grace);
@@ -173,6 +195,9 @@ impl Actor {
     fn remove(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
         let uid = pod.metadata.uid.to_string();
         note(world, format!("{uid} is removed"));
+        if let (Some(server), SourceKind::Api) = (&world.api_server, source) {
+            at_server::delete(server, pod, 0);
+        }
         if let Some(pods) = world.wanted.get_mut(&source) {
             pods.remove(&uid);
         }
@@ -212,6 +237,17 @@ impl Actor {
         self.removed.pop();
         let next = manifest::pod(&mut self.random, &name, &format!("{name}-v{}", version + 1), self.variety);
         self.want(world, source, &next);
+    }
+
+    /// The pod that it mirrors is not touched.
+    fn delete_mirror(&mut self, world: &World) {
+        let Some(server) = &world.api_server else { return };
+        let is_mirror = |pod: &Pod| pod.metadata.annotations.contains_key(CONFIG_MIRROR);
+        let mirrors: Vec<Pod> = server.pods().into_iter().filter(is_mirror).collect();
+        let grace = self.random.weighted(&[(1, 0), (1, 30)]);
+        let Some(mirror) = self.random.pick(&mirrors) else { return };
+        note(world, format!("the mirror of {} is deleted within {grace} s", mirror.metadata.name));
+        at_server::delete(server, mirror, grace);
     }
 
     fn any(&mut self, world: &World) -> Option<(SourceKind, Arc<Pod>)> {

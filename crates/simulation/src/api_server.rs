@@ -1,9 +1,13 @@
 //! An API server within the process, and what lies between it and those who ask it: which breaks when told to.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use crablet_api::Text;
+use crablet_api::core::Pod;
+use crablet_api::document::Limits;
 use crablet_apiserver::answer::Answer;
 use crablet_apiserver::cluster::{Cluster, Settings};
 use crablet_apiserver::request;
@@ -14,9 +18,12 @@ use crablet_client::{Body, Client, Lane, Transport, TransportError};
 use crablet_host::clock::Clock;
 use futures_util::stream;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Bytes;
+use serde::Deserialize;
 use tokio::sync::Notify;
+
+use crate::invariants;
 
 /// An API server. Clones are the same one.
 #[derive(Clone)]
@@ -27,6 +34,12 @@ struct Inner {
     clock: Clock,
     news: Notify,
     line: Mutex<Line>,
+}
+
+/// Pods in a list.
+#[derive(Deserialize)]
+struct PodList {
+    items: Vec<Pod>,
 }
 
 /// How requests get through.
@@ -49,15 +62,21 @@ struct Line {
     generation: u64,
     /// Whether watches tell nothing.
     is_silent: bool,
+    /// Whether nothing comes of statuses that nodes tell.
+    takes_no_statuses: bool,
     /// What was asked, in order.
     asked: Vec<Asked>,
+    /// The latest status of each pod that nodes told of, by UID.
+    told: BTreeMap<Text, Pod>,
+    /// A status that is older than one before it.
+    older: Option<String>,
 }
 
 /// A request that came in.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub who: String,
-    pub method: http::Method,
+    pub method: Method,
     pub path: String,
     pub body: Vec<u8>,
 }
@@ -94,8 +113,7 @@ impl ApiServer {
 
     /// A client of somebody who may do everything. What lies between never breaks for it.
     pub fn admin(&self) -> Client {
-        let user = User::new("admin", &[MASTERS, "system:authenticated"]);
-        Client::new(Arc::new(Door { server: self.clone(), user, breaks: false }), "test")
+        Client::new(Arc::new(Door { server: self.clone(), user: administrator(), breaks: false }), "test")
     }
 
     /// A client of a node.
@@ -122,9 +140,49 @@ impl ApiServer {
         self.0.news.notify_waiters();
     }
 
+    /// Says of the status of a pod that it was taken, from now on, and does not take it.
+    pub fn take_no_statuses(&self) {
+        self.line().takes_no_statuses = true;
+    }
+
     /// What nodes asked since this was asked last.
     pub fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.line().asked)
+    }
+
+    /// Does as an administrator asks; the code and the body of the answer. Nobody else does anything meanwhile.
+    pub fn ask(&self, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> (u16, Vec<u8>) {
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
+        let Ok(request) = request.body(Bytes::from(body)) else { return (400, Vec::new()) };
+        match self.handle(&request, &administrator()) {
+            Answer::Document(document) => (document.code, document.body),
+            Answer::Watch(_) | Answer::Proxy(_) | Answer::Usage(_) => (400, Vec::new()),
+        }
+    }
+
+    /// The pods of all nodes.
+    pub fn pods(&self) -> Vec<Pod> {
+        let (_, body) = self.ask(Method::GET, "/api/v1/pods", "", Vec::new());
+        let list: Result<PodList, _> = crablet_api::from_json(&body, Limits::API);
+        list.map(|list| list.items).unwrap_or_default()
+    }
+
+    /// What is wrong with a status that a node told of, if one is older than one that it told of before.
+    pub fn take_older(&self) -> Option<String> {
+        self.line().older.take()
+    }
+
+    /// Takes note of what a node told of a pod.
+    fn told(&self, answer: &Answer) {
+        let Answer::Document(document) = answer else { return };
+        let Ok(pod) = crablet_api::from_json::<Pod>(&document.body, Limits::API) else { return };
+        let mut line = self.line();
+        let uid = pod.metadata.uid.clone();
+        if let Some(before) = line.told.insert(uid, pod.clone())
+            && let Some(what) = invariants::older(&before, &pod)
+        {
+            line.older.get_or_insert(what);
+        }
     }
 
     fn cluster(&self) -> MutexGuard<'_, Cluster> {
@@ -166,6 +224,10 @@ impl ApiServer {
     }
 }
 
+fn administrator() -> User {
+    User::new("admin", &[MASTERS, "system:authenticated"])
+}
+
 /// Where somebody's requests come in.
 struct Door {
     server: ApiServer,
@@ -175,7 +237,7 @@ struct Door {
 
 #[async_trait]
 impl Transport for Door {
-    async fn send(&self, request: Request<Bytes>, _: Lane) -> Result<Response<Body>, TransportError> {
+    async fn send(&self, mut request: Request<Bytes>, _: Lane) -> Result<Response<Body>, TransportError> {
         let server = &self.server;
         let mut is_lost = false;
         if self.breaks {
@@ -200,7 +262,15 @@ impl Transport for Door {
                 Some(Trouble::Says(code, retry_after)) => return said(code, retry_after),
             }
         }
+        let path = request.uri().path();
+        let is_status = path.contains("/pods/") && path.ends_with("/status");
+        if self.breaks && is_status && server.line().takes_no_statuses {
+            *request.method_mut() = Method::GET;
+        }
         let answer = server.handle(&request, &self.user);
+        if self.breaks && is_status {
+            server.told(&answer);
+        }
         if is_lost {
             return Err(TransportError::new("connection reset by peer"));
         }

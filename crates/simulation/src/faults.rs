@@ -1,4 +1,4 @@
-//! What goes wrong: with the runtime, the disk, the cgroups, the files and the volumes.
+//! What goes wrong: with the runtime, the disk, the cgroups, the files, the volumes and the API server.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crablet_host::{cgroup, checkpoint};
 use crablet_volumes as volumes;
 use tonic::Code;
 
+use crate::api_server::{self, ApiServer};
 use crate::random::Random;
 use crate::world::World;
 
@@ -22,6 +23,10 @@ pub(crate) enum Trouble {
     DiskFull,
     VolumesFail,
     VolumesHang,
+    /// With what lies between the agent and the API server.
+    Api(api_server::Trouble),
+    /// Watches of the API server tell nothing.
+    Silence,
 }
 
 /// Begins some trouble.
@@ -55,6 +60,8 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
             world.volumes.set_trouble(Some(volumes::Trouble::Fail(ErrorKind::HostUnreachable)));
         }
         Trouble::VolumesHang => world.volumes.set_trouble(Some(volumes::Trouble::Hang)),
+        Trouble::Api(trouble) => at_server(world, |server| server.set_trouble(Some(trouble))),
+        Trouble::Silence => at_server(world, |server| server.silence_watches(true)),
     }
 }
 
@@ -73,7 +80,35 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
         Trouble::Chaos => world.simulator.set_chaos(Chaos::default()),
         Trouble::DiskFull => world.checkpoints.set_capacity(usize::MAX),
         Trouble::VolumesFail | Trouble::VolumesHang => world.volumes.set_trouble(None),
+        Trouble::Api(_) => at_server(world, |server| server.set_trouble(None)),
+        Trouble::Silence => at_server(world, |server| server.silence_watches(false)),
     }
+}
+
+fn at_server(world: &World, act: impl FnOnce(&ApiServer)) {
+    if let Some(server) = &world.api_server {
+        act(server);
+    }
+}
+
+/// Some trouble of the API server by chance; nothing where one only ends all watches, which is done then.
+pub(crate) fn of_server(world: &World, random: &mut Random) -> Option<Trouble> {
+    use api_server::Trouble::{AnswersAreLost, Hangs, Refused, Says};
+    let trouble = random.weighted(&[
+        (3, Some(Trouble::Api(Refused))),
+        (2, Some(Trouble::Api(Hangs))),
+        (2, Some(Trouble::Api(AnswersAreLost))),
+        (1, Some(Trouble::Api(Says(500, None)))),
+        (1, Some(Trouble::Api(Says(429, Some(2))))),
+        (1, Some(Trouble::Api(Says(403, None)))),
+        (1, Some(Trouble::Silence)),
+        (3, None),
+    ]);
+    if trouble.is_none() {
+        world.ledger.trace.note("~~~ watches end");
+        at_server(world, ApiServer::close_watches);
+    }
+    trouble
 }
 
 /// Lets something go wrong once.

@@ -3,12 +3,15 @@
 //! - [`calls`]: what the agent asks of the runtime, before it is done: who is stopped, with how much time, in which
 //!   order, and who is started.
 //! - [`state`]: what the runtime runs and what the agent shows, after every step of the agent.
+//! - [`server`]: what an API server shows, where there is one.
 //! - [`end`]: what must be there when all is quiet, and what must not.
 
 mod calls;
 mod end;
+mod server;
 mod state;
 
 pub use calls::{Doing, check_call};
 pub use end::{check_gone, check_settled};
+pub use server::{check_none_shown, check_shown, older};
 pub use state::check_state;

@@ -18,7 +18,8 @@ use crate::trace::Trace;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The number of the promise in the design; 0 is for being there in the end, as wanted, 13 for users of the node
-    /// that no two pods have, and 14 for sandboxes that are stopped before they are removed.
+    /// that no two pods have, 14 for sandboxes that are stopped before they are removed, and 15 for statuses at the API
+    /// server, none of which is older than one before it.
     pub invariant: u8,
     /// What was seen.
     pub what: String,

@@ -32,4 +32,5 @@ pub mod watched_volumes;
 pub mod world;
 
 mod acts;
+mod at_server;
 mod faults;

@@ -49,6 +49,8 @@ pub enum Lie {
     PodsAreOfTheApi,
     /// The sources: sidecars are containers like any other.
     SidecarsAreMains,
+    /// The API server: a status is as it was told to be.
+    StatusesAreTaken,
 }
 
 /// What the runtime tells one agent.

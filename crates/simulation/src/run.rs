@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
-use crate::invariants::{check_gone, check_settled};
+use crate::invariants::{check_gone, check_none_shown, check_settled, check_shown};
 use crate::ledger::Violation;
 use crate::lies::Lie;
 use crate::manifest::Variety;
@@ -22,6 +22,8 @@ const QUIET: Duration = Duration::from_secs(1500);
 const SHORT_QUIET: Duration = Duration::from_secs(200);
 /// How long nothing is wanted before everything must be gone.
 const CLEARING: Duration = Duration::from_secs(600);
+/// How long a node has to join.
+const JOINING: Duration = Duration::from_secs(5);
 /// How long an idle agent is watched.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -57,6 +59,8 @@ pub struct Settings {
     pub faults: bool,
     /// The step of its life at which the first agent dies.
     pub dies_at: Option<u64>,
+    /// Whether there is an API server, that half of the pods come from, or a source that says what it is told.
+    pub in_cluster: bool,
 }
 
 impl Settings {
@@ -72,7 +76,13 @@ impl Settings {
             variety: if random.percent(25) { Variety::Lasting } else { Variety::Everything },
             faults: random.percent(90),
             dies_at: None,
+            in_cluster: false,
         }
+    }
+
+    /// The same with an API server.
+    pub fn in_cluster(seed: u64) -> Settings {
+        Settings { in_cluster: true, ..Settings::of_seed(seed) }
     }
 }
 
@@ -115,20 +125,14 @@ pub fn run(settings: Settings) -> Outcome {
 /// Plays the script again and again: the first agent dies at its first step, then at a later one by `stride`, and so on
 /// until it outlives the script. Gives how many runs that took, or the run that broke a promise.
 pub fn dies_at_every_step(
-    seed: u64,
+    base: Settings,
     variety: Variety,
     stride: usize,
 ) -> Result<u64, Box<(Settings, Violation)>> {
     let mut runs = 0;
     for step in (1..).step_by(stride) {
-        let settings = Settings {
-            acts: 0,
-            scripted: true,
-            variety,
-            faults: false,
-            dies_at: Some(step),
-            ..Settings::of_seed(seed)
-        };
+        let settings =
+            Settings { acts: 0, scripted: true, variety, faults: false, dies_at: Some(step), ..base };
         let outcome = run(settings);
         runs += 1;
         if let Some(violation) = outcome.violation {
@@ -159,6 +163,12 @@ impl Run {
     fn new(settings: Settings, trace: Trace) -> Run {
         let mut world = World::new(settings.seed, trace);
         world.lie = settings.lie;
+        if settings.in_cluster {
+            let server = world.add_api_server();
+            if settings.lie == Some(Lie::StatusesAreTaken) {
+                server.take_no_statuses();
+            }
+        }
         Run {
             world,
             actor: Actor::new(settings.seed, settings.variety),
@@ -175,6 +185,10 @@ impl Run {
     async fn whole(&mut self) {
         self.world.start(self.settings.dies_at).await;
         self.world.tell_all();
+        if self.settings.in_cluster {
+            // Pods of a node that nobody knows are not kept for long.
+            self.pass(JOINING).await;
+        }
         if self.settings.scripted {
             self.play().await;
         }
@@ -194,6 +208,9 @@ impl Run {
             return;
         }
         check_settled(&self.world.ledger, &self.world.leftovers());
+        if let Some(server) = &self.world.api_server {
+            check_shown(&self.world.ledger, server);
+        }
         self.actor.remove_all(&mut self.world);
         self.world.tell_all();
         self.pass(if self.settings.scripted { SHORT_QUIET } else { CLEARING }).await;
@@ -201,6 +218,9 @@ impl Run {
             return;
         }
         check_gone(&self.world.ledger, &self.world.leftovers());
+        if let Some(server) = &self.world.api_server {
+            check_none_shown(&self.world.ledger, &server.pods());
+        }
         if !self.settings.scripted {
             self.idle().await;
         }
@@ -242,6 +262,7 @@ impl Run {
         loop {
             self.put_right();
             self.forget_deleted();
+            self.look_at_server();
             self.come_back().await;
             if self.is_broken() {
                 return;
@@ -273,8 +294,23 @@ impl Run {
         }
     }
 
-    /// The API forgets a deleted pod when the agent has said the last word on it.
+    /// What the API server was told must not be older than what it was told before.
+    fn look_at_server(&mut self) {
+        self.world.refresh();
+        let Some(server) = &self.world.api_server else { return };
+        let ledger = &self.world.ledger;
+        if let Some(what) = server.take_older()
+            && !ledger.state().disk_failed
+        {
+            ledger.broken(&mut ledger.state(), 15, what);
+        }
+    }
+
+    /// The API forgets a deleted pod when the agent has said the last word on it. An API server does so itself.
     fn forget_deleted(&mut self) {
+        if self.settings.in_cluster {
+            return;
+        }
         let Some(agent) = &self.world.agent else { return };
         let is_done = |uid: &str| agent.agent.statuses.get(uid).is_some_and(|shown| shown.terminated);
         let Some(pods) = self.world.wanted.get(&SourceKind::Api) else { return };
@@ -343,12 +379,19 @@ impl Run {
             (if faulty { 3 } else { 0 }, Act::OutOfMemory),
             (if faulty { 5 } else { 0 }, Act::KillSandbox),
             (if faulty { 4 } else { 0 }, Act::CollectInit),
+            (if self.settings.in_cluster { 6 } else { 0 }, Act::DeleteMirror),
         ]);
         self.actor.act(&mut self.world, act).await;
         self.world.tell_all();
     }
 
     async fn go_wrong(&mut self) {
+        if self.settings.in_cluster && self.random.percent(35) {
+            if let Some(trouble) = faults::of_server(&self.world, &mut self.random) {
+                self.begin(trouble);
+            }
+            return;
+        }
         match self.random.below(22) {
             0..6 => faults::once(&self.world, &mut self.random),
             6..10 => {
@@ -360,11 +403,7 @@ impl Run {
                     (1, Trouble::VolumesFail),
                     (1, Trouble::VolumesHang),
                 ]);
-                let until = Instant::now() + self.random.up_to(Duration::from_secs(90));
-                if !self.troubles.iter().any(|(_, other)| *other == trouble) {
-                    faults::begin(&self.world, trouble, &mut self.random);
-                }
-                self.troubles.push((until, trouble));
+                self.begin(trouble);
             }
             10..18 => {
                 if let Some(agent) = &self.world.agent {
@@ -383,6 +422,14 @@ impl Run {
                 self.starts = Some(Instant::now() + self.random.up_to(Duration::from_secs(30)));
             }
         }
+    }
+
+    fn begin(&mut self, trouble: Trouble) {
+        let until = Instant::now() + self.random.up_to(Duration::from_secs(90));
+        if !self.troubles.iter().any(|(_, other)| *other == trouble) {
+            faults::begin(&self.world, trouble, &mut self.random);
+        }
+        self.troubles.push((until, trouble));
     }
 
     /// Nothing goes wrong any more.
@@ -418,6 +465,10 @@ impl Run {
                     | Method::Subscribe
                     | Method::GetContainerEvents
             );
+            // The node's status names images.
+            let is_allowed = is_allowed
+                || (self.settings.in_cluster
+                    && matches!(call.method, Method::ListImages | Method::StreamImages));
             if !is_allowed {
                 let what = format!("an idle agent asks for {}", call.method.name());
                 ledger.broken(&mut ledger.state(), 12, what);
@@ -431,7 +482,8 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            if tasks > 7 {
+            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, and what ends them.
+            if tasks > if self.settings.in_cluster { 14 } else { 7 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

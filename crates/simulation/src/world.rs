@@ -9,7 +9,7 @@ use crablet_agent::images::{self, Access};
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
-use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
+use crablet_agent::sources::{CONFIG_MIRROR, Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_agent::tasks::Tasks;
 use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
@@ -244,6 +244,15 @@ impl World {
         self.ledger.state().statuses = None;
     }
 
+    /// What the API server wants of the node, where there is one, is what it has.
+    pub fn refresh(&mut self) {
+        let Some(server) = &self.api_server else { return };
+        let is_own = |pod: &Pod| !pod.metadata.annotations.contains_key(CONFIG_MIRROR);
+        let pods = server.pods().into_iter().filter(is_own);
+        let pods = pods.map(|pod| (pod.metadata.uid.to_string(), Arc::new(pod))).collect();
+        self.wanted.insert(SourceKind::Api, pods);
+    }
+
     /// Says to the agent what a source wants.
     pub fn tell(&self, source: SourceKind) {
         let Some(agent) = &self.agent else { return };
@@ -345,7 +354,7 @@ pub fn settings(seed: u64) -> Settings {
 }
 
 /// What the node is called.
-const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
 
 fn node_settings() -> node::Settings {
     node::Settings {

@@ -43,11 +43,19 @@ fn the_second_hundred_seeds_break_no_promise() {
     break_no_promise(101..=200);
 }
 
+#[test]
+fn in_a_cluster_the_first_seeds_break_no_promise() {
+    for seed in 1..=60 {
+        check(Settings::in_cluster(seed));
+    }
+}
+
 /// They found a pod that was over between two of its containers, a sidecar that was stopped before what was started and
-/// not seen yet, and a pod that was over although a call of an agent that died had yet to start a container of it.
+/// not seen yet, a pod that was over although a call of an agent that died had yet to start a container of it, and a stream of
+/// events that the runtime had forgotten.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    for seed in [7_000_644, 71_001_454, 73_001_016] {
+    for seed in [7_000_644, 71_001_454, 73_001_016, 75_002_837] {
         break_no_promise(seed..=seed);
     }
 }
@@ -55,7 +63,7 @@ fn seeds_that_once_broke_a_promise_keep_it() {
 #[test]
 fn the_same_seed_gives_the_same_run_to_the_letter() {
     for seed in 1..=8 {
-        let settings = Settings { traced: true, ..Settings::of_seed(seed) };
+        let settings = Settings { traced: true, in_cluster: seed > 4, ..Settings::of_seed(seed) };
         let (one, other) = (run(settings).trace, run(settings).trace);
         for (line, (one, other)) in one.iter().zip(&other).enumerate() {
             assert_eq!(one, other, "seed {seed}, line {line}");
@@ -67,8 +75,8 @@ fn the_same_seed_gives_the_same_run_to_the_letter() {
 /// Of all steps one in so many is the one to die at; `make sim` takes them all.
 const STRIDE: usize = 7;
 
-fn may_die(seed: u64, variety: Variety) {
-    match dies_at_every_step(seed, variety, STRIDE) {
+fn may_die(settings: Settings, variety: Variety) {
+    match dies_at_every_step(settings, variety, STRIDE) {
         Ok(runs) => assert!(runs > 30, "{runs} runs show little"),
         Err(broken) => {
             check(broken.0);
@@ -78,19 +86,24 @@ fn may_die(seed: u64, variety: Variety) {
 
 #[test]
 fn an_agent_may_die_at_any_step_while_pods_come_and_go() {
-    may_die(3, Variety::Lasting);
+    may_die(Settings::of_seed(3), Variety::Lasting);
 }
 
 #[test]
 fn an_agent_may_die_at_any_step_while_pods_of_all_kinds_come_and_go() {
-    may_die(11, Variety::Everything);
+    may_die(Settings::of_seed(11), Variety::Everything);
+}
+
+#[test]
+fn an_agent_may_die_at_any_step_in_a_cluster() {
+    may_die(Settings::in_cluster(3), Variety::Lasting);
 }
 
 /// Looks for a seed that finds what a lie leads to.
-fn finds(lie: Lie, invariant: u8, words: &str) {
+fn finds(in_cluster: bool, lie: Lie, invariant: u8, words: &str) {
     let mut others = Vec::new();
     for seed in 1..=SEEDS_FOR_A_LIE {
-        let outcome = run(Settings { lie: Some(lie), ..Settings::of_seed(seed) });
+        let outcome = run(Settings { lie: Some(lie), in_cluster, ..Settings::of_seed(seed) });
         match outcome.violation {
             Some(violation) if violation.invariant == invariant && violation.what.contains(words) => return,
             Some(violation) => others.push(violation),
@@ -107,7 +120,7 @@ macro_rules! lies {
         $(
             #[test]
             fn $name() {
-                finds(Lie::$lie, $invariant, $words);
+                finds(false, Lie::$lie, $invariant, $words);
             }
         )*
     };
@@ -128,4 +141,14 @@ lies! {
     records_that_stay_for_ever_are_found: CheckpointsAreRemoved breaks 12: "checkpoint";
     volumes_that_go_before_their_containers_are_found: VolumesAreKept breaks 4: "tear down volumes";
     users_that_two_pods_have_are_found: NoUsers breaks 13: "with users that";
+}
+
+#[test]
+fn statuses_that_the_api_server_does_not_show_are_found() {
+    finds(true, Lie::StatusesAreTaken, 10, "and shown as");
+}
+
+#[test]
+fn statuses_that_are_older_than_those_before_are_found() {
+    finds(true, Lie::NoCheckpoints, 15, "is told to be");
 }

@@ -34,6 +34,7 @@ pub struct Node {
     cgroup: String,
     port: u16,
     starts: usize,
+    flags: Vec<String>,
 }
 
 impl Node {
@@ -41,8 +42,14 @@ impl Node {
     /// lines in the configuration besides what keeps it to itself.
     pub fn new(program: &Path, endpoint: &str, cgroup: &str, fields: &str) -> Result<Node> {
         let directory = tempfile::Builder::new().prefix("crablet-node.").tempdir()?;
-        let node =
-            Node { directory, program: program.to_owned(), cgroup: cgroup.to_owned(), port: 0, starts: 0 };
+        let node = Node {
+            directory,
+            program: program.to_owned(),
+            cgroup: cgroup.to_owned(),
+            port: 0,
+            starts: 0,
+            flags: Vec::new(),
+        };
         fs::create_dir_all(node.path("manifests"))?;
         let configuration = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\n\
@@ -62,6 +69,12 @@ impl Node {
         fs::write(node.path("kubelet.yaml"), configuration)?;
         make_cgroup(cgroup)?;
         Ok(node)
+    }
+
+    /// Has the agents that are started from now on join the cluster of a kubeconfig.
+    pub fn join(&mut self, kubeconfig: &Path) {
+        self.flags.push(format!("--kubeconfig={}", kubeconfig.display()));
+        self.flags.push(format!("--cert-dir={}", self.path("pki").display()));
     }
 
     /// Something in its directory.
@@ -98,6 +111,7 @@ impl Node {
             format!("--read-only-port={}", self.port),
             "--hostname-override=node".to_owned(),
         ];
+        let arguments = arguments.iter().chain(&self.flags);
         Daemon::spawn(&self.program, arguments, [], &self.log_file()).await
     }
 
