@@ -427,7 +427,7 @@ async fn volumes(cluster: &mut Cluster) -> anyhow::Result<Figure> {
     let mut steps: Vec<f64> = log
         .lines()
         .filter(|line| line.contains("set up its volumes (3)"))
-        .filter_map(|line| milliseconds(line.rsplit_once("took=")?.1))
+        .filter_map(|line| milliseconds(line.split_once("took=\"")?.1.split_once('"')?.0))
         .collect();
     ensure!(steps.len() == WITH_VOLUMES, "{} of {WITH_VOLUMES} stories tell of volumes", steps.len());
     let mut requests = Vec::new();
@@ -449,7 +449,6 @@ async fn volumes(cluster: &mut Cluster) -> anyhow::Result<Figure> {
 
 /// A duration as the log has it.
 fn milliseconds(text: &str) -> Option<f64> {
-    let text = text.trim();
     let (number, factor) = [("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)]
         .iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;

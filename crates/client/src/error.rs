@@ -54,6 +54,11 @@ impl Error {
         self.reason() == Some(&StatusReason::Conflict)
     }
 
+    /// Whether what was asked for makes an object that cannot be.
+    pub fn is_invalid(&self) -> bool {
+        self.reason() == Some(&StatusReason::Invalid)
+    }
+
     pub fn is_forbidden(&self) -> bool {
         self.reason() == Some(&StatusReason::Forbidden)
     }

@@ -77,6 +77,8 @@ struct Slot {
     /// The patch that it answered.
     sent: Vec<u8>,
     has_failed: bool,
+    /// Whether the server says that the pod cannot have come to its status from the one before.
+    is_invalid: bool,
 }
 
 impl Default for Slot {
@@ -88,6 +90,7 @@ impl Default for Slot {
             answer: None,
             sent: Vec::new(),
             has_failed: false,
+            is_invalid: false,
         }
     }
 }
@@ -268,11 +271,13 @@ impl StatusManager {
             slot.answer = None;
         }
         let at_server = slot.answer.clone().or(known);
+        let is_invalid = slot.is_invalid;
         let (namespace, name) = key(&report.pod);
         let owners = self.parts.owners.of(&namespace, &name);
         let view = View {
             report: &report,
             is_wanted: owners.iter().any(|owner| *owner.uid == *uid),
+            is_invalid,
             at_server: at_server.as_deref(),
             node: self.parts.node.borrow().clone(),
             features: &self.parts.features,
@@ -324,7 +329,11 @@ impl StatusManager {
         }
         match result {
             Ok(outcome) => {
-                (slot.has_failed, slot.backoff) = (false, Backoff::new(SHORTEST_WAIT, LONGEST_WAIT));
+                (slot.has_failed, slot.is_invalid) = (false, false);
+                // A mirror that was replaced may be of no more use than the one before.
+                if !slot.sent.is_empty() {
+                    slot.backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+                }
                 (slot.answer, slot.due) = match outcome {
                     // What was shown meanwhile comes next.
                     Outcome::Now(pod) => (Some(pod), Some(now)),
@@ -338,6 +347,7 @@ impl StatusManager {
                 if !slot.has_failed && !is_gone {
                     warn!(uid, %error, ?wait, "The API server does not take what is told of a pod; trying again");
                 }
+                slot.is_invalid |= error.is_invalid() && !slot.sent.is_empty();
                 (slot.has_failed, slot.answer, slot.due) = (true, None, Some(now + wait));
             }
         }
@@ -391,6 +401,8 @@ struct View<'a> {
     report: &'a Reported,
     /// Whether its source has it. Another of the same name may be wanted in its place.
     is_wanted: bool,
+    /// Whether the server did not take its status.
+    is_invalid: bool,
     at_server: Option<&'a Pod>,
     node: Option<Identity>,
     features: &'a FeatureGates,
@@ -410,12 +422,16 @@ impl View<'_> {
         }
     }
 
-    /// A mirror is made, and replaced, for the pod that is wanted under its name.
+    /// A mirror is made, and replaced, for the pod that is wanted under its name. A manifest that comes back has another life
+    /// under the same UID, of which the mirror of the one before may not be able to tell.
     fn step_of_static_pod(&self) -> Option<Step> {
         let pod = &self.report.pod;
         let mirror = self.at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
         match mirror {
-            Some(mirror) if is_mirror_of(mirror, pod) => self.status_step(mirror),
+            Some(mirror) if is_mirror_of(mirror, pod) => {
+                let step = self.status_step(mirror)?;
+                Some(if self.is_invalid && self.is_wanted { delete(mirror) } else { step })
+            }
             _ if !self.is_wanted => None,
             Some(mirror) => Some(delete(mirror)),
             None => Some(Step::CreateMirror(Box::new(mirror_of(pod, self.node.as_ref()?)))),

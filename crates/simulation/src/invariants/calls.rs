@@ -193,9 +193,10 @@ impl Check<'_> {
                 broken = Some((3, format!("{}: it had {:?} left", self.words, before.duration_since(now))));
             }
             *before = killed.min(*before);
+            // Who waits for others waits for the pod's own time, and the runtime is told of two seconds at least.
             if remembers
                 && !began_by_itself
-                && now + Duration::from_secs(1) < ends
+                && now + Duration::from_millis(1_100) < ends
                 && let Some(other) = self.needs(life, container)
             {
                 let other = ledger.describe(other);
