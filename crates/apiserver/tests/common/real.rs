@@ -77,6 +77,12 @@ impl Real {
         self.directory.path().join(name)
     }
 
+    /// The process of kube-apiserver.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn process(&self) -> u32 {
+        self.processes.last().map(Child::id).unwrap_or_default()
+    }
+
     fn run(&mut self, program: &Path, arguments: &[&str]) {
         let name = program.file_name().unwrap().to_string_lossy().into_owned();
         let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();

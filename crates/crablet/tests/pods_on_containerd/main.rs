@@ -4,6 +4,7 @@
 //! happens inside containers is witnessed from inside: they speak to a listener of the test, whose ear keeps the order.
 //!
 //! - [`adoption`]: pods that another kubelet ran.
+//! - [`cluster`]: a node in a cluster, with a real API server too where there is one ([`real`]).
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`probes`]: their probes and hooks, against servers in containers.
@@ -14,9 +15,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod adoption;
+mod cluster;
 mod kills;
 mod lives;
 mod probes;
+#[path = "../../../apiserver/tests/common/real.rs"]
+mod real;
 mod service;
 mod volumes;
 mod world;

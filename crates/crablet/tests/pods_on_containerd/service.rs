@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::world::{OBEDIENT, PATIENCE, PROGRAM, World, container_status};
 
 /// Asks the API server as the admin whose certificate is in its data directory.
-async fn ask(data: &Path, path: &str, arguments: &[&str]) -> Result<Value, String> {
+pub(crate) async fn ask(data: &Path, path: &str, arguments: &[&str]) -> Result<Value, String> {
     let kubeconfig = std::fs::read_to_string(data.join("admin.conf")).map_err(|error| error.to_string())?;
     let server = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
     let file = |name: &str| data.join("pki").join(name).display().to_string();
@@ -26,7 +26,7 @@ async fn ask(data: &Path, path: &str, arguments: &[&str]) -> Result<Value, Strin
 }
 
 /// What a container is to run with this machine's curl, since the image has none.
-fn with_curl(command: &str) -> Value {
+pub(crate) fn with_curl(command: &str) -> Value {
     let mounts = ["/usr", "/lib", "/lib64"].iter().enumerate();
     let mounts: Vec<(String, &str)> = mounts.map(|(number, path)| (format!("v{number}"), *path)).collect();
     json!({
@@ -60,7 +60,7 @@ async fn solo(world: &World, data: &Path) -> Daemon {
     Daemon::spawn(Path::new(PROGRAM), arguments, [] as [(&str, &str); 0], &log).await.unwrap()
 }
 
-async fn create(data: &Path, name: &str, spec: Value) {
+pub(crate) async fn create(data: &Path, name: &str, spec: Value) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
     let request = ["--header", "Content-Type: application/json", "--data", &pod.to_string()];
     // A pod is refused until its service account is there.
@@ -68,7 +68,7 @@ async fn create(data: &Path, name: &str, spec: Value) {
     created.await.unwrap();
 }
 
-async fn awaits_phase(data: &Path, server: &Daemon, name: &str, phases: &[&str]) -> Value {
+pub(crate) async fn awaits_phase(data: &Path, server: &Daemon, name: &str, phases: &[&str]) -> Value {
     let path = format!("{PODS}/{name}");
     let what = format!("pod {name} is {phases:?}");
     let pod = eventually(&what, PATIENCE, || async {
@@ -79,7 +79,7 @@ async fn awaits_phase(data: &Path, server: &Daemon, name: &str, phases: &[&str])
     pod.await.unwrap_or_else(|error| panic!("{error:#}\n{}", server.log_tail()))
 }
 
-async fn awaits_node(data: &Path) {
+pub(crate) async fn awaits_node(data: &Path) {
     eventually("the node is ready", PATIENCE, || async {
         let node = ask(data, "/api/v1/nodes/node", &[]).await?;
         let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -90,7 +90,7 @@ async fn awaits_node(data: &Path) {
     .unwrap();
 }
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
 async fn one_process_is_a_cluster_whose_pods_are_clients_of_it_on_containerd() {
