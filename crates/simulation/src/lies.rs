@@ -11,7 +11,7 @@ use crablet_core::labels;
 use crablet_core::restart::is_sidecar;
 use crablet_cri::Result;
 use crablet_cri_api::{
-    self as cri, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter,
+    self as cri, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter, SandboxState,
 };
 use crablet_host::checkpoint::{CheckpointError, Checkpoints, Loaded, SimulatedCheckpoints};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub enum Lie {
     StopsAreInstant,
     /// The runtime: init containers that are done were never there.
     InitsWereNeverThere,
-    /// The runtime: sidecars are not there any more once no other container runs.
+    /// The runtime: sidecars are not there any more once no other container runs, nor does their sandbox.
     SidecarsGoWithTheMains,
     /// The runtime: a pod has nothing, when it is the runtime that is away.
     SilenceIsAnEmptyList,
@@ -68,6 +68,8 @@ struct Told {
     started: BTreeSet<String>,
     /// The containers that were asked to stop.
     stopped: BTreeSet<String>,
+    /// The UIDs of pods whose sidecars are said to be gone.
+    without_sidecars: BTreeSet<String>,
 }
 
 impl RuntimeLies {
@@ -93,7 +95,12 @@ impl RuntimeLies {
         filter: &SandboxFilter,
         answer: Result<Vec<Sandbox>>,
     ) -> Result<Vec<Sandbox>> {
-        self.or_nothing(filter.labels.get(labels::POD_UID), answer)
+        let uid = filter.labels.get(labels::POD_UID);
+        let mut answer = self.or_nothing(uid, answer)?;
+        if uid.is_some_and(|uid| self.with(|told| told.without_sidecars.contains(uid))) {
+            answer.iter_mut().for_each(|sandbox| sandbox.state = SandboxState::NotReady);
+        }
+        Ok(answer)
     }
 
     fn or_nothing<T>(&self, uid: Option<&String>, answer: Result<Vec<T>>) -> Result<Vec<T>> {
@@ -139,6 +146,9 @@ impl RuntimeLies {
                     runs.peek().is_some() && runs.all(|run| run.state == ContainerState::Exited)
                 };
                 let all_ended = mains.iter().all(|main| has_ended(&main.name));
+                if all_ended && let Some(uid) = uid {
+                    self.with(|told| told.without_sidecars.insert(uid.clone()));
+                }
                 list.iter().filter(|run| !(all_ended && is_sidecar(&run.name))).cloned().collect()
             }),
             Some(Lie::StopsAreInstant) => answer.map(|mut list| {
