@@ -125,7 +125,6 @@ fn to_api(event: &Recorded, node: &Text) -> Event {
             api_version: "v1".into(),
             resource_version: event.involved.version.clone(),
             field_path: event.involved.field_path.clone(),
-            ..ObjectReference::default()
         },
         InvolvedObject::Node(name) => ObjectReference {
             kind: "Node".into(),

@@ -75,7 +75,7 @@ pub struct World {
     /// The wall clock of agents. The runtime's is its own.
     pub clock: Clock,
     /// What the node is.
-    pub describe: fn() -> NodeConfig,
+    pub describe: Box<dyn Fn() -> NodeConfig + Send + Sync>,
     /// Where the next agent finds the manifests of static pods, if not in what the test wants.
     pub manifests: Option<PathBuf>,
 }
@@ -118,7 +118,7 @@ impl World {
             container_gc: Policy::default(),
             lie: None,
             clock,
-            describe: description,
+            describe: Box::new(description),
             manifests: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The node that the recordings were made on, and its cluster.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ use crate::words::{HOST_IP, NODE, POD_NETWORK};
 
 /// Where everything was done.
 pub const NAMESPACE: &str = "record";
+/// Where the manifests of static pods are.
+const MANIFESTS: &str = "manifests";
 pub const IMAGE: &str = "docker.io/library/busybox:latest";
 
 /// How fast the runtime is.
@@ -44,21 +47,43 @@ pub struct Cluster {
     pub server: ApiServer,
     admin: Client,
     world: World,
-    manifests: TempDir,
+    directory: TempDir,
 }
 
 impl Cluster {
     /// One whose node is about to start.
     pub async fn new(pace: Pace) -> Cluster {
-        let mut world = World::on(runtime(pace), Trace::new(false));
-        let server = world.add_api_server();
-        let manifests = tempfile::tempdir().unwrap();
-        (world.describe, world.manifests) = (node, Some(manifests.path().to_owned()));
-        world.access.records = Some(records(&world.clock).await);
-        let cluster = Cluster { admin: server.admin(), server, world, manifests };
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        cluster.admin.post::<Json>("/api/v1/namespaces", &namespace).await.unwrap();
+        let cluster = Cluster::with_images(pace, [Image::new(IMAGE).cmd(["sh"])]).await;
+        cluster.create_namespace(NAMESPACE).await;
         cluster
+    }
+
+    /// The same, whose runtime has these images.
+    pub async fn with_images(pace: Pace, images: impl IntoIterator<Item = Image>) -> Cluster {
+        let mut world = World::on(runtime(pace, images), Trace::new(false));
+        let server = world.add_api_server();
+        let directory = tempfile::tempdir().unwrap();
+        for name in [MANIFESTS, "logs"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let logs = directory.path().join("logs").display().to_string();
+        world.describe = Box::new(move || node(&logs));
+        world.manifests = Some(directory.path().join(MANIFESTS));
+        world.access.records = Some(records(&world.clock).await);
+        Cluster { admin: server.admin(), server, world, directory }
+    }
+
+    pub async fn create_namespace(&self, name: &str) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.admin.post::<Json>("/api/v1/namespaces", &namespace).await.unwrap();
+    }
+
+    /// Creates an object of a namespace.
+    pub async fn post(&self, object: &Json) {
+        let (kind, namespace) = (&object["kind"], &object["metadata"]["namespace"]);
+        let collection = format!("{}s", kind.as_str().unwrap().to_lowercase());
+        let path = format!("/api/v1/namespaces/{}/{collection}", namespace.as_str().unwrap());
+        self.admin.post::<Json>(&path, object).await.unwrap();
     }
 
     /// Has the node ask for a certificate, as somebody who has nothing but a bootstrap token. Who it is does not follow
@@ -104,8 +129,16 @@ impl Cluster {
     }
 
     pub async fn delete(&self, pod: &str, grace: Option<i64>) {
+        self.delete_in(NAMESPACE, pod, grace).await;
+    }
+
+    pub async fn delete_in(&self, namespace: &str, pod: &str, grace: Option<i64>) {
         let options = DeleteOptions { grace_period_seconds: grace, ..DeleteOptions::default() };
-        self.admin.delete::<Pod>(NAMESPACE, pod, &options).await.unwrap();
+        self.admin.delete::<Pod>(namespace, pod, &options).await.unwrap();
+    }
+
+    pub async fn has_pod(&self, namespace: &str, pod: &str) -> bool {
+        self.admin.get::<Pod>(namespace, pod).await.is_ok()
     }
 
     pub async fn patch(&self, subresource: &str, patch: &str) {
@@ -140,13 +173,17 @@ impl Cluster {
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: st, namespace: {NAMESPACE}, labels: {labels}}}\nspec:\n{spec}"
         );
-        let part = self.manifests.path().join(".st.yaml.part");
+        let (part, whole) = (self.manifest(".st.yaml.part"), self.manifest("st.yaml"));
         std::fs::write(&part, text).unwrap();
-        std::fs::rename(part, self.manifests.path().join("st.yaml")).unwrap();
+        std::fs::rename(part, whole).unwrap();
     }
 
     pub fn remove_manifest(&self) {
-        std::fs::remove_file(self.manifests.path().join("st.yaml")).unwrap();
+        std::fs::remove_file(self.manifest("st.yaml")).unwrap();
+    }
+
+    fn manifest(&self, name: &str) -> PathBuf {
+        self.directory.path().join(MANIFESTS).join(name)
     }
 }
 
@@ -156,7 +193,7 @@ async fn records(clock: &Clock) -> Arc<PullRecords> {
     Arc::new(PullRecords::open(policy, clock.clone(), store(), store()).await.unwrap())
 }
 
-fn runtime(pace: Pace) -> Settings {
+fn runtime(pace: Pace, images: impl IntoIterator<Item = Image>) -> Settings {
     let millis = |millis| Latency::Fixed(Duration::from_millis(millis));
     let base = Settings::containerd_1_6();
     let latencies = match pace {
@@ -167,17 +204,16 @@ fn runtime(pace: Pace) -> Settings {
             .with(Method::CreateContainer, millis(10))
             .with(Method::StartContainer, millis(50)),
     };
-    let busybox = Image::new(IMAGE).cmd(["sh"]);
     Settings {
-        images: base.images.iter().cloned().chain([busybox]).collect(),
+        images: base.images.iter().cloned().chain(images).collect(),
         pod_network: POD_NETWORK,
         latencies,
         ..base
     }
 }
 
-/// The node, by its own flags and what its machine was.
-fn node() -> NodeConfig {
+/// The node, by its own flags and what its machine was. Nothing is written but below this directory.
+fn node(logs: &str) -> NodeConfig {
     let flag = |name: &str| FLAGS.iter().find(|flag| flag.name == name).unwrap();
     let given: [GivenFlag<'_>; 4] = [
         (flag("cluster-dns"), "10.96.0.10"),
@@ -185,7 +221,8 @@ fn node() -> NodeConfig {
         (flag("eviction-hard"), "memory.available<100Mi,nodefs.available<1%"),
         (flag("hostname-override"), NODE),
     ];
-    let effective = crablet_config::load(&given).unwrap();
+    let mut effective = crablet_config::load(&given).unwrap();
+    effective.configuration.pod_logs_dir = logs.into();
     let machine = Machine {
         cpus: 2,
         memory: 24_684_100 << 10,

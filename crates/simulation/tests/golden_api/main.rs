@@ -20,6 +20,7 @@ mod histories;
 mod request;
 mod said;
 mod scenarios;
+mod waste;
 mod words;
 
 use compare::{Comparison, Problem, are_our_own, directory, read, recordings};
