@@ -379,7 +379,7 @@ impl Admission {
             let failure = Failure::preempted(victim);
             let message = failure.message.clone();
             self.recorder.event(
-                &Involved::pod(victim.identity()),
+                &Involved::version_of(victim),
                 EventType::Warning,
                 reason::PREEMPTING,
                 message,
@@ -407,7 +407,7 @@ impl Admission {
             let _span = pod_span(&pod.identity()).entered();
             let message = "Container runtime did not kill the pod within specified grace period.";
             self.recorder.event(
-                &Involved::pod(pod.identity()),
+                &Involved::version_of(pod),
                 EventType::Warning,
                 reason::EXCEEDED_GRACE_PERIOD,
                 message,

@@ -257,13 +257,13 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
         match configuration.eviction_hard.get(&signal).map(|threshold| &threshold.value) {
             Some(Threshold::Quantity(quantity)) => take(&mut allocatable, resource, quantity),
             Some(Threshold::Percentage(share)) => {
-                // A share of some bytes: what is lost beyond the 53 bits of precision does not matter.
+                // Upstream has shares in 32 bits, and the bytes that this adds or takes away are in the node's status.
                 #[allow(
                     clippy::cast_precision_loss,
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss
                 )]
-                let kept = (whole as f64 * f64::from(*share) / 100.0) as u64;
+                let kept = (whole as f64 * f64::from(*share / 100.0)) as u64;
                 take(&mut allocatable, resource, &amount(kept));
             }
             None => {}

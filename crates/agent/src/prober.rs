@@ -392,6 +392,6 @@ fn tell_people(recorder: &Recorder, pod: &Pod, name: &str, kind: ProbeKind, answ
     };
     let is_init = pod.spec.init_containers.iter().any(|init| *init.name == *name);
     let place = if is_init { ContainerKind::Init } else { ContainerKind::Main };
-    let involved = Involved::pod(pod.identity());
+    let involved = Involved::version_of(pod);
     recorder.event(&involved.in_container(place, name), EventType::Warning, reason, message);
 }

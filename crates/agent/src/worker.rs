@@ -375,9 +375,11 @@ impl Worker {
         }
     }
 
-    /// A pod is over when all its containers have been seen to be stopped. Until then its phase is the one before.
+    /// A pod is over when all its containers have been seen to be stopped, and its sandbox with them. Until then its
+    /// phase is the one before.
     fn until_all_stopped(&self, status: PodStatus) -> PodStatus {
-        let lives = self.observed.containers().iter().any(|container| container.may_live());
+        let lives = self.observed.containers().iter().any(|container| container.may_live())
+            || self.observed.has_ready_sandbox();
         if !lives || !is_over(&status) || is_over(&self.status) {
             return status;
         }

@@ -123,13 +123,12 @@ fn to_api(event: &Recorded, node: &Text) -> Event {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
             api_version: "v1".into(),
+            resource_version: event.involved.version.clone(),
             field_path: event.involved.field_path.clone(),
-            ..ObjectReference::default()
         },
         InvolvedObject::Node(name) => ObjectReference {
             kind: "Node".into(),
             name: name.clone(),
-            uid: name.clone(),
             api_version: "v1".into(),
             ..ObjectReference::default()
         },

@@ -43,6 +43,10 @@ const DEFAULT_LABELS: [&str; 5] = [
 const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
                                 kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
                                 kubernetes.io/vsphere-volume";
+/// Upstream's words for a machine with cgroup v1.
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
+                         Please migrate to cgroup v2. More information at \
+                         https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// The node as the server knows it.
@@ -120,6 +124,9 @@ impl NodeKeeper {
     /// Works until it is dropped.
     pub async fn run(mut self) {
         self.event(EventType::Normal, reason::STARTING, "Starting kubelet.");
+        if !self.parts.facts.now().translation.facts.cgroup_v2 {
+            self.event(EventType::Warning, reason::CGROUP_V1, CGROUP_V1);
+        }
         self.look_at_images().await;
         self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {

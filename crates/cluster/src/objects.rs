@@ -91,7 +91,9 @@ impl ClusterObjects {
         let interests = Interests::new();
         let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone());
         tasks.spawn(Arc::clone(&tokens).run());
-        let services = Collection::follow(client.clone(), &Selection::default(), chance.split(), &tasks);
+        // Of one without an address no pod is told.
+        let with_addresses = Selection { fields: "spec.clusterIP!=None".to_owned(), ..Selection::default() };
+        let services = Collection::follow(client.clone(), &with_addresses, chance.split(), &tasks);
         let keeps_for = match &strategy {
             ChangeDetectionStrategy::Watch | ChangeDetectionStrategy::Other(_) => None,
             ChangeDetectionStrategy::Cache => Some(CACHED_FOR),

@@ -76,6 +76,8 @@ struct Slot {
     answer: Option<Arc<Pod>>,
     /// The patch that it answered.
     sent: Vec<u8>,
+    /// The UID of the object that was deleted there, and until when its watch should have told so.
+    deleted: Option<(Text, Instant)>,
     has_failed: bool,
     /// Whether the server says that the pod cannot have come to its status from the one before.
     is_invalid: bool,
@@ -89,6 +91,7 @@ impl Default for Slot {
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
             sent: Vec::new(),
+            deleted: None,
             has_failed: false,
             is_invalid: false,
         }
@@ -106,13 +109,15 @@ enum Outcome {
     Now(Arc<Pod>),
     /// The server's watch will tell.
     Untold,
+    /// The object of this UID is gone, and the server's watch will tell.
+    Deleted(Text),
 }
 
 /// What is to be done at the server about a pod.
 #[derive(Debug, PartialEq)]
 enum Step {
     /// Its status is another.
-    Patch { namespace: Text, name: Text, patch: Vec<u8>, urgency: Urgency },
+    Patch { namespace: Text, name: Text, uid: Text, patch: Vec<u8>, urgency: Urgency },
     /// It has come to its end, or is no mirror of anything.
     Delete { namespace: Text, name: Text, uid: Text },
     /// It needs a mirror.
@@ -144,9 +149,9 @@ impl StatusManager {
                 biased;
                 Some(done) = under_way.next() => self.take(done),
                 uids = self.news.next() => {
-                    // The mirror of one that is gone may have to go too.
+                    // The mirror of one that is gone may have to go too, or make place for the next.
                     if uids.iter().any(|uid| self.parts.statuses.get(uid).is_none()) {
-                        self.mirrors_are_due();
+                        self.mirrors_changed();
                     }
                     for uid in uids {
                         self.is_due(&uid);
@@ -183,10 +188,6 @@ impl StatusManager {
         for report in self.parts.statuses.list().iter().filter(|report| is_static(&report.pod)) {
             self.is_due(&report.pod.metadata.uid);
         }
-        self.mirrors_are_due();
-    }
-
-    fn mirrors_are_due(&mut self) {
         let mirrors = self.parts.mirrors.borrow_and_update().clone();
         for mirror in mirrors.iter().flat_map(|mirrors| mirrors.values()) {
             self.is_due(&mirror.metadata.uid);
@@ -214,12 +215,14 @@ impl StatusManager {
         let mut steps = Vec::new();
         for uid in due {
             match self.step_for(&uid) {
-                Some(step) if self.is_in_vain(&uid, &step) => {
-                    if let Some(slot) = self.slots.get_mut(&uid) {
-                        (slot.due, slot.sent) = (Some(now + UNTOLD), Vec::new());
+                Some(step) => match self.in_vain_until(&uid, &step, now) {
+                    Some(until) => {
+                        if let Some(slot) = self.slots.get_mut(&uid) {
+                            (slot.due, slot.sent) = (Some(until), Vec::new());
+                        }
                     }
-                }
-                Some(step) => steps.push((uid, step)),
+                    None => steps.push((uid, step)),
+                },
                 None => self.is_up_to_date(&uid),
             }
         }
@@ -238,10 +241,15 @@ impl StatusManager {
         waiting.filter(|due| *due > now).min()
     }
 
-    /// Whether a step is what was done just now: a server that has its own idea of a status is not asked without end.
-    fn is_in_vain(&self, uid: &str, step: &Step) -> bool {
-        let slot = self.slots.get(uid);
-        slot.is_some_and(|slot| slot.answer.is_some() && !slot.sent.is_empty() && slot.sent == step.patch())
+    /// Until when a step is not worth its request. A server that has its own idea of a status is not asked without end;
+    /// and of what was deleted there, its watch tells.
+    fn in_vain_until(&self, uid: &str, step: &Step, now: Instant) -> Option<Instant> {
+        let slot = self.slots.get(uid)?;
+        if slot.answer.is_some() && !slot.sent.is_empty() && slot.sent == step.patch() {
+            return Some(now + UNTOLD);
+        }
+        let (deleted, until) = slot.deleted.as_ref()?;
+        (step.about() == Some(deleted) && *until > now).then_some(*until)
     }
 
     /// Nothing is to be done about a pod. One that is gone needs no slot.
@@ -278,6 +286,7 @@ impl StatusManager {
             report: &report,
             is_wanted: owners.iter().any(|owner| *owner.uid == *uid),
             is_invalid,
+            comes_after_another: is_static(&report.pod) && self.shows_another(&report.pod),
             at_server: at_server.as_deref(),
             node: self.parts.node.borrow().clone(),
             features: &self.parts.features,
@@ -294,16 +303,18 @@ impl StatusManager {
             let owners = self.parts.owners.of(&namespace, &name);
             owners.iter().any(|owner| owner.source.is_static())
         };
-        let is_shown = || {
-            let reports = self.parts.statuses.list();
-            reports
-                .iter()
-                .any(|report| is_static(&report.pod) && key(&report.pod) == (namespace.clone(), name.clone()))
-        };
-        if !self.parts.ready.is_ready() || is_wanted() || is_shown() {
+        if !self.parts.ready.is_ready() || is_wanted() || self.shows_another(mirror) {
             return None;
         }
         Some(Step::Delete { namespace, name, uid: mirror.metadata.uid.clone() })
+    }
+
+    /// Whether a static pod is shown that has the name of this one.
+    fn shows_another(&self, pod: &Pod) -> bool {
+        self.parts.statuses.list().iter().any(|report| {
+            let other = &report.pod;
+            is_static(other) && other.metadata.uid != pod.metadata.uid && key(other) == key(pod)
+        })
     }
 
     fn take(&mut self, done: Done) {
@@ -338,6 +349,10 @@ impl StatusManager {
                     // What was shown meanwhile comes next.
                     Outcome::Now(pod) => (Some(pod), Some(now)),
                     Outcome::Untold => (None, Some(now + UNTOLD)),
+                    Outcome::Deleted(uid) => {
+                        slot.deleted = Some((uid, now + UNTOLD));
+                        (None, Some(now + UNTOLD))
+                    }
                 };
             }
             Err(error) => {
@@ -362,6 +377,14 @@ impl Step {
         }
     }
 
+    /// The UID of the object at the server that it is about, if there is one.
+    fn about(&self) -> Option<&Text> {
+        match self {
+            Step::Patch { uid, .. } | Step::Delete { uid, .. } => Some(uid),
+            Step::CreateMirror(_) => None,
+        }
+    }
+
     fn urgency(&self) -> Urgency {
         match self {
             Step::Patch { urgency, .. } => *urgency,
@@ -372,7 +395,7 @@ impl Step {
 
 async fn carry_out(client: Client, uid: String, step: Step) -> Done {
     let result = match step {
-        Step::Patch { namespace, name, patch, urgency: _ } => {
+        Step::Patch { namespace, name, uid: _, patch, urgency: _ } => {
             let patched =
                 client.patch::<Pod>(&namespace, &name, "/status", PatchType::StrategicMerge, patch).await;
             patched.map(|pod| Outcome::Now(Arc::new(pod)))
@@ -381,9 +404,9 @@ async fn carry_out(client: Client, uid: String, step: Step) -> Done {
             match client.delete::<Pod>(&namespace, &name, &DeleteOptions::now(&uid)).await {
                 Ok(()) => {
                     info!(pod = format_args!("{namespace}/{name}"), %uid, "Deleted a pod at the API server");
-                    Ok(Outcome::Untold)
+                    Ok(Outcome::Deleted(uid))
                 }
-                Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Untold),
+                Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Deleted(uid)),
                 Err(error) => Err(error),
             }
         }
@@ -403,6 +426,8 @@ struct View<'a> {
     is_wanted: bool,
     /// Whether the server did not take its status.
     is_invalid: bool,
+    /// Whether a static pod of its name is still there, in whose place it comes.
+    comes_after_another: bool,
     at_server: Option<&'a Pod>,
     node: Option<Identity>,
     features: &'a FeatureGates,
@@ -415,24 +440,26 @@ impl View<'_> {
         match is_static(&self.report.pod) {
             true => self.step_of_static_pod(),
             false => {
-                let pod = self.at_server?;
+                // What its source does not have any more, the server has deleted.
+                let pod = self.at_server.filter(|_| self.is_wanted)?;
                 let is_over = self.report.terminated && self.report.pod.metadata.deletion_timestamp.is_some();
                 self.status_step(pod).or_else(|| is_over.then(|| delete(pod)))
             }
         }
     }
 
-    /// A mirror is made, and replaced, for the pod that is wanted under its name. A manifest that comes back has another life
-    /// under the same UID, of which the mirror of the one before may not be able to tell.
+    /// A mirror is made, and replaced, for the pod that is wanted under its name, once the one before it is gone. Of one
+    /// that is not wanted any more nothing is told, as upstream: its mirror goes with it. A manifest that comes back has
+    /// another life under the same UID, of which the mirror of the one before may not be able to tell.
     fn step_of_static_pod(&self) -> Option<Step> {
         let pod = &self.report.pod;
         let mirror = self.at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
         match mirror {
+            _ if !self.is_wanted || self.comes_after_another => None,
             Some(mirror) if is_mirror_of(mirror, pod) => {
                 let step = self.status_step(mirror)?;
-                Some(if self.is_invalid && self.is_wanted { delete(mirror) } else { step })
+                Some(if self.is_invalid { delete(mirror) } else { step })
             }
-            _ if !self.is_wanted => None,
             Some(mirror) => Some(delete(mirror)),
             None => Some(Step::CreateMirror(Box::new(mirror_of(pod, self.node.as_ref()?)))),
         }
@@ -448,7 +475,8 @@ impl View<'_> {
         let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
         let urgency = urgency(&at_server.status, &new);
         let (namespace, name) = key(at_server);
-        Some(Step::Patch { namespace, name, patch: patch.to_json(), urgency })
+        let uid = at_server.metadata.uid.clone();
+        Some(Step::Patch { namespace, name, uid, patch: patch.to_json(), urgency })
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Asked {
     pub method: Method,
     pub path: String,
     pub body: Vec<u8>,
+    /// What it was answered with, if the server heard of it.
+    pub code: Option<u16>,
 }
 
 impl ApiServer {
@@ -118,7 +120,16 @@ impl ApiServer {
 
     /// A client of a node.
     pub fn node(&self, name: &str) -> Client {
-        let user = User::new(&format!("{NODE_PREFIX}{name}"), &[NODES, "system:authenticated"]);
+        self.user(User::new(&format!("{NODE_PREFIX}{name}"), &[NODES, "system:authenticated"]))
+    }
+
+    /// A client of somebody who has nothing but a bootstrap token.
+    pub fn bootstrapper(&self) -> Client {
+        let groups = ["system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token"];
+        self.user(User::new("system:bootstrap:abcdef", &[groups[0], groups[1], "system:authenticated"]))
+    }
+
+    fn user(&self, user: User) -> Client {
         Client::new(Arc::new(Door { server: self.clone(), user, breaks: true }), "crablet")
     }
 
@@ -248,6 +259,7 @@ impl Transport for Door {
                     method: request.method().clone(),
                     path: request.uri().to_string(),
                     body: request.body().to_vec(),
+                    code: None,
                 });
                 line.trouble
             };
@@ -270,6 +282,14 @@ impl Transport for Door {
         let answer = server.handle(&request, &self.user);
         if self.breaks && is_status {
             server.told(&answer);
+        }
+        if self.breaks
+            && let Some(asked) = server.line().asked.last_mut()
+        {
+            asked.code = Some(match &answer {
+                Answer::Document(document) => document.code,
+                Answer::Watch(_) | Answer::Proxy(_) | Answer::Usage(_) => 200,
+            });
         }
         if is_lost {
             return Err(TransportError::new("connection reset by peer"));

@@ -13,6 +13,7 @@ use crablet_cri::Result;
 use crablet_cri_api::{
     self as cri, ContainerFilter, ContainerState, ContainerStatus, Sandbox, SandboxFilter,
 };
+use crablet_cri_sim::ContainerView;
 use crablet_host::checkpoint::{CheckpointError, Checkpoints, Loaded, SimulatedCheckpoints};
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ pub enum Lie {
     StopsAreInstant,
     /// The runtime: init containers that are done were never there.
     InitsWereNeverThere,
-    /// The runtime: sidecars are not there any more once no other container runs.
+    /// The runtime: sidecars and their sandbox are not there any more once no other container runs.
     SidecarsGoWithTheMains,
     /// The runtime: a pod has nothing, when it is the runtime that is away.
     SilenceIsAnEmptyList,
@@ -93,7 +94,27 @@ impl RuntimeLies {
         filter: &SandboxFilter,
         answer: Result<Vec<Sandbox>>,
     ) -> Result<Vec<Sandbox>> {
-        self.or_nothing(filter.labels.get(labels::POD_UID), answer)
+        let uid = filter.labels.get(labels::POD_UID);
+        let mut answer = self.or_nothing(uid, answer)?;
+        let is_told =
+            |uid: &String| self.lie == Some(Lie::SidecarsGoWithTheMains) && self.mains_have_ended(uid);
+        if uid.is_some_and(is_told) {
+            answer.clear();
+        }
+        Ok(answer)
+    }
+
+    /// Whether all containers of a pod have run and ended that are no init containers.
+    fn mains_have_ended(&self, uid: &str) -> bool {
+        let containers = self.ledger.simulator.containers();
+        let state = self.ledger.state();
+        state.lives.get(uid).is_some_and(|life| {
+            life.pod.spec.containers.iter().all(|main| {
+                let is_its = |run: &&ContainerView| run.pod_uid == uid && run.name == *main.name;
+                let mut runs = containers.iter().filter(is_its).peekable();
+                runs.peek().is_some() && runs.all(|run| run.state == ContainerState::Exited)
+            })
+        })
     }
 
     fn or_nothing<T>(&self, uid: Option<&String>, answer: Result<Vec<T>>) -> Result<Vec<T>> {
@@ -129,17 +150,14 @@ impl RuntimeLies {
                 };
                 answer.map(|list| list.into_iter().filter(|container| !is_done(container)).collect())
             }
-            Some(Lie::SidecarsGoWithTheMains) => answer.map(|list| {
+            Some(Lie::SidecarsGoWithTheMains) => answer.map(|mut list| {
+                let Some(uid) = uid.filter(|uid| self.mains_have_ended(uid)) else { return list };
                 let state = self.ledger.state();
-                let Some(life) = uid.and_then(|uid| state.lives.get(uid)) else { return list };
-                let is_sidecar = |name: &str| life.pod.spec.find_container(name).is_some_and(is_sidecar);
-                let mains = &life.pod.spec.containers;
-                let has_ended = |name: &str| {
-                    let mut runs = list.iter().filter(|container| container.name == *name).peekable();
-                    runs.peek().is_some() && runs.all(|run| run.state == ContainerState::Exited)
-                };
-                let all_ended = mains.iter().all(|main| has_ended(&main.name));
-                list.iter().filter(|run| !(all_ended && is_sidecar(&run.name))).cloned().collect()
+                let spec = state.lives.get(uid).map(|life| &life.pod.spec);
+                let is_sidecar =
+                    |name: &str| spec.and_then(|spec| spec.find_container(name)).is_some_and(is_sidecar);
+                list.retain(|run| !is_sidecar(&run.name));
+                list
             }),
             Some(Lie::StopsAreInstant) => answer.map(|mut list| {
                 for container in &mut list {

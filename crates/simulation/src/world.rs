@@ -1,6 +1,7 @@
 //! What outlives agents: the runtime, the disk, the cgroups, the files and the sources; and the agent of the moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use crablet_agent::images::{self, Access};
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
-use crablet_agent::sources::{CONFIG_MIRROR, Feed, PodConfig, Problems, SourceKind, Wanted};
+use crablet_agent::sources::{
+    CONFIG_MIRROR, Feed, FileSource, PodConfig, Problems, SourceKind, StaticPods, Wanted,
+};
 use crablet_agent::tasks::Tasks;
 use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
@@ -71,6 +74,10 @@ pub struct World {
     pub lie: Option<Lie>,
     /// The wall clock of agents. The runtime's is its own.
     pub clock: Clock,
+    /// What the node is.
+    pub describe: Box<dyn Fn() -> NodeConfig + Send + Sync>,
+    /// Where the next agent finds the manifests of static pods, if not in what the test wants.
+    pub manifests: Option<PathBuf>,
 }
 
 /// An agent that runs.
@@ -111,6 +118,8 @@ impl World {
             container_gc: Policy::default(),
             lie: None,
             clock,
+            describe: Box::new(description),
+            manifests: None,
         }
     }
 
@@ -157,13 +166,15 @@ impl World {
             }
             _ => {}
         }
+        let node = NodeConfig { container_gc: self.container_gc, ..(self.describe)() };
+        let name = node.name.clone();
         let metrics = Registries::default();
         let runtime: Arc<dyn Runtime> =
             Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
         let (owners, ready) = (config.owners(), changes.sources_ready());
         let objects: Arc<dyn Objects> = match &self.api_server {
             Some(server) => ClusterObjects::new(objects::Parts {
-                client: server.node(NODE),
+                client: server.node(&name),
                 clock: self.clock.clone(),
                 chance: Chance::new(1),
                 tasks: tasks.clone(),
@@ -184,21 +195,21 @@ impl World {
             access: self.access.clone(),
             metrics: metrics.clone(),
         };
-        match Agent::start_on(
-            &tasks,
-            parts,
-            NodeConfig { container_gc: self.container_gc, ..description() },
-            changes,
-        )
-        .await
-        {
+        match Agent::start_on(&tasks, parts, node, changes).await {
             Ok(agent) => {
                 tasks.spawn(config.run());
+                if let Some(path) = &self.manifests
+                    && let Some(feed) = feeds.remove(&SourceKind::File)
+                {
+                    let (pods, period) = (StaticPods::new(&name), Duration::from_secs(20));
+                    let source = FileSource::new(path, period, pods, Problems::default(), self.clock.clone());
+                    tasks.spawn(source.run(feed));
+                }
                 if let Some(server) = &self.api_server
                     && let Some(feed) = feeds.remove(&SourceKind::Api)
                 {
                     let joining = Joining {
-                        client: server.node(NODE),
+                        client: server.node(&name),
                         seed: 0,
                         clock: self.clock.clone(),
                         runtime,
@@ -206,7 +217,7 @@ impl World {
                         owners,
                         ready,
                         features: FeatureGates::default(),
-                        node: node_settings(),
+                        node: node_settings(&name),
                         lease_seconds: 40,
                     };
                     join(&tasks, &agent, joining);
@@ -356,9 +367,9 @@ pub fn settings(seed: u64) -> Settings {
 /// What the node is called.
 pub(crate) const NODE: &str = "node";
 
-fn node_settings() -> node::Settings {
+fn node_settings(name: &str) -> node::Settings {
     node::Settings {
-        name: NODE.into(),
+        name: name.into(),
         registers: true,
         taints: Vec::new(),
         provider_id: "".into(),

@@ -104,9 +104,9 @@ async fn what_goes_wrong_with_a_pod_is_logged_once() {
         "Event occurred" object="default/hook" fieldPath="spec.containers{c}" kind="Pod" type="Warning" reason="FailedPostStartHook" note="PostStartHook failed" count=1
         "Event occurred" object="default/hook" fieldPath="spec.containers{c}" kind="Pod" type="Normal" reason="Killing" note="FailedPostStartHook" count=1
         "stop: stopped container c: FailedPostStartHook"
-        "Pod is in another phase" phase="Failed"
         "stop: its phase is terminal"
         "sandbox: stopped the sandbox"
+        "Pod is in another phase" phase="Failed"
         "stop: all containers have stopped"
     "#]]
     .assert_eq(&log.of_pod("hook"));

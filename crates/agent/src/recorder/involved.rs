@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crablet_api::Text;
-use crablet_api::core::PodIdentity;
+use crablet_api::core::{Pod, PodIdentity};
 
 /// An object that events are about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,15 +30,26 @@ pub struct Involved {
     pub object: InvolvedObject,
     /// Which part of it, such as `spec.containers{web}`; empty for all of it.
     pub field_path: Text,
+    /// Which version of it was known; empty of what no API server has.
+    pub version: Text,
 }
 
 impl Involved {
     pub fn pod(pod: PodIdentity) -> Involved {
-        Involved { object: InvolvedObject::Pod(pod), field_path: Text::default() }
+        Involved::whole(InvolvedObject::Pod(pod))
+    }
+
+    /// A pod in the form that is at hand.
+    pub fn version_of(pod: &Pod) -> Involved {
+        Involved { version: pod.metadata.resource_version.clone(), ..Involved::pod(pod.identity()) }
     }
 
     pub fn node(name: impl Into<Text>) -> Involved {
-        Involved { object: InvolvedObject::Node(name.into()), field_path: Text::default() }
+        Involved::whole(InvolvedObject::Node(name.into()))
+    }
+
+    fn whole(object: InvolvedObject) -> Involved {
+        Involved { object, field_path: Text::default(), version: Text::default() }
     }
 
     /// The kind of the object, as the word on the wire.
@@ -49,7 +60,7 @@ impl Involved {
         }
     }
 
-    /// The UID of the object. Upstream gives the node's name for its UID, and that is how its events are found.
+    /// By what the object is known here: its UID, or the name of the node.
     pub fn uid(&self) -> &Text {
         match &self.object {
             InvolvedObject::Pod(pod) => &pod.uid,

@@ -30,6 +30,8 @@ pub const PULLED: &str = "Pulled";
 pub const INSPECT_FAILED: &str = "InspectFailed";
 /// An image is not there, and may not be pulled.
 pub const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
+/// The machine has cgroup v1.
+pub const CGROUP_V1: &str = "CgroupV1";
 /// The agent starts.
 pub const STARTING: &str = "Starting";
 /// A volume could not be mounted.

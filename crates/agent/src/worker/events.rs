@@ -49,7 +49,7 @@ impl Worker {
     }
 
     pub(super) fn involved(&self) -> Involved {
-        Involved::pod(self.owner.clone())
+        Involved::version_of(&self.pod)
     }
 
     pub(super) fn kind_of(&self, container: &str) -> ContainerKind {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_api::core::{ContainerState, PodStatus};
 use crablet_core::kill::{Termination, pod_grace};
 use crablet_core::status::terminated;
 use crablet_cri::Error;
-use crablet_cri_api::{ContainerState, SandboxState};
+use crablet_cri_api::{self as cri_api, SandboxState};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -69,7 +70,12 @@ impl Worker {
             return Next::Wait(earliest(Some(until), self.stop_all(&termination)));
         }
         let status = self.make_status(false);
-        self.show(status);
+        match self.tells_of_an_end(&status) {
+            // As upstream's: how containers ended is told when all have, with what became of the pod.
+            true => self.show_as_it_was(),
+            false => self.show(status),
+        }
+        self.have_probed();
         if !self.wanted {
             let deadline = self.node.clock.wall_at(termination.deadline);
             self.node.reports.statuses.show_end(&self.owner.uid, deadline);
@@ -97,10 +103,22 @@ impl Worker {
         self.finish().await
     }
 
+    /// Whether a container that runs by the status that is shown has ended by this one.
+    fn tells_of_an_end(&self, status: &PodStatus) -> bool {
+        let ran = |id: &str| {
+            let mut shown = self.status.all_statuses().filter(|shown| *shown.container_id == *id);
+            shown.any(|shown| matches!(shown.state.one(), Some(ContainerState::Running(_))))
+        };
+        let mut ended = status
+            .all_statuses()
+            .filter(|status| matches!(status.state.one(), Some(ContainerState::Terminated(_))));
+        ended.any(|ended| ran(&ended.container_id))
+    }
+
     /// The containers that were made and not started.
     fn unstarted(&self) -> Vec<String> {
         let containers = self.observed.containers().iter();
-        let unstarted = containers.filter(|container| container.state == ContainerState::Created);
+        let unstarted = containers.filter(|container| container.state == cri_api::ContainerState::Created);
         unstarted.map(|container| container.id.clone()).collect()
     }
 

@@ -31,6 +31,11 @@ impl PodStatus {
         self.init_container_statuses.iter().chain(&self.container_statuses)
     }
 
+    /// The statuses of all its containers.
+    pub fn all_statuses(&self) -> impl Iterator<Item = &ContainerStatus> + Clone {
+        self.init_and_regular_statuses().chain(&self.ephemeral_container_statuses)
+    }
+
     /// The status of its init container or regular container of a name.
     pub fn find_container_status(&self, name: &str) -> Option<&ContainerStatus> {
         self.init_and_regular_statuses().find(|status| *status.name == *name)
