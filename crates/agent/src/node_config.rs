@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crablet_api::core::{Node, NodeSwapStatus, NodeSystemInfo, ResourceList};
 use crablet_api::resource_names::huge_pages_of;
-use crablet_api::{Gate, Quantity, QuantityFormat};
+use crablet_api::{Gate, Quantity, QuantityFormat, Text};
 use crablet_config::{
     CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
 };
@@ -194,13 +194,18 @@ fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
         boot_id: machine.boot_id.as_str().into(),
         kernel_version: machine.kernel_version.as_str().into(),
         os_image: machine.os_image.as_str().into(),
-        container_runtime_version: format!("{}://{}", runtime.name, runtime.version).into(),
+        container_runtime_version: runtime_version(runtime),
         kubelet_version: KUBERNETES.into(),
         operating_system: "linux".into(),
         architecture: machine.architecture.into(),
         swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
         ..NodeSystemInfo::default()
     }
+}
+
+/// A runtime and its version, as a node's object tells of it.
+pub fn runtime_version(runtime: &Version) -> Text {
+    format!("{}://{}", runtime.name, runtime.version).into()
 }
 
 fn labels(

@@ -64,6 +64,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);
+    let mut heard = keeper.heard();
     let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
     let statuses = StatusManager::new(status_manager::Parts {
         client,
@@ -77,7 +78,12 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     });
     tasks.spawn(heart.run());
     tasks.spawn(keeper.run());
-    tasks.spawn(source.run());
+    tasks.spawn(async move {
+        // Who has just begun would turn pods away by labels that the server has and it does not know of.
+        if heard.wait_for(|heard| *heard).await.is_ok() {
+            source.run().await;
+        }
+    });
     tasks.spawn(statuses.run());
     tasks.spawn(events.run());
 }

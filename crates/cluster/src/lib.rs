@@ -17,6 +17,7 @@ pub mod event_writer;
 mod join;
 pub mod lease;
 pub mod node;
+mod node_registration;
 pub mod node_status;
 pub mod objects;
 pub mod pod_source;

@@ -4,22 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::node_config;
 use crablet_agent::node_facts::LiveFacts;
-use crablet_agent::readiness::Readiness;
+use crablet_agent::readiness::{NotReady, Readiness, Ready};
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
 use crablet_api::core::{ContainerImage, Node, NodeConditionType};
 use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
-use crablet_api::resource_names::is_huge_pages;
 use crablet_api::storage::{CsiNode, CsiNodeSpec};
 use crablet_api::{Taint, Text, patch};
 use crablet_client::{Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use crate::node_registration::taken_over;
 use crate::node_status::{self, Input};
 use crate::retry::Backoff;
 
@@ -29,16 +30,13 @@ const LONGEST_REGISTERING: Duration = Duration::from_secs(7);
 /// The waits after a status that could not be written.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Says that volumes are attached by a controller.
-const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// The labels that are put right on a node that was there before, as upstream.
-const DEFAULT_LABELS: [&str; 5] = [
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
+/// For how long a runtime that answered before may not answer until the node is not ready, as upstream: who restarts it
+/// does not want every service to lose the node's pods.
+const RUNTIME_MAY_BE_AWAY: Duration = Duration::from_secs(30);
+/// What nodes with the old cgroups say of themselves.
+const CGROUP_V1_DEPRECATED: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a \
+                                    future release. Please migrate to cgroup v2. More information at \
+                                    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 /// The plugins whose volumes CSI drivers serve now; schedulers ask for them.
 const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
                                 kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
@@ -74,6 +72,10 @@ pub struct Settings {
     pub report_every: Duration,
     /// How many images are told of; a negative number means all.
     pub most_images: i32,
+    /// Whether pods may be told how much of the disk they may use, for which it must be known how much there is.
+    pub isolates_local_storage: bool,
+    /// Whether the machine has the old cgroups.
+    pub has_cgroup_v1: bool,
 }
 
 pub struct Parts {
@@ -93,12 +95,19 @@ pub struct NodeKeeper {
     parts: Parts,
     settings: Settings,
     identity: watch::Sender<Option<Identity>>,
+    /// Whether the server has said what it has of the node, if anything.
+    heard: watch::Sender<bool>,
     /// What the server has.
     at_server: Option<Node>,
     images: Vec<ContainerImage>,
     /// Whether it is written down for CSI that the node is there.
     has_csi_node: bool,
     is_unschedulable: bool,
+    has_told_of_reboot: bool,
+    /// How the runtime was when it answered last.
+    answered: Ready,
+    /// Since when it does not answer.
+    away_since: Option<Instant>,
 }
 
 impl NodeKeeper {
@@ -106,6 +115,10 @@ impl NodeKeeper {
     pub fn new(parts: Parts, settings: Settings) -> (NodeKeeper, watch::Receiver<Option<Identity>>) {
         let (identity, known) = watch::channel(None);
         let keeper = NodeKeeper {
+            answered: parts.readiness.now(),
+            away_since: None,
+            has_told_of_reboot: false,
+            heard: watch::Sender::new(false),
             parts,
             settings,
             identity,
@@ -117,10 +130,21 @@ impl NodeKeeper {
         (keeper, known)
     }
 
+    /// Tells whether the server has said what it has of the node. Pods are admitted by that.
+    pub fn heard(&self) -> watch::Receiver<bool> {
+        self.heard.subscribe()
+    }
+
     /// Works until it is dropped.
     pub async fn run(mut self) {
         self.event(EventType::Normal, reason::STARTING, "Starting kubelet.");
-        self.look_at_images().await;
+        if self.settings.has_cgroup_v1 {
+            self.event(EventType::Warning, reason::CGROUP_V1, CGROUP_V1_DEPRECATED);
+        }
+        self.look_at_runtime().await;
+        // What is known at once is not told twice.
+        let unknown = Ready { runtime: Err(NotReady::NotAsked), network: Err(NotReady::NotAsked) };
+        let _ = timeout(SHORTEST_REGISTERING, self.parts.readiness.other_than(&unknown)).await;
         self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {
             self.register().await;
@@ -143,9 +167,12 @@ impl NodeKeeper {
                     return;
                 }
                 Err(error) => {
-                    let wait = backoff.after(&error);
+                    let again = Instant::now() + backoff.after(&error);
                     self.cannot_register(&error, began.elapsed());
-                    sleep(wait).await;
+                    // Somebody else may make the object.
+                    while let Ok(event) = timeout_at(again, self.parts.follower.next()).await {
+                        self.hear(event);
+                    }
                 }
             }
         }
@@ -159,11 +186,12 @@ impl NodeKeeper {
 
     async fn try_to_register(&mut self) -> Result<Node, Error> {
         let new = self.new_node();
-        match self.parts.client.create(&new).await {
-            Ok(node) => {
-                self.tell_events(&Node::default(), &node);
-                return Ok(node);
-            }
+        let created = self.parts.client.create(&new).await;
+        if created.as_ref().err().is_none_or(Error::is_already_exists) {
+            self.tell_events(&Node::default(), &new);
+        }
+        match created {
+            Ok(node) => return Ok(node),
             Err(error) if error.is_already_exists() || error.is_forbidden() => {}
             Err(error) => return Err(error),
         }
@@ -178,7 +206,7 @@ impl NodeKeeper {
     }
 
     /// The node as it is made where it is not there.
-    fn new_node(&self) -> Node {
+    fn new_node(&mut self) -> Node {
         let facts = self.parts.facts.now();
         let mut node = Node { status: Default::default(), ..facts.node.clone() };
         node.spec.taints = self.settings.taints.clone().into();
@@ -186,14 +214,42 @@ impl NodeKeeper {
         self.with_status(&node)
     }
 
-    fn with_status(&self, node: &Node) -> Node {
-        let (facts, ready) = (self.parts.facts.now(), self.parts.readiness.now());
+    fn with_status(&mut self, node: &Node) -> Node {
+        let (facts, ready) = (self.parts.facts.now(), self.ready_to_tell());
         let storage = if self.has_csi_node { Ok(()) } else { Err("CSINode is not yet initialized") };
         let now = Time::from(self.parts.clock.now());
         node_status::with_status(
             node,
-            &Input { facts: &facts, ready: &ready, storage, images: &self.images, now },
+            &Input {
+                facts: &facts,
+                ready: &ready,
+                storage,
+                isolates_local_storage: self.settings.isolates_local_storage,
+                images: &self.images,
+                now,
+            },
         )
+    }
+
+    /// What is told of the runtime: how it was last, unless it does not answer for too long.
+    fn ready_to_tell(&mut self) -> Ready {
+        let now = self.parts.readiness.now();
+        let Err(NotReady::Down(_)) = &now.runtime else {
+            (self.answered, self.away_since) = (now.clone(), None);
+            return now;
+        };
+        let since = *self.away_since.get_or_insert_with(Instant::now);
+        let never_answered = matches!(self.answered.runtime, Err(NotReady::NotAsked));
+        match never_answered || since.elapsed() < RUNTIME_MAY_BE_AWAY {
+            true => self.answered.clone(),
+            false => Ready { runtime: now.runtime, network: self.answered.network.clone() },
+        }
+    }
+
+    /// When a runtime that does not answer has not done so for too long, if that is yet to come.
+    fn away_for_too_long(&self) -> Option<Instant> {
+        let at = self.away_since? + RUNTIME_MAY_BE_AWAY;
+        (at > Instant::now()).then_some(at)
     }
 
     /// Keeps what the server has of the node as the node is: at once when something changes, and now and then in any
@@ -210,17 +266,23 @@ impl NodeKeeper {
                 biased;
                 event = self.parts.follower.next() => self.hear(event),
                 Ok(()) = facts.changed() => look_due = Some(Instant::now()),
-                () = readiness.other_than(&ready) => look_due = Some(Instant::now()),
+                () = readiness.other_than(&ready) => {
+                    // One that is back may be another.
+                    if ready.runtime.is_err() && readiness.now().runtime.is_ok() {
+                        self.look_at_runtime().await;
+                    }
+                    look_due = Some(Instant::now());
+                }
                 () = sleep_until(look_due.unwrap_or(report_due).min(report_due)) => {
                     let now = Instant::now();
                     let is_report = report_due <= now;
                     if is_report {
-                        self.look_at_images().await;
+                        self.look_at_runtime().await;
                     }
-                    look_due = None;
                     match self.bring_up_to_date(is_report).await {
                         Ok(has_written) => {
                             backoff.reset();
+                            look_due = self.away_for_too_long();
                             self.tell_how_it_is();
                             if has_written || is_report {
                                 report_due = now + self.settings.report_every;
@@ -239,7 +301,7 @@ impl NodeKeeper {
                 }
             }
             // What others did to the object may have to be undone, or is what was waited for.
-            look_due = look_due.or(Some(Instant::now()));
+            look_due = Some(look_due.unwrap_or_else(Instant::now).min(Instant::now()));
         }
     }
 
@@ -283,11 +345,13 @@ impl NodeKeeper {
 
     fn hear(&mut self, event: Event<Node>) {
         match event {
-            Event::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.take(node),
-                None if self.at_server.is_some() => self.is_gone(),
-                None => {}
-            },
+            Event::All(nodes) => {
+                match nodes.into_iter().next() {
+                    Some(node) => self.take(node),
+                    None => self.is_gone(),
+                }
+                self.has_heard();
+            }
             Event::Set(node) => self.take(node),
             Event::Gone(_) => self.is_gone(),
             Event::Trouble { error, .. } => {
@@ -317,18 +381,27 @@ impl NodeKeeper {
             self.is_unschedulable = node.spec.unschedulable;
             self.status_event(if node.spec.unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });
         }
-        let identity = identity(&node);
+        // What belongs to a node that goes would go with it.
+        let is_going = node.metadata.deletion_timestamp.is_some();
+        self.is_known_as((!is_going).then(|| identity(&node)));
+        self.at_server = Some(node);
+        self.has_heard();
+    }
+
+    fn has_heard(&self) {
+        self.heard.send_if_modified(|heard| !std::mem::replace(heard, true));
+    }
+
+    fn is_known_as(&self, identity: Option<Identity>) {
         self.identity.send_if_modified(|known| {
-            let is_other = known.as_ref() != Some(&identity);
-            if is_other {
-                *known = Some(identity);
-            }
+            let is_other = *known != identity;
+            *known = identity;
             is_other
         });
-        self.at_server = Some(node);
     }
 
     fn is_gone(&mut self) {
+        self.is_known_as(None);
         if self.at_server.take().is_some() {
             let what = format_args!(
                 "somebody deleted its object at the API server, which stays so until the agent starts again"
@@ -365,14 +438,26 @@ impl NodeKeeper {
         }
     }
 
-    async fn look_at_images(&mut self) {
+    /// Finds out which runtime there is, and which images it has.
+    async fn look_at_runtime(&mut self) {
+        if let Ok(version) = self.parts.runtime.version().await {
+            let name = node_config::runtime_version(&version);
+            self.parts.facts.change(|node| node.status.node_info.container_runtime_version = name);
+        }
         match self.parts.runtime.list_images().await {
             Ok(found) => self.images = node_status::images(&found, self.settings.most_images),
             Err(error) => warn!(%error, "Cannot tell which images the node has"),
         }
     }
 
-    fn tell_events(&self, old: &Node, new: &Node) {
+    fn tell_events(&mut self, old: &Node, new: &Node) {
+        if !self.has_told_of_reboot
+            && let Some(boot) = node_status::rebooted(old, new)
+        {
+            self.has_told_of_reboot = true;
+            let message = format!("Node {} has been rebooted, boot id: {boot}", self.settings.name);
+            self.event(EventType::Warning, reason::REBOOTED, &message);
+        }
         for event in node_status::events(old, new) {
             self.status_event(event);
         }
@@ -391,37 +476,4 @@ impl NodeKeeper {
 
 fn identity(node: &Node) -> Identity {
     Identity { name: node.metadata.name.clone(), uid: node.metadata.uid.clone() }
-}
-
-/// A node that was there before, with what an agent puts right when it begins.
-fn taken_over(found: &Node, new: &Node) -> Node {
-    let mut node = found.clone();
-    match new.metadata.annotations.get(ATTACH_DETACH) {
-        Some(value) => drop(node.metadata.annotations.insert(ATTACH_DETACH, value.clone())),
-        None => drop(node.metadata.annotations.remove(ATTACH_DETACH)),
-    }
-    for label in DEFAULT_LABELS {
-        if let Some(value) = new.metadata.labels.get(label) {
-            node.metadata.labels.insert(label, value.clone());
-        }
-    }
-    let ours = [
-        (&mut node.status.capacity, &new.status.capacity),
-        (&mut node.status.allocatable, &new.status.allocatable),
-    ];
-    for (known, now) in ours {
-        let gone: Vec<Text> = known
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| is_huge_pages(name) && now.get(name).is_none())
-            .map(Text::from)
-            .collect();
-        for name in gone {
-            known.remove(&name);
-        }
-        for (name, quantity) in now.iter().filter(|(name, _)| is_huge_pages(name)) {
-            known.insert(name, quantity.clone());
-        }
-    }
-    node
 }

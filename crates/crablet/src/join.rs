@@ -20,6 +20,7 @@ use crablet_cluster::objects::{self, ClusterObjects};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
+use crablet_host::cgroup;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
@@ -117,6 +118,9 @@ impl<'a> Membership<'a> {
                 provider_id: (&*configuration.provider_id).into(),
                 report_every: configuration.node_status_report_frequency.to_std(),
                 most_images: configuration.node_status_max_images,
+                isolates_local_storage: configuration.local_storage_capacity_isolation,
+                has_cgroup_v1: cgroup::version(Path::new(cgroup::MOUNT_POINT))
+                    .is_ok_and(|version| version == cgroup::Version::V1),
             },
             lease_seconds: configuration.node_lease_duration_seconds,
         };

@@ -364,6 +364,8 @@ fn node_settings() -> node::Settings {
         provider_id: "".into(),
         report_every: Duration::from_secs(300),
         most_images: 50,
+        isolates_local_storage: true,
+        has_cgroup_v1: false,
     }
 }
 
