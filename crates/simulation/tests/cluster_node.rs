@@ -8,10 +8,11 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{Event, Node, NodeCondition, NodeConditionType, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_client::{Client, PatchType, Resource as _};
+use crablet_cri_sim::{Latency, Method, Settings};
 use crablet_simulation::api_server::ApiServer;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
-use crablet_simulation::world::World;
+use crablet_simulation::world::{World, settings};
 
 /// A node that has joined a cluster.
 struct Cluster {
@@ -26,7 +27,11 @@ async fn seconds(seconds: u64) {
 
 impl Cluster {
     async fn start() -> Cluster {
-        let mut world = World::new(0, Trace::new(false));
+        Cluster::on(settings(0)).await
+    }
+
+    async fn on(settings: Settings) -> Cluster {
+        let mut world = World::on(settings, Trace::new(false));
         let server = world.add_api_server();
         let mut cluster = Cluster { world, admin: server.admin(), server };
         cluster.start_agent().await;
@@ -101,7 +106,11 @@ async fn a_runtime_may_be_away_for_half_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_begins_admits_pods_by_the_labels_that_the_server_has() {
-    let mut cluster = Cluster::start().await;
+    // Which images there are is found out before the node is registered.
+    let slow = Latency::Uniform(Duration::from_secs(5), Duration::from_secs(6));
+    let settings = settings(0);
+    let latencies = settings.latencies.clone().with(Method::ListImages, slow);
+    let mut cluster = Cluster::on(Settings { latencies, ..settings }).await;
     cluster.patch_node("", r#"{"metadata": {"labels": {"zone": "a"}}}"#).await;
     cluster.world.kill().await;
     let spec = "{nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}";
