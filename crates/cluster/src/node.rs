@@ -11,7 +11,6 @@ use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
 use crablet_api::core::{ContainerImage, Node, NodeConditionType};
 use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
-use crablet_api::storage::{CsiNode, CsiNodeSpec};
 use crablet_api::{Taint, Text, patch};
 use crablet_client::{Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
@@ -20,8 +19,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use crate::node_registration::taken_over;
-use crate::node_status::{self, Input};
+use crate::node_registration::{csi_node, taken_over, uninitialized};
+use crate::node_status::{self, Cloud, Input};
+use crate::objects::ObjectTtl;
 use crate::retry::Backoff;
 
 /// The waits between tries to register, as upstream.
@@ -33,15 +33,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// For how long a runtime that answered before may not answer until the node is not ready, as upstream: who restarts it
 /// does not want every service to lose the node's pods.
 const RUNTIME_MAY_BE_AWAY: Duration = Duration::from_secs(30);
+/// Says for how many seconds config maps and secrets that were read may be taken for current.
+const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
+/// When it is looked which images there are after one was pulled: more may be on their way.
+const IMAGES_SETTLE_WITHIN: Duration = Duration::from_secs(10);
 /// What nodes with the old cgroups say of themselves.
 const CGROUP_V1_DEPRECATED: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a \
                                     future release. Please migrate to cgroup v2. More information at \
                                     https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
-/// The plugins whose volumes CSI drivers serve now; schedulers ask for them.
-const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
-                                kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
-                                kubernetes.io/vsphere-volume";
-const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// The node as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +75,8 @@ pub struct Settings {
     pub isolates_local_storage: bool,
     /// Whether the machine has the old cgroups.
     pub has_cgroup_v1: bool,
+    /// The cloud whose controllers look after the node, if there is one.
+    pub cloud: Option<Cloud>,
 }
 
 pub struct Parts {
@@ -86,6 +87,10 @@ pub struct Parts {
     pub readiness: Readiness,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
+    /// Tells when there may be other images.
+    pub pulls: watch::Receiver<()>,
+    /// Where it is told for how long objects may be taken for current.
+    pub object_ttl: ObjectTtl,
     /// Where it is told how far the node is.
     pub story: Teller,
 }
@@ -209,7 +214,11 @@ impl NodeKeeper {
     fn new_node(&mut self) -> Node {
         let facts = self.parts.facts.now();
         let mut node = Node { status: Default::default(), ..facts.node.clone() };
-        node.spec.taints = self.settings.taints.clone().into();
+        let mut taints = self.settings.taints.clone();
+        if self.settings.cloud.is_some() {
+            taints.push(uninitialized());
+        }
+        node.spec.taints = taints.into();
         node.spec.provider_id = self.settings.provider_id.clone();
         self.with_status(&node)
     }
@@ -226,6 +235,7 @@ impl NodeKeeper {
                 storage,
                 isolates_local_storage: self.settings.isolates_local_storage,
                 images: &self.images,
+                cloud: self.settings.cloud.as_ref(),
                 now,
             },
         )
@@ -259,6 +269,7 @@ impl NodeKeeper {
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
         let mut report_due = Instant::now();
         let mut look_due = Some(Instant::now());
+        let mut images_due = None;
         loop {
             let readiness = self.parts.readiness.clone();
             let ready = readiness.now();
@@ -272,6 +283,14 @@ impl NodeKeeper {
                         self.look_at_runtime().await;
                     }
                     look_due = Some(Instant::now());
+                }
+                Ok(()) = self.parts.pulls.changed() => {
+                    images_due = images_due.or(Some(Instant::now() + IMAGES_SETTLE_WITHIN));
+                    continue;
+                }
+                () = sleep_until(images_due.unwrap_or(report_due)), if images_due.is_some() => {
+                    images_due = None;
+                    self.look_at_runtime().await;
                 }
                 () = sleep_until(look_due.unwrap_or(report_due).min(report_due)) => {
                     let now = Instant::now();
@@ -330,11 +349,7 @@ impl NodeKeeper {
         if self.has_csi_node {
             return Ok(());
         }
-        let mut object = CsiNode { spec: CsiNodeSpec::default(), ..CsiNode::default() };
-        object.metadata.name = self.settings.name.clone();
-        object.metadata.annotations.insert(MIGRATED_ANNOTATION, MIGRATED_PLUGINS.into());
-        object.metadata.owner_references = Box::new([node_owner(&identity(node))]);
-        match self.parts.client.create(&object).await {
+        match self.parts.client.create(&csi_node(&identity(node))).await {
             Ok(_) => {}
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(error),
@@ -376,7 +391,12 @@ impl NodeKeeper {
             ours.metadata.labels = node.metadata.labels.clone();
             ours.metadata.annotations = node.metadata.annotations.clone();
             ours.spec = node.spec.clone();
+            if self.settings.cloud.is_some() && !node.status.addresses.is_empty() {
+                ours.status.addresses = node.status.addresses.clone();
+            }
         });
+        let seconds = node.metadata.annotations.get(OBJECT_TTL).and_then(|text| text.parse().ok());
+        self.parts.object_ttl.set(seconds.map(Duration::from_secs));
         if self.is_unschedulable != node.spec.unschedulable {
             self.is_unschedulable = node.spec.unschedulable;
             self.status_event(if node.spec.unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });

@@ -1,8 +1,11 @@
-//! What an agent puts right on a node that was there before it.
+//! What goes with a node that is new, and what an agent puts right on one that was there before it. No I/O.
 
-use crablet_api::Text;
 use crablet_api::core::Node;
 use crablet_api::resource_names::is_huge_pages;
+use crablet_api::storage::{CsiNode, CsiNodeSpec};
+use crablet_api::{Taint, TaintEffect, Text};
+
+use crate::node::{Identity, node_owner};
 
 /// Says that volumes are attached by a controller.
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -20,6 +23,31 @@ const DEFAULT_LABELS: [&str; 11] = [
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 ];
+
+/// The plugins whose volumes CSI drivers serve now; schedulers ask for them.
+const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
+                                kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
+                                kubernetes.io/vsphere-volume";
+const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+
+/// What says that the node is there for CSI drivers, if only as one without any.
+pub(crate) fn csi_node(node: &Identity) -> CsiNode {
+    let mut object = CsiNode { spec: CsiNodeSpec::default(), ..CsiNode::default() };
+    object.metadata.name = node.name.clone();
+    object.metadata.annotations.insert(MIGRATED_ANNOTATION, MIGRATED_PLUGINS.into());
+    object.metadata.owner_references = Box::new([node_owner(node)]);
+    object
+}
+
+/// Keeps pods away until a cloud's controllers have looked at a new node.
+pub(crate) fn uninitialized() -> Taint {
+    Taint {
+        key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
+        value: "true".to_owned(),
+        effect: TaintEffect::NoSchedule,
+        time_added: None,
+    }
+}
 
 /// A node that was there before, with what an agent puts right when it begins.
 pub(crate) fn taken_over(found: &Node, new: &Node) -> Node {

@@ -14,6 +14,16 @@ use crablet_cri_api::{Image, v1};
 /// How many names of one image are told, as upstream.
 const MOST_NAMES: usize = 5;
 
+/// Says which addresses the node was started with.
+const PROVIDED_IPS: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// A cloud whose controllers look after the node: they tell which addresses it has, and when it may be used.
+#[derive(Clone, Debug, Default)]
+pub struct Cloud {
+    /// The addresses that the node was started with, for the cloud to choose among its own.
+    pub provided_ips: Option<Text>,
+}
+
 /// What a node's status is made from.
 pub struct Input<'a> {
     pub facts: &'a Facts,
@@ -23,6 +33,7 @@ pub struct Input<'a> {
     /// Whether it must be known how much of the disk there is.
     pub isolates_local_storage: bool,
     pub images: &'a [ContainerImage],
+    pub cloud: Option<&'a Cloud>,
     pub now: Time,
 }
 
@@ -39,7 +50,15 @@ pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
         status.allocatable.insert(resource, quantity.clone());
     }
     share_what_others_gave(status);
-    status.addresses = ours.status.addresses.clone();
+    // A cloud knows better, once it has said something; and who knows nothing takes nothing back.
+    let says_the_cloud = input.cloud.is_some() && !status.addresses.is_empty();
+    if !says_the_cloud && !ours.status.addresses.is_empty() {
+        status.addresses = ours.status.addresses.clone();
+    }
+    match input.cloud.and_then(|cloud| cloud.provided_ips.clone()) {
+        Some(ips) => drop(node.metadata.annotations.insert(PROVIDED_IPS, ips)),
+        None => drop(node.metadata.annotations.remove(PROVIDED_IPS)),
+    }
     status.daemon_endpoints = ours.status.daemon_endpoints.clone();
     status.node_info = ours.status.node_info.clone();
     // A runtime that was not asked yet may well have them.
@@ -241,7 +260,7 @@ pub fn images(found: &[Image], most: i32) -> Vec<ContainerImage> {
 #[cfg(test)]
 mod tests {
     use crablet_api::Quantity;
-    use crablet_api::core::NodeFeatures;
+    use crablet_api::core::{NodeAddress, NodeAddressType, NodeFeatures};
 
     use super::*;
 
@@ -260,7 +279,10 @@ mod tests {
 
     fn made(old: &Node, facts: &Facts, ready: &Ready, storage: Result<(), &'static str>, now: i64) -> Node {
         let now = Time::from_unix_seconds(now);
-        with_status(old, &Input { facts, ready, storage, isolates_local_storage: true, images: &[], now })
+        with_status(
+            old,
+            &Input { facts, ready, storage, isolates_local_storage: true, images: &[], cloud: None, now },
+        )
     }
 
     /// What is said of readiness, and since when.
@@ -357,6 +379,34 @@ mod tests {
         assert_eq!(node.status.conditions[0], theirs);
         assert_eq!(node.status.conditions.last().map(|last| &last.r#type), Some(&NodeConditionType::Ready));
         assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux");
+    }
+
+    #[test]
+    fn a_cloud_tells_the_addresses_and_is_told_which_ones_were_given() {
+        let address = |address: &str| -> Box<[NodeAddress]> {
+            Box::new([NodeAddress { r#type: NodeAddressType::InternalIp, address: address.into() }])
+        };
+        let (mut facts, ready, now) = (facts(), ready(), Time::from_unix_seconds(0));
+        facts.node.status.addresses = address("10.0.0.1");
+        let made = |old: &Node, facts: &Facts, cloud: Option<&Cloud>| {
+            let (storage, images) = (Ok(()), &[][..]);
+            let input =
+                Input { facts, ready: &ready, storage, isolates_local_storage: true, images, cloud, now };
+            let node = with_status(old, &input);
+            let provided = node.metadata.annotations.get(PROVIDED_IPS).cloned();
+            (node.status.addresses.clone(), provided.unwrap_or_default(), node)
+        };
+        let cloud = Cloud { provided_ips: Some("10.0.0.1".into()) };
+        let (addresses, provided, mut node) = made(&Node::default(), &facts, Some(&cloud));
+        assert_eq!((addresses, &*provided), (address("10.0.0.1"), "10.0.0.1"), "until it says something");
+        node.status.addresses = address("192.0.2.1");
+        let (addresses, _, mut node) = made(&node, &facts, Some(&cloud));
+        assert_eq!(addresses, address("192.0.2.1"));
+        let (addresses, provided, _) = made(&node, &facts, None);
+        assert_eq!((addresses, &*provided), (address("10.0.0.1"), ""), "there is no cloud any more");
+        facts.node.status.addresses = Box::default();
+        node.status.addresses = address("10.0.0.1");
+        assert_eq!(made(&node, &facts, None).0, address("10.0.0.1"), "nothing is known");
     }
 
     #[test]

@@ -8,8 +8,10 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{Event, Node, NodeCondition, NodeConditionType, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_client::{Client, PatchType, Resource as _};
+use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
 use crablet_simulation::api_server::ApiServer;
+use crablet_simulation::behaviour::PULLED;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, settings};
@@ -31,7 +33,10 @@ impl Cluster {
     }
 
     async fn on(settings: Settings) -> Cluster {
-        let mut world = World::on(settings, Trace::new(false));
+        Cluster::with(World::on(settings, Trace::new(false))).await
+    }
+
+    async fn with(mut world: World) -> Cluster {
         let server = world.add_api_server();
         let mut cluster = Cluster { world, admin: server.admin(), server };
         cluster.start_agent().await;
@@ -178,4 +183,40 @@ spec: {nodeName: node, containers: [{name: c, image: 'sim/forever:1'}]}
     let mirror = cluster.pod("st-node").await.unwrap();
     assert_eq!(mirror.metadata.owner_references[0].uid, node.metadata.uid);
     assert_eq!(cluster.ready().await.status, ConditionStatus::True);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_was_pulled_is_told_soon() {
+    let cluster = Cluster::start().await;
+    let has_it = async || {
+        let images = cluster.node().await.status.images;
+        images.iter().any(|image| image.names.iter().any(|name| name.contains(PULLED)))
+    };
+    assert!(!has_it().await);
+    cluster.create("web", &format!("{{containers: [{{name: c, image: '{PULLED}'}}]}}")).await;
+    seconds(50).await;
+    assert_eq!(cluster.pod("web").await.unwrap().status.phase, Some(PodPhase::Running));
+    assert!(has_it().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
+    let mut world = World::on(settings(0), Trace::new(false));
+    world.cloud = Some(Cloud { provided_ips: Some("10.0.0.9".into()) });
+    let cluster = Cluster::with(world).await;
+    let node = cluster.node().await;
+    let taints: Vec<_> = node.spec.taints.iter().map(ToString::to_string).collect();
+    assert_eq!(taints, ["node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"]);
+    assert_eq!(node.metadata.annotations["alpha.kubernetes.io/provided-node-ip"], "10.0.0.9");
+    let patch = r#"{"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.5"}]}}"#;
+    cluster.patch_node("/status", patch).await;
+    cluster.patch_node("", r#"{"spec": {"taints": null}}"#).await;
+    let spec = "{hostNetwork: true, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("web", spec).await;
+    seconds(600).await;
+    let pod = cluster.pod("web").await.unwrap();
+    assert_eq!((&*pod.status.host_ip, &*pod.status.pod_ip), ("192.0.2.5", "192.0.2.5"));
+    let node = cluster.node().await;
+    assert_eq!(&*node.status.addresses[0].address, "192.0.2.5");
+    assert!(node.spec.taints.is_empty());
 }

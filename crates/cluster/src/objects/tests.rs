@@ -11,6 +11,10 @@ const SERVICES: &str = "/api/v1/services";
 const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 
 fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObjects> {
+    objects_with(server, strategy, ObjectTtl::default())
+}
+
+fn objects_with(server: &Server, strategy: ChangeDetectionStrategy, ttl: ObjectTtl) -> Arc<ClusterObjects> {
     ClusterObjects::new(Parts {
         client: server.client(),
         clock: Clock::simulated(Timestamp::UNIX_EPOCH),
@@ -18,6 +22,7 @@ fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObj
         tasks: Tasks::new(CancellationToken::new(), TaskTracker::new()),
         strategy,
         sync_frequency: Duration::from_secs(60),
+        ttl,
     })
 }
 
@@ -154,6 +159,31 @@ async fn objects_are_asked_for_where_the_strategy_says_so() {
         drop(interest);
         assert_eq!(server.watched(), [SERVICES]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_says_for_how_long_objects_are_current() {
+    let (server, ttl) = (Server::default(), ObjectTtl::default());
+    server.put(&map("one"), json!({"data": {"k": "v"}}));
+    let objects = objects_with(&server, ChangeDetectionStrategy::Cache, ttl.clone());
+    let _interest = objects.register_pod(&pod("a", "configMap: {name: one}"), &Mailbox::new());
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("v".to_owned()));
+    server.put(&map("one"), json!({"data": {"k": "w"}}));
+    for (says, after, expected) in
+        [(Some(300), 200, "v"), (Some(300), 150, "w"), (None, 30, "w"), (Some(0), 0, "w")]
+    {
+        ttl.set(says.map(Duration::from_secs));
+        seconds(after).await;
+        assert_eq!(value(objects.config_map("ns", "one").await), Ok(expected.to_owned()), "{says:?}");
+    }
+    server.put(&map("one"), json!({"data": {"k": "x"}}));
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("x".to_owned()), "not for a moment");
+    ttl.set(None);
+    server.put(&map("one"), json!({"data": {"k": "y"}}));
+    seconds(59).await;
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("x".to_owned()));
+    seconds(2).await;
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("y".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
