@@ -23,6 +23,7 @@ pub mod objects;
 pub mod pod_source;
 mod registry;
 mod retry;
+mod service_accounts;
 pub mod status_manager;
 #[cfg(test)]
 mod testing;

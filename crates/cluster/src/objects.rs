@@ -114,6 +114,10 @@ impl ClusterObjects {
         })
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     fn runtime_classes(&self) -> &Collection<RuntimeClass> {
         self.runtime_classes.get_or_init(|| {
             let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();

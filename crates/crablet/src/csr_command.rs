@@ -115,20 +115,22 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Requests, String> {
 }
 
 pub(crate) fn run(requests: &Requests) -> Result<(), Failure> {
-    let client = administrator::client(requests.kubeconfig.as_deref(), "crablet-csr")?;
     let now = Clock::system().now();
-    match &requests.wanted {
-        Wanted::List => exit::print(&block_on(list(&client, now))?),
-        // Each is told when it is done: those after one that fails are not.
-        Wanted::Say { word, names } => names.iter().try_for_each(|name| {
-            block_on(say(&client, name, *word, now))?;
-            exit::print(&format!(
-                "certificatesigningrequest.certificates.k8s.io/{} {}\n",
-                exit::harmless(name),
-                word.past()
-            ))
-        }),
-    }
+    block_on(async {
+        let client = administrator::client(requests.kubeconfig.as_deref(), "crablet-csr")?;
+        match &requests.wanted {
+            Wanted::List => exit::print(&list(&client, now).await?)?,
+            // Each is told when it is done: those after one that fails are not.
+            Wanted::Say { word, names } => {
+                for name in names {
+                    say(&client, name, *word, now).await?;
+                    let (name, done) = (exit::harmless(name), word.past());
+                    exit::print(&format!("certificatesigningrequest.certificates.k8s.io/{name} {done}\n"))?;
+                }
+            }
+        }
+        Ok(())
+    })
 }
 
 async fn list(client: &Client, now: Timestamp) -> anyhow::Result<String> {

@@ -21,7 +21,7 @@ use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
-use crablet_credentials::ProviderConfig;
+use crablet_credentials::{ProviderConfig, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
@@ -127,7 +127,6 @@ impl Prepared {
         let cloud = addresses.is_external.then(|| cloud(&addresses, reached_by.is_ok()));
         let description =
             describe(effective, checked.user_ids, runtime, &self.node.name, &reached_by).await?;
-        let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
         let membership = match &self.api {
             Some(_) => {
                 let tasks = Tasks::new(stop.clone(), tasks.clone());
@@ -135,8 +134,11 @@ impl Prepared {
             }
             None => None,
         };
-        let objects: Arc<dyn Objects> = match &membership {
-            Some(membership) => membership.objects(&self.node.clock),
+        let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
+        let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
+        let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
+        let objects: Arc<dyn Objects> = match cluster {
+            Some(cluster) => cluster,
             None => Arc::new(NoObjects),
         };
         let parts = parts(effective, client.clone(), access, &self.node, objects)?;

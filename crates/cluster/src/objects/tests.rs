@@ -1,4 +1,5 @@
 use crablet_api::testing::pod_yaml;
+use crablet_credentials::{ServiceAccounts, WantedToken};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -208,4 +209,39 @@ async fn services_are_followed_from_the_start_and_runtime_classes_from_when_a_po
     assert_eq!(*objects.runtime_class("isolated").await.unwrap().handler, *"kata");
     assert_eq!(objects.runtime_class("other").await.unwrap_err(), Unavailable::NotFound);
     assert_eq!(server.watched(), [SERVICES, CLASSES]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_provider_gets_a_token_of_the_very_service_account_which_nobody_renews() {
+    let server = Server::default();
+    server.set_life(600);
+    let path = "/api/v1/namespaces/ns/serviceaccounts/robot";
+    server.put(path, json!({"metadata": {"uid": "sa-1", "annotations": {"role": "puller"}}}));
+    let objects = objects(&server, ChangeDetectionStrategy::Watch);
+    let account = ServiceAccounts::get(&*objects, "ns", "robot").await.unwrap();
+    assert_eq!((&*account.uid, &*account.annotations["role"]), ("sa-1", "puller"));
+    let gone = ServiceAccounts::get(&*objects, "ns", "nobody").await.unwrap_err();
+    assert!(gone.to_string().contains("not found"), "{gone}");
+
+    let (pod, mailbox) = (pod("a", "configMap: {name: one}"), Mailbox::new());
+    let _interest = objects.register_pod(&pod, &mailbox);
+    let identity = pod.identity();
+    let wanted = WantedToken {
+        pod: &identity,
+        service_account: "robot",
+        service_account_uid: "sa-1",
+        audience: "registry",
+    };
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 1");
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 1", "it is still good");
+    let asked = &server.posted()[0];
+    assert_eq!(
+        (&asked["metadata"]["uid"], &asked["spec"]["audiences"][0]),
+        (&json!("sa-1"), &json!("registry"))
+    );
+    assert_eq!(asked["spec"]["boundObjectRef"]["uid"], *identity.uid);
+    mailbox.take();
+    seconds(3600).await;
+    assert!(!mailbox.take().objects, "the pod has nothing to renew");
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 2");
 }
