@@ -23,6 +23,7 @@ pub mod objects;
 pub mod pod_source;
 mod registry;
 mod retry;
+mod runtime_patience;
 mod service_accounts;
 pub mod status_manager;
 #[cfg(test)]

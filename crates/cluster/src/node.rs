@@ -10,7 +10,7 @@ use crablet_agent::readiness::{NotReady, Readiness, Ready};
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
 use crablet_api::core::{ContainerImage, Node, NodeConditionType};
-use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
+use crablet_api::meta::{ConditionStatus, ObjectMeta, OwnerReference, Time};
 use crablet_api::{Taint, Text, patch};
 use crablet_client::{Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
@@ -23,6 +23,7 @@ use crate::node_registration::{csi_node, taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
 use crate::retry::Backoff;
+use crate::runtime_patience::RuntimePatience;
 
 /// The waits between tries to register, as upstream.
 const SHORTEST_REGISTERING: Duration = Duration::from_millis(100);
@@ -30,9 +31,6 @@ const LONGEST_REGISTERING: Duration = Duration::from_secs(7);
 /// The waits after a status that could not be written.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// For how long a runtime that answered before may not answer until the node is not ready, as upstream: who restarts it
-/// does not want every service to lose the node's pods.
-const RUNTIME_MAY_BE_AWAY: Duration = Duration::from_secs(30);
 /// Says for how many seconds config maps and secrets that were read may be taken for current.
 const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
 /// When it is looked which images there are after one was pulled: more may be on their way.
@@ -109,10 +107,12 @@ pub struct NodeKeeper {
     has_csi_node: bool,
     is_unschedulable: bool,
     has_told_of_reboot: bool,
-    /// How the runtime was when it answered last.
-    answered: Ready,
-    /// Since when it does not answer.
-    away_since: Option<Instant>,
+    /// What the runtime was told that the addresses of pods are, and when it is told again if it did not listen.
+    pod_cidrs: String,
+    tells_pod_cidrs_at: Option<Instant>,
+    /// What the node is called, labelled and annotated with by itself.
+    own: ObjectMeta,
+    runtime: RuntimePatience,
 }
 
 impl NodeKeeper {
@@ -120,9 +120,11 @@ impl NodeKeeper {
     pub fn new(parts: Parts, settings: Settings) -> (NodeKeeper, watch::Receiver<Option<Identity>>) {
         let (identity, known) = watch::channel(None);
         let keeper = NodeKeeper {
-            answered: parts.readiness.now(),
-            away_since: None,
+            runtime: RuntimePatience::new(parts.readiness.now()),
             has_told_of_reboot: false,
+            pod_cidrs: String::new(),
+            tells_pod_cidrs_at: None,
+            own: parts.facts.now().node.metadata.clone(),
             heard: watch::Sender::new(false),
             parts,
             settings,
@@ -212,8 +214,7 @@ impl NodeKeeper {
 
     /// The node as it is made where it is not there.
     fn new_node(&mut self) -> Node {
-        let facts = self.parts.facts.now();
-        let mut node = Node { status: Default::default(), ..facts.node.clone() };
+        let mut node = Node { metadata: self.own.clone(), ..Node::default() };
         let mut taints = self.settings.taints.clone();
         if self.settings.cloud.is_some() {
             taints.push(uninitialized());
@@ -224,13 +225,14 @@ impl NodeKeeper {
     }
 
     fn with_status(&mut self, node: &Node) -> Node {
-        let (facts, ready) = (self.parts.facts.now(), self.ready_to_tell());
+        let (facts, ready) = (self.parts.facts.now(), self.runtime.told(self.parts.readiness.now()));
         let storage = if self.has_csi_node { Ok(()) } else { Err("CSINode is not yet initialized") };
         let now = Time::from(self.parts.clock.now());
         node_status::with_status(
             node,
             &Input {
                 facts: &facts,
+                labels: &self.own.labels,
                 ready: &ready,
                 storage,
                 isolates_local_storage: self.settings.isolates_local_storage,
@@ -239,27 +241,6 @@ impl NodeKeeper {
                 now,
             },
         )
-    }
-
-    /// What is told of the runtime: how it was last, unless it does not answer for too long.
-    fn ready_to_tell(&mut self) -> Ready {
-        let now = self.parts.readiness.now();
-        let Err(NotReady::Down(_)) = &now.runtime else {
-            (self.answered, self.away_since) = (now.clone(), None);
-            return now;
-        };
-        let since = *self.away_since.get_or_insert_with(Instant::now);
-        let never_answered = matches!(self.answered.runtime, Err(NotReady::NotAsked));
-        match never_answered || since.elapsed() < RUNTIME_MAY_BE_AWAY {
-            true => self.answered.clone(),
-            false => Ready { runtime: now.runtime, network: self.answered.network.clone() },
-        }
-    }
-
-    /// When a runtime that does not answer has not done so for too long, if that is yet to come.
-    fn away_for_too_long(&self) -> Option<Instant> {
-        let at = self.away_since? + RUNTIME_MAY_BE_AWAY;
-        (at > Instant::now()).then_some(at)
     }
 
     /// Keeps what the server has of the node as the node is: at once when something changes, and now and then in any
@@ -273,6 +254,7 @@ impl NodeKeeper {
         loop {
             let readiness = self.parts.readiness.clone();
             let ready = readiness.now();
+            let due = [look_due, self.runtime.ends()].into_iter().flatten().fold(report_due, Instant::min);
             tokio::select! {
                 biased;
                 event = self.parts.follower.next() => self.hear(event),
@@ -292,7 +274,7 @@ impl NodeKeeper {
                     images_due = None;
                     self.look_at_runtime().await;
                 }
-                () = sleep_until(look_due.unwrap_or(report_due).min(report_due)) => {
+                () = sleep_until(due) => {
                     let now = Instant::now();
                     let is_report = report_due <= now;
                     if is_report {
@@ -301,7 +283,7 @@ impl NodeKeeper {
                     match self.bring_up_to_date(is_report).await {
                         Ok(has_written) => {
                             backoff.reset();
-                            look_due = self.away_for_too_long();
+                            look_due = self.tells_pod_cidrs_at;
                             self.tell_how_it_is();
                             if has_written || is_report {
                                 report_due = now + self.settings.report_every;
@@ -320,13 +302,14 @@ impl NodeKeeper {
                 }
             }
             // What others did to the object may have to be undone, or is what was waited for.
-            look_due = Some(look_due.unwrap_or_else(Instant::now).min(Instant::now()));
+            look_due = look_due.or(Some(Instant::now()));
         }
     }
 
     /// Writes what has changed, or all that tells the time where a report is due. Says whether anything was written.
     async fn bring_up_to_date(&mut self, is_report: bool) -> Result<bool, Error> {
         let Some(old) = self.at_server.clone() else { return Ok(false) };
+        self.tell_pod_cidrs(&old.spec.pod_cidrs).await;
         self.ensure_csi_node(&old).await?;
         let new = self.with_status(&old);
         if !is_report && !node_status::differs(&old, &new) {
@@ -336,6 +319,26 @@ impl NodeKeeper {
         self.tell_events(&old, &new);
         self.take(node);
         Ok(true)
+    }
+
+    /// Tells the runtime which addresses the pods of the node have, where the cluster says so: some make their network's
+    /// configuration from that.
+    async fn tell_pod_cidrs(&mut self, cidrs: &[Text]) {
+        let cidrs = cidrs.join(",");
+        self.tells_pod_cidrs_at = None;
+        if cidrs.is_empty() || cidrs == self.pod_cidrs {
+            return;
+        }
+        match self.parts.runtime.update_pod_cidr(&cidrs).await {
+            Ok(()) => {
+                info!(original = self.pod_cidrs, new = cidrs, "Updating Pod CIDR");
+                self.pod_cidrs = cidrs;
+            }
+            Err(error) => {
+                warn!(%error, "Cannot tell the runtime the pod CIDR; it is tried again");
+                self.tells_pod_cidrs_at = Some(Instant::now() + LONGEST_WAIT);
+            }
+        }
     }
 
     async fn write(&mut self, old: &Node, new: &Node) -> Result<Node, Error> {

@@ -2,13 +2,13 @@
 
 use crablet_agent::node_facts::Facts;
 use crablet_agent::readiness::{NotReady, Ready};
-use crablet_api::Text;
 use crablet_api::core::{
     ContainerImage, Node, NodeCondition, NodeConditionType, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
     NodeStatus,
 };
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_api::resource_names::is_extended;
+use crablet_api::{Map, Text};
 use crablet_cri_api::{Image, v1};
 
 /// How many names of one image are told, as upstream.
@@ -27,6 +27,8 @@ pub struct Cloud {
 /// What a node's status is made from.
 pub struct Input<'a> {
     pub facts: &'a Facts,
+    /// The labels that the node has by itself, whatever others make of them.
+    pub labels: &'a Map<Text>,
     pub ready: &'a Ready,
     /// Why volumes cannot be used yet, if they cannot.
     pub storage: Result<(), &'static str>,
@@ -71,7 +73,7 @@ pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
     let conditions = conditions(input);
     status.conditions = merge(&status.conditions, conditions);
     for label in ["kubernetes.io/os", "kubernetes.io/arch"] {
-        if let Some(value) = ours.metadata.labels.get(label) {
+        if let Some(value) = input.labels.get(label) {
             node.metadata.labels.insert(label, value.clone());
         }
     }
@@ -266,11 +268,16 @@ mod tests {
 
     fn facts() -> Facts {
         let mut facts = Facts::default();
-        facts.node.metadata.labels.insert("kubernetes.io/os", "linux".into());
         for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
             facts.node.status.capacity.insert(resource, Quantity::from_value(2));
         }
         facts
+    }
+
+    fn own_labels() -> Map<Text> {
+        let mut labels = Map::default();
+        labels.insert("kubernetes.io/os", "linux".into());
+        labels
     }
 
     fn ready() -> Ready {
@@ -281,7 +288,16 @@ mod tests {
         let now = Time::from_unix_seconds(now);
         with_status(
             old,
-            &Input { facts, ready, storage, isolates_local_storage: true, images: &[], cloud: None, now },
+            &Input {
+                facts,
+                labels: &own_labels(),
+                ready,
+                storage,
+                isolates_local_storage: true,
+                images: &[],
+                cloud: None,
+                now,
+            },
         )
     }
 
@@ -362,6 +378,8 @@ mod tests {
     #[test]
     fn what_others_put_into_the_status_stays() {
         let mut old = Node::default();
+        old.metadata.labels.insert("kubernetes.io/os", "windows".into());
+        old.metadata.labels.insert("zone", "a".into());
         old.status.capacity.insert("example.com/gpu", Quantity::from_value(4));
         let theirs = NodeCondition {
             r#type: NodeConditionType::NetworkUnavailable,
@@ -378,7 +396,8 @@ mod tests {
         assert_eq!(node.status.features, old.status.features, "the runtime was not asked yet");
         assert_eq!(node.status.conditions[0], theirs);
         assert_eq!(node.status.conditions.last().map(|last| &last.r#type), Some(&NodeConditionType::Ready));
-        assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux");
+        assert_eq!(node.metadata.labels["zone"], "a");
+        assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux", "that is not for others to say");
     }
 
     #[test]
@@ -390,8 +409,16 @@ mod tests {
         facts.node.status.addresses = address("10.0.0.1");
         let made = |old: &Node, facts: &Facts, cloud: Option<&Cloud>| {
             let (storage, images) = (Ok(()), &[][..]);
-            let input =
-                Input { facts, ready: &ready, storage, isolates_local_storage: true, images, cloud, now };
+            let input = Input {
+                facts,
+                labels: &own_labels(),
+                ready: &ready,
+                storage,
+                isolates_local_storage: true,
+                images,
+                cloud,
+                now,
+            };
             let node = with_status(old, &input);
             let provided = node.metadata.annotations.get(PROVIDED_IPS).cloned();
             (node.status.addresses.clone(), provided.unwrap_or_default(), node)

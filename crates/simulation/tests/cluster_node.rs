@@ -220,3 +220,19 @@ async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
     assert_eq!(&*node.status.addresses[0].address, "192.0.2.5");
     assert!(node.spec.taints.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_which_addresses_the_cluster_gives_to_pods() {
+    let mut cluster = Cluster::start().await;
+    let told = |cluster: &Cluster| {
+        let calls = cluster.world.simulator.calls().into_iter();
+        calls.filter(|call| call.method == Method::UpdateRuntimeConfig).count()
+    };
+    assert_eq!(told(&cluster), 0);
+    cluster.patch_node("", r#"{"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}"#).await;
+    seconds(600).await;
+    assert_eq!(told(&cluster), 1, "once");
+    cluster.world.kill().await;
+    cluster.start_agent().await;
+    assert_eq!(told(&cluster), 2, "another agent cannot know that it was");
+}
