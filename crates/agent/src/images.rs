@@ -50,7 +50,7 @@ pub use error::{ImageError, ImageErrorReason, ImageUnknown, ServiceError};
 pub use flight::Pull;
 
 use crate::recorder::bucket::Rate;
-use crate::recorder::{EventType, Involved, Recorder, reason};
+use crate::recorder::{EventType, Involved, InvolvedObject, Recorder, reason};
 use backoff::{Backoff, Held};
 use flight::{Flights, Pulled, Wanted};
 use service::ImageService;
@@ -166,7 +166,14 @@ impl Images {
         };
         // What has a tag has a repository.
         let repository = repository(request.image).unwrap_or_default();
-        let pod = PodCredentials { secrets: request.secrets, service_account: request.service_account };
+        let pod = PodCredentials {
+            secrets: request.secrets,
+            service_account: request.service_account,
+            pod: match &request.involved.object {
+                InvolvedObject::Pod(pod) => Some(pod),
+                InvolvedObject::Node(_) => None,
+            },
+        };
         let found = OnceCell::new();
         let credentials = async || {
             let credentials = found.get_or_try_init(|| self.access.credentials.of(&repository, pod)).await;

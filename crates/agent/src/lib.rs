@@ -18,7 +18,8 @@
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent;
-//! - [`readiness`] asks the runtime how it is.
+//! - [`readiness`] asks the runtime how it is;
+//! - [`node_addresses`] follows what the node is reached by, and [`iptables`] keeps the chains that others look for.
 //!
 //! What belongs to several pods has one owner each: [`admission`], [`images`], [`node_facts`], [`turns`],
 //! [`users`]. What others may read of it:
@@ -30,8 +31,10 @@ pub mod agent;
 pub mod checkpoints;
 mod container_gc;
 pub mod images;
+pub mod iptables;
 mod log_tail;
 pub mod mailbox;
+pub mod node_addresses;
 pub mod node_config;
 pub mod node_facts;
 pub mod objects;

@@ -1,12 +1,12 @@
 //! What the node is, from its configuration and its machine: what decisions, translations and admission ask about it.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::path::Path;
 
 use crablet_api::core::{Node, NodeSwapStatus, NodeSystemInfo, ResourceList};
 use crablet_api::resource_names::huge_pages_of;
-use crablet_api::{Gate, Quantity, QuantityFormat};
+use crablet_api::{Gate, Quantity, QuantityFormat, Text};
 use crablet_config::{
     CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
 };
@@ -155,36 +155,6 @@ pub fn node_name(given: &str, host_name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-/// The addresses that a node is reached by: those that were given, else what its name resolves to, else the one that
-/// it would reach others from. No packet is sent to find out.
-pub async fn node_addresses(given: &str, name: &str) -> Vec<IpAddr> {
-    let given: Vec<IpAddr> = given
-        .split(',')
-        .filter_map(|ip| ip.trim().parse().ok())
-        .filter(|ip: &IpAddr| !ip.is_unspecified())
-        .collect();
-    if !given.is_empty() {
-        return given;
-    }
-    if let Ok(ip) = name.parse::<IpAddr>() {
-        return vec![ip];
-    }
-    let resolved = tokio::net::lookup_host((name, 0)).await;
-    let usable = |ip: &IpAddr| !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
-    let mut resolved: Vec<IpAddr> =
-        resolved.into_iter().flatten().map(|address| address.ip()).filter(usable).collect();
-    resolved.sort_by_key(IpAddr::is_ipv6);
-    resolved.first().copied().or_else(outward_address).into_iter().collect()
-}
-
-fn outward_address() -> Option<IpAddr> {
-    // Connecting a datagram socket sends nothing; it only asks the kernel for a route.
-    let far_away = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(far_away).ok()?;
-    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
-}
-
 fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
     let Found { machine, runtime, .. } = found;
     let swap = i64::try_from(machine.swap).ok().filter(|swap| tells_swap && *swap != 0);
@@ -194,13 +164,18 @@ fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
         boot_id: machine.boot_id.as_str().into(),
         kernel_version: machine.kernel_version.as_str().into(),
         os_image: machine.os_image.as_str().into(),
-        container_runtime_version: format!("{}://{}", runtime.name, runtime.version).into(),
+        container_runtime_version: runtime_version(runtime),
         kubelet_version: KUBERNETES.into(),
         operating_system: "linux".into(),
         architecture: machine.architecture.into(),
         swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
         ..NodeSystemInfo::default()
     }
+}
+
+/// A runtime and its version, as a node's object tells of it.
+pub fn runtime_version(runtime: &Version) -> Text {
+    format!("{}://{}", runtime.name, runtime.version).into()
 }
 
 fn labels(

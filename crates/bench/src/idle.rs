@@ -45,6 +45,7 @@ async fn watch(crablet: &Path) -> anyhow::Result<Seen> {
         format!("--healthz-port={port}"),
         "--fail-cgroupv1=false".into(),
         "--fail-swap-on=false".into(),
+        "--make-iptables-util-chains=false".into(),
     ];
     let mut agent = Daemon::spawn(crablet, arguments, [] as [(&str, &str); 0], &path("log")).await?;
     eventually("the agent to answer health checks", Duration::from_secs(30), || async {

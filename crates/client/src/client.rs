@@ -11,6 +11,7 @@ use http::{Method, Request, Response};
 use hyper::body::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::limits::{Limit, Priority};
@@ -19,6 +20,8 @@ use crate::transport::{Body, Lane, Transport, TransportError};
 
 /// How long an answer may take, unless somebody says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a server that wants to be left alone for a while is asked again, as client-go.
+const MOST_RETRIES: usize = 10;
 /// How much of an answer is read: more than the largest object that a server takes.
 const LARGEST_ANSWER: usize = 16 << 20;
 
@@ -146,22 +149,37 @@ impl Client {
         Ok(crablet_api::from_json(&answer, Limits::API)?)
     }
 
-    /// Sends a request, and returns the body of what the server says to it if it is not no.
+    /// Sends a request, and returns the body of what the server says to it if it is not no. A server that says when to ask
+    /// again is asked again then, if that is soon enough.
     async fn send(
         &self,
         method: Method,
         path: &str,
         body: Option<(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, Error> {
-        if let (Some(limit), Lane::Common) = (&self.limit, self.lane) {
-            limit.turn(self.priority).await;
+        let body = body.map(|(kind, body)| (kind, Bytes::from(body)));
+        let deadline = Instant::now() + self.patience;
+        let mut retries = 0..MOST_RETRIES;
+        loop {
+            if let (Some(limit), Lane::Common) = (&self.limit, self.lane) {
+                limit.turn(self.priority).await;
+            }
+            let exchange = async {
+                let answer = self.begin(method.clone(), path, body.clone()).await?;
+                read(answer.into_body()).await
+            };
+            let done = tokio::time::timeout(self.patience, exchange).await;
+            let error = match done.unwrap_or(Err(Error::TimedOut(self.patience))) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            // It did nothing, and says when it may do it. Who cannot wait for that decides for itself.
+            let again = error.retry_after().filter(|_| error.is_passing()).map(|wait| Instant::now() + wait);
+            match again.filter(|again| *again < deadline) {
+                Some(again) if retries.next().is_some() => tokio::time::sleep_until(again).await,
+                Some(_) | None => return Err(error),
+            }
         }
-        let exchange = async {
-            let answer = self.begin(method, path, body).await?;
-            read(answer.into_body()).await
-        };
-        let done = tokio::time::timeout(self.patience, exchange).await;
-        done.unwrap_or(Err(Error::TimedOut(self.patience)))
     }
 
     /// Sends a request, and returns the answer if it is not no. Its body may have no end.
@@ -169,7 +187,7 @@ impl Client {
         &self,
         method: Method,
         path: &str,
-        body: Option<(&str, Vec<u8>)>,
+        body: Option<(&str, Bytes)>,
     ) -> Result<Response<Body>, Error> {
         let request = Request::builder()
             .method(method)
@@ -178,9 +196,9 @@ impl Client {
             .header(USER_AGENT, &*self.user_agent);
         let (request, body) = match body {
             Some((kind, body)) => (request.header(CONTENT_TYPE, kind), body),
-            None => (request, Vec::new()),
+            None => (request, Bytes::new()),
         };
-        let request = request.body(Bytes::from(body)).map_err(TransportError::new)?;
+        let request = request.body(body).map_err(TransportError::new)?;
         let answer = self.transport.send(request, self.lane).await?;
         match answer.status().is_success() {
             true => Ok(answer),
@@ -220,4 +238,59 @@ async fn read(mut body: Body) -> Result<Vec<u8>, Error> {
         all.extend_from_slice(&part);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use crablet_api::core::ConfigMap;
+    use futures_util::stream;
+
+    use super::*;
+
+    /// A server that says these codes, the last of them for ever, and wants to be left alone for so long.
+    struct Server {
+        codes: Mutex<Vec<u16>>,
+        after: &'static str,
+        asked: Mutex<Vec<Bytes>>,
+    }
+
+    #[async_trait]
+    impl Transport for Server {
+        async fn send(&self, request: Request<Bytes>, _: Lane) -> Result<Response<Body>, TransportError> {
+            self.asked.lock().unwrap().push(request.into_body());
+            let mut codes = self.codes.lock().unwrap();
+            let code = if codes.len() > 1 { codes.remove(0) } else { codes[0] };
+            let body: Body = Box::pin(stream::iter([Ok(Bytes::from_static(b"{}"))]));
+            let mut answer = Response::builder().status(code);
+            if code >= 400 && !self.after.is_empty() {
+                answer = answer.header(RETRY_AFTER, self.after);
+            }
+            Ok(answer.body(body).unwrap())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_when_is_asked_again_then_if_that_is_soon_enough() {
+        for (codes, after, patience, expected) in [
+            (&[429, 503, 200][..], "2", 30, (3, 4, true)),
+            (&[429], "1", 30, (11, 10, false)),
+            (&[429], "7", 10, (2, 7, false)),
+            (&[429], "7", 5, (1, 0, false)),
+            (&[500], "", 30, (1, 0, false)),
+            (&[409], "2", 30, (1, 0, false)),
+        ] {
+            let server =
+                Arc::new(Server { codes: Mutex::new(codes.to_vec()), after, asked: Mutex::default() });
+            let client = Client::new(server.clone(), "test").within(Duration::from_secs(patience));
+            let began = Instant::now();
+            let answer = client.create(&ConfigMap::default()).await;
+            let asked = server.asked.lock().unwrap();
+            let told = (asked.len(), began.elapsed().as_secs(), answer.is_ok());
+            assert_eq!(told, expected, "{codes:?} {after} {patience}");
+            assert!(asked.iter().all(|body| *body == asked[0] && !body.is_empty()));
+        }
+    }
 }

@@ -14,6 +14,7 @@ use crablet_host::clock::Clock;
 use crate::event_writer::EventWriter;
 use crate::lease::Heart;
 use crate::node::{self, NodeKeeper};
+use crate::objects::ObjectTtl;
 use crate::pod_source::PodSource;
 use crate::status_manager::{self, StatusManager};
 
@@ -33,6 +34,8 @@ pub struct Joining {
     pub ready: SourcesReady,
     pub features: FeatureGates,
     pub node: node::Settings,
+    /// Where it is told for how long what pods refer to may be taken for current.
+    pub object_ttl: ObjectTtl,
     /// How long the node counts as alive after a heartbeat.
     pub lease_seconds: i32,
 }
@@ -44,8 +47,19 @@ pub fn node_identity(name: &str) -> PodIdentity {
 
 /// Starts an agent's part in a cluster. Its tasks end with the agent's.
 pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
-    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } =
-        joining;
+    let Joining {
+        client,
+        seed,
+        clock,
+        runtime,
+        feed,
+        owners,
+        ready,
+        features,
+        node,
+        object_ttl,
+        lease_seconds,
+    } = joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
@@ -60,10 +74,13 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         readiness: agent.readiness.clone(),
         runtime,
         recorder: agent.recorder.clone(),
+        pulls: agent.images.changes(),
+        object_ttl,
         story,
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);
+    let mut heard = keeper.heard();
     let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
     let statuses = StatusManager::new(status_manager::Parts {
         client,
@@ -77,7 +94,12 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     });
     tasks.spawn(heart.run());
     tasks.spawn(keeper.run());
-    tasks.spawn(source.run());
+    tasks.spawn(async move {
+        // Who has just begun would turn pods away by labels that the server has and it does not know of.
+        if heard.wait_for(|heard| *heard).await.is_ok() {
+            source.run().await;
+        }
+    });
     tasks.spawn(statuses.run());
     tasks.spawn(events.run());
 }

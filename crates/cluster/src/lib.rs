@@ -17,11 +17,14 @@ pub mod event_writer;
 mod join;
 pub mod lease;
 pub mod node;
+mod node_registration;
 pub mod node_status;
 pub mod objects;
 pub mod pod_source;
 mod registry;
 mod retry;
+mod runtime_patience;
+mod service_accounts;
 pub mod status_manager;
 #[cfg(test)]
 mod testing;

@@ -4,24 +4,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::node_config;
 use crablet_agent::node_facts::LiveFacts;
-use crablet_agent::readiness::Readiness;
+use crablet_agent::readiness::{NotReady, Readiness, Ready};
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
 use crablet_api::core::{ContainerImage, Node, NodeConditionType};
-use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
-use crablet_api::resource_names::is_huge_pages;
-use crablet_api::storage::{CsiNode, CsiNodeSpec};
+use crablet_api::meta::{ConditionStatus, ObjectMeta, OwnerReference, Time};
 use crablet_api::{Taint, Text, patch};
 use crablet_client::{Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use crate::node_status::{self, Input};
+use crate::node_registration::{csi_node, taken_over, uninitialized};
+use crate::node_status::{self, Cloud, Input};
+use crate::objects::ObjectTtl;
 use crate::retry::Backoff;
+use crate::runtime_patience::RuntimePatience;
 
 /// The waits between tries to register, as upstream.
 const SHORTEST_REGISTERING: Duration = Duration::from_millis(100);
@@ -29,25 +31,14 @@ const LONGEST_REGISTERING: Duration = Duration::from_secs(7);
 /// The waits after a status that could not be written.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Says that volumes are attached by a controller.
-const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// The labels that are put right on a node that was there before, as upstream.
-const DEFAULT_LABELS: [&str; 5] = [
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
-/// The plugins whose volumes CSI drivers serve now; schedulers ask for them.
-const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
-                                kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
-                                kubernetes.io/vsphere-volume";
-/// Upstream's words for a machine with cgroup v1.
-const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
-                         Please migrate to cgroup v2. More information at \
-                         https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
-const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+/// Says for how many seconds config maps and secrets that were read may be taken for current.
+const OBJECT_TTL: &str = "node.alpha.kubernetes.io/ttl";
+/// When it is looked which images there are after one was pulled: more may be on their way.
+const IMAGES_SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// What nodes with the old cgroups say of themselves.
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a \
+                                    future release. Please migrate to cgroup v2. More information at \
+                                    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
 /// The node as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +69,10 @@ pub struct Settings {
     pub report_every: Duration,
     /// How many images are told of; a negative number means all.
     pub most_images: i32,
+    /// Whether pods may be told how much of the disk they may use, for which it must be known how much there is.
+    pub isolates_local_storage: bool,
+    /// The cloud whose controllers look after the node, if there is one.
+    pub cloud: Option<Cloud>,
 }
 
 pub struct Parts {
@@ -88,6 +83,10 @@ pub struct Parts {
     pub readiness: Readiness,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
+    /// Tells when there may be other images.
+    pub pulls: watch::Receiver<()>,
+    /// Where it is told for how long objects may be taken for current.
+    pub object_ttl: ObjectTtl,
     /// Where it is told how far the node is.
     pub story: Teller,
 }
@@ -97,12 +96,21 @@ pub struct NodeKeeper {
     parts: Parts,
     settings: Settings,
     identity: watch::Sender<Option<Identity>>,
+    /// Whether the server has said what it has of the node, if anything.
+    heard: watch::Sender<bool>,
     /// What the server has.
     at_server: Option<Node>,
     images: Vec<ContainerImage>,
     /// Whether it is written down for CSI that the node is there.
     has_csi_node: bool,
     is_unschedulable: bool,
+    has_told_of_reboot: bool,
+    /// What the runtime was told that the addresses of pods are, and when it is told again if it did not listen.
+    pod_cidrs: String,
+    tells_pod_cidrs_at: Option<Instant>,
+    /// What the node is called, labelled and annotated with by itself.
+    own: ObjectMeta,
+    runtime: RuntimePatience,
 }
 
 impl NodeKeeper {
@@ -110,6 +118,12 @@ impl NodeKeeper {
     pub fn new(parts: Parts, settings: Settings) -> (NodeKeeper, watch::Receiver<Option<Identity>>) {
         let (identity, known) = watch::channel(None);
         let keeper = NodeKeeper {
+            runtime: RuntimePatience::new(parts.readiness.now()),
+            has_told_of_reboot: false,
+            pod_cidrs: String::new(),
+            tells_pod_cidrs_at: None,
+            own: parts.facts.now().node.metadata.clone(),
+            heard: watch::Sender::new(false),
             parts,
             settings,
             identity,
@@ -121,13 +135,21 @@ impl NodeKeeper {
         (keeper, known)
     }
 
+    /// Tells whether the server has said what it has of the node. Pods are admitted by that.
+    pub fn heard(&self) -> watch::Receiver<bool> {
+        self.heard.subscribe()
+    }
+
     /// Works until it is dropped.
     pub async fn run(mut self) {
         self.event(EventType::Normal, reason::STARTING, "Starting kubelet.");
         if !self.parts.facts.now().translation.facts.cgroup_v2 {
             self.event(EventType::Warning, reason::CGROUP_V1, CGROUP_V1);
         }
-        self.look_at_images().await;
+        self.look_at_runtime().await;
+        // What is known at once is not told twice.
+        let unknown = Ready { runtime: Err(NotReady::NotAsked), network: Err(NotReady::NotAsked) };
+        let _ = timeout(SHORTEST_REGISTERING, self.parts.readiness.other_than(&unknown)).await;
         self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {
             self.register().await;
@@ -150,9 +172,12 @@ impl NodeKeeper {
                     return;
                 }
                 Err(error) => {
-                    let wait = backoff.after(&error);
+                    let again = Instant::now() + backoff.after(&error);
                     self.cannot_register(&error, began.elapsed());
-                    sleep(wait).await;
+                    // Somebody else may make the object.
+                    while let Ok(event) = timeout_at(again, self.parts.follower.next()).await {
+                        self.hear(event);
+                    }
                 }
             }
         }
@@ -166,11 +191,12 @@ impl NodeKeeper {
 
     async fn try_to_register(&mut self) -> Result<Node, Error> {
         let new = self.new_node();
-        match self.parts.client.create(&new).await {
-            Ok(node) => {
-                self.tell_events(&Node::default(), &node);
-                return Ok(node);
-            }
+        let created = self.parts.client.create(&new).await;
+        if created.as_ref().err().is_none_or(Error::is_already_exists) {
+            self.tell_events(&Node::default(), &new);
+        }
+        match created {
+            Ok(node) => return Ok(node),
             Err(error) if error.is_already_exists() || error.is_forbidden() => {}
             Err(error) => return Err(error),
         }
@@ -185,21 +211,33 @@ impl NodeKeeper {
     }
 
     /// The node as it is made where it is not there.
-    fn new_node(&self) -> Node {
-        let facts = self.parts.facts.now();
-        let mut node = Node { status: Default::default(), ..facts.node.clone() };
-        node.spec.taints = self.settings.taints.clone().into();
+    fn new_node(&mut self) -> Node {
+        let mut node = Node { metadata: self.own.clone(), ..Node::default() };
+        let mut taints = self.settings.taints.clone();
+        if self.settings.cloud.is_some() {
+            taints.push(uninitialized());
+        }
+        node.spec.taints = taints.into();
         node.spec.provider_id = self.settings.provider_id.clone();
         self.with_status(&node)
     }
 
-    fn with_status(&self, node: &Node) -> Node {
-        let (facts, ready) = (self.parts.facts.now(), self.parts.readiness.now());
+    fn with_status(&mut self, node: &Node) -> Node {
+        let (facts, ready) = (self.parts.facts.now(), self.runtime.told(self.parts.readiness.now()));
         let storage = if self.has_csi_node { Ok(()) } else { Err("CSINode is not yet initialized") };
         let now = Time::from(self.parts.clock.now());
         node_status::with_status(
             node,
-            &Input { facts: &facts, ready: &ready, storage, images: &self.images, now },
+            &Input {
+                facts: &facts,
+                labels: &self.own.labels,
+                ready: &ready,
+                storage,
+                isolates_local_storage: self.settings.isolates_local_storage,
+                images: &self.images,
+                cloud: self.settings.cloud.as_ref(),
+                now,
+            },
         )
     }
 
@@ -210,24 +248,40 @@ impl NodeKeeper {
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
         let mut report_due = Instant::now();
         let mut look_due = Some(Instant::now());
+        let mut images_due = None;
         loop {
             let readiness = self.parts.readiness.clone();
             let ready = readiness.now();
+            let due = [look_due, self.runtime.ends()].into_iter().flatten().fold(report_due, Instant::min);
             tokio::select! {
                 biased;
                 event = self.parts.follower.next() => self.hear(event),
                 Ok(()) = facts.changed() => look_due = Some(Instant::now()),
-                () = readiness.other_than(&ready) => look_due = Some(Instant::now()),
-                () = sleep_until(look_due.unwrap_or(report_due).min(report_due)) => {
+                () = readiness.other_than(&ready) => {
+                    // One that is back may be another.
+                    if ready.runtime.is_err() && readiness.now().runtime.is_ok() {
+                        self.look_at_runtime().await;
+                    }
+                    look_due = Some(Instant::now());
+                }
+                Ok(()) = self.parts.pulls.changed() => {
+                    images_due = images_due.or(Some(Instant::now() + IMAGES_SETTLE_WITHIN));
+                    continue;
+                }
+                () = sleep_until(images_due.unwrap_or(report_due)), if images_due.is_some() => {
+                    images_due = None;
+                    self.look_at_runtime().await;
+                }
+                () = sleep_until(due) => {
                     let now = Instant::now();
                     let is_report = report_due <= now;
                     if is_report {
-                        self.look_at_images().await;
+                        self.look_at_runtime().await;
                     }
-                    look_due = None;
                     match self.bring_up_to_date(is_report).await {
                         Ok(has_written) => {
                             backoff.reset();
+                            look_due = self.tells_pod_cidrs_at;
                             self.tell_how_it_is();
                             if has_written || is_report {
                                 report_due = now + self.settings.report_every;
@@ -253,6 +307,7 @@ impl NodeKeeper {
     /// Writes what has changed, or all that tells the time where a report is due. Says whether anything was written.
     async fn bring_up_to_date(&mut self, is_report: bool) -> Result<bool, Error> {
         let Some(old) = self.at_server.clone() else { return Ok(false) };
+        self.tell_pod_cidrs(&old.spec.pod_cidrs).await;
         self.ensure_csi_node(&old).await?;
         let new = self.with_status(&old);
         if !is_report && !node_status::differs(&old, &new) {
@@ -262,6 +317,26 @@ impl NodeKeeper {
         self.tell_events(&old, &new);
         self.take(node);
         Ok(true)
+    }
+
+    /// Tells the runtime which addresses the pods of the node have, where the cluster says so: some make their network's
+    /// configuration from that.
+    async fn tell_pod_cidrs(&mut self, cidrs: &[Text]) {
+        let cidrs = cidrs.join(",");
+        self.tells_pod_cidrs_at = None;
+        if cidrs.is_empty() || cidrs == self.pod_cidrs {
+            return;
+        }
+        match self.parts.runtime.update_pod_cidr(&cidrs).await {
+            Ok(()) => {
+                info!(original = self.pod_cidrs, new = cidrs, "Updating Pod CIDR");
+                self.pod_cidrs = cidrs;
+            }
+            Err(error) => {
+                warn!(%error, "Cannot tell the runtime the pod CIDR; it is tried again");
+                self.tells_pod_cidrs_at = Some(Instant::now() + LONGEST_WAIT);
+            }
+        }
     }
 
     async fn write(&mut self, old: &Node, new: &Node) -> Result<Node, Error> {
@@ -275,11 +350,7 @@ impl NodeKeeper {
         if self.has_csi_node {
             return Ok(());
         }
-        let mut object = CsiNode { spec: CsiNodeSpec::default(), ..CsiNode::default() };
-        object.metadata.name = self.settings.name.clone();
-        object.metadata.annotations.insert(MIGRATED_ANNOTATION, MIGRATED_PLUGINS.into());
-        object.metadata.owner_references = Box::new([node_owner(&identity(node))]);
-        match self.parts.client.create(&object).await {
+        match self.parts.client.create(&csi_node(&identity(node))).await {
             Ok(_) => {}
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(error),
@@ -290,11 +361,13 @@ impl NodeKeeper {
 
     fn hear(&mut self, event: Event<Node>) {
         match event {
-            Event::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.take(node),
-                None if self.at_server.is_some() => self.is_gone(),
-                None => {}
-            },
+            Event::All(nodes) => {
+                match nodes.into_iter().next() {
+                    Some(node) => self.take(node),
+                    None => self.is_gone(),
+                }
+                self.has_heard();
+            }
             Event::Set(node) => self.take(node),
             Event::Gone(_) => self.is_gone(),
             Event::Trouble { error, .. } => {
@@ -319,23 +392,37 @@ impl NodeKeeper {
             ours.metadata.labels = node.metadata.labels.clone();
             ours.metadata.annotations = node.metadata.annotations.clone();
             ours.spec = node.spec.clone();
+            if self.settings.cloud.is_some() && !node.status.addresses.is_empty() {
+                ours.status.addresses = node.status.addresses.clone();
+            }
         });
+        let seconds = node.metadata.annotations.get(OBJECT_TTL).and_then(|text| text.parse().ok());
+        self.parts.object_ttl.set(seconds.map(Duration::from_secs));
         if self.is_unschedulable != node.spec.unschedulable {
             self.is_unschedulable = node.spec.unschedulable;
             self.status_event(if node.spec.unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });
         }
-        let identity = identity(&node);
+        // What belongs to a node that goes would go with it.
+        let is_going = node.metadata.deletion_timestamp.is_some();
+        self.is_known_as((!is_going).then(|| identity(&node)));
+        self.at_server = Some(node);
+        self.has_heard();
+    }
+
+    fn has_heard(&self) {
+        self.heard.send_if_modified(|heard| !std::mem::replace(heard, true));
+    }
+
+    fn is_known_as(&self, identity: Option<Identity>) {
         self.identity.send_if_modified(|known| {
-            let is_other = known.as_ref() != Some(&identity);
-            if is_other {
-                *known = Some(identity);
-            }
+            let is_other = *known != identity;
+            *known = identity;
             is_other
         });
-        self.at_server = Some(node);
     }
 
     fn is_gone(&mut self) {
+        self.is_known_as(None);
         if self.at_server.take().is_some() {
             let what = format_args!(
                 "somebody deleted its object at the API server, which stays so until the agent starts again"
@@ -372,14 +459,26 @@ impl NodeKeeper {
         }
     }
 
-    async fn look_at_images(&mut self) {
+    /// Finds out which runtime there is, and which images it has.
+    async fn look_at_runtime(&mut self) {
+        if let Ok(version) = self.parts.runtime.version().await {
+            let name = node_config::runtime_version(&version);
+            self.parts.facts.change(|node| node.status.node_info.container_runtime_version = name);
+        }
         match self.parts.runtime.list_images().await {
             Ok(found) => self.images = node_status::images(&found, self.settings.most_images),
             Err(error) => warn!(%error, "Cannot tell which images the node has"),
         }
     }
 
-    fn tell_events(&self, old: &Node, new: &Node) {
+    fn tell_events(&mut self, old: &Node, new: &Node) {
+        if !self.has_told_of_reboot
+            && let Some(boot) = node_status::rebooted(old, new)
+        {
+            self.has_told_of_reboot = true;
+            let message = format!("Node {} has been rebooted, boot id: {boot}", self.settings.name);
+            self.event(EventType::Warning, reason::REBOOTED, &message);
+        }
         for event in node_status::events(old, new) {
             self.status_event(event);
         }
@@ -398,37 +497,4 @@ impl NodeKeeper {
 
 fn identity(node: &Node) -> Identity {
     Identity { name: node.metadata.name.clone(), uid: node.metadata.uid.clone() }
-}
-
-/// A node that was there before, with what an agent puts right when it begins.
-fn taken_over(found: &Node, new: &Node) -> Node {
-    let mut node = found.clone();
-    match new.metadata.annotations.get(ATTACH_DETACH) {
-        Some(value) => drop(node.metadata.annotations.insert(ATTACH_DETACH, value.clone())),
-        None => drop(node.metadata.annotations.remove(ATTACH_DETACH)),
-    }
-    for label in DEFAULT_LABELS {
-        if let Some(value) = new.metadata.labels.get(label) {
-            node.metadata.labels.insert(label, value.clone());
-        }
-    }
-    let ours = [
-        (&mut node.status.capacity, &new.status.capacity),
-        (&mut node.status.allocatable, &new.status.allocatable),
-    ];
-    for (known, now) in ours {
-        let gone: Vec<Text> = known
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| is_huge_pages(name) && now.get(name).is_none())
-            .map(Text::from)
-            .collect();
-        for name in gone {
-            known.remove(&name);
-        }
-        for (name, quantity) in now.iter().filter(|(name, _)| is_huge_pages(name)) {
-            known.insert(name, quantity.clone());
-        }
-    }
-    node
 }

@@ -1,24 +1,41 @@
 //! What the node's object says of it, from what is known: no I/O, no clock.
 
 use crablet_agent::node_facts::Facts;
-use crablet_agent::readiness::Ready;
-use crablet_api::Text;
+use crablet_agent::readiness::{NotReady, Ready};
 use crablet_api::core::{
     ContainerImage, Node, NodeCondition, NodeConditionType, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
+    NodeStatus,
 };
 use crablet_api::meta::{ConditionStatus, Time};
+use crablet_api::resource_names::is_extended;
+use crablet_api::{Map, Text};
 use crablet_cri_api::{Image, v1};
 
 /// How many names of one image are told, as upstream.
 const MOST_NAMES: usize = 5;
 
+/// Says which addresses the node was started with.
+const PROVIDED_IPS: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// A cloud whose controllers look after the node: they tell which addresses it has, and when it may be used.
+#[derive(Clone, Debug, Default)]
+pub struct Cloud {
+    /// The addresses that the node was started with, for the cloud to choose among its own.
+    pub provided_ips: Option<Text>,
+}
+
 /// What a node's status is made from.
 pub struct Input<'a> {
     pub facts: &'a Facts,
+    /// The labels that the node has by itself, whatever others make of them.
+    pub labels: &'a Map<Text>,
     pub ready: &'a Ready,
     /// Why volumes cannot be used yet, if they cannot.
     pub storage: Result<(), &'static str>,
+    /// Whether it must be known how much of the disk there is.
+    pub isolates_local_storage: bool,
     pub images: &'a [ContainerImage],
+    pub cloud: Option<&'a Cloud>,
     pub now: Time,
 }
 
@@ -34,21 +51,47 @@ pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
     for (resource, quantity) in ours.status.allocatable.iter() {
         status.allocatable.insert(resource, quantity.clone());
     }
-    status.addresses = ours.status.addresses.clone();
+    share_what_others_gave(status);
+    // A cloud knows better, once it has said something; and who knows nothing takes nothing back.
+    let says_the_cloud = input.cloud.is_some() && !status.addresses.is_empty();
+    if !says_the_cloud && !ours.status.addresses.is_empty() {
+        status.addresses = ours.status.addresses.clone();
+    }
+    match input.cloud.and_then(|cloud| cloud.provided_ips.clone()) {
+        Some(ips) => drop(node.metadata.annotations.insert(PROVIDED_IPS, ips)),
+        None => drop(node.metadata.annotations.remove(PROVIDED_IPS)),
+    }
     status.daemon_endpoints = ours.status.daemon_endpoints.clone();
     status.node_info = ours.status.node_info.clone();
-    status.features = ours.status.features.clone();
+    // A runtime that was not asked yet may well have them.
+    status.features = ours.status.features.clone().or(status.features.take());
     status.declared_features = ours.status.declared_features.clone();
     status.images = images.to_vec().into();
-    status.runtime_handlers = facts.handlers().iter().map(handler).collect();
+    let mut handlers: Vec<_> = facts.handlers().iter().map(handler).collect();
+    handlers.sort_by(|one, other| one.name.cmp(&other.name));
+    status.runtime_handlers = handlers.into();
     let conditions = conditions(input);
     status.conditions = merge(&status.conditions, conditions);
     for label in ["kubernetes.io/os", "kubernetes.io/arch"] {
-        if let Some(value) = ours.metadata.labels.get(label) {
+        if let Some(value) = input.labels.get(label) {
             node.metadata.labels.insert(label, value.clone());
         }
     }
     node
+}
+
+/// What somebody else says that the node has, such as `example.com/dongles`, is for pods; what it has no more, is not.
+fn share_what_others_gave(status: &mut NodeStatus) {
+    let gone: Vec<Text> = (status.allocatable.iter().map(|(name, _)| name))
+        .filter(|name| is_extended(name) && status.capacity.get(name).is_none())
+        .map(Text::from)
+        .collect();
+    for name in gone {
+        status.allocatable.remove(&name);
+    }
+    for (name, quantity) in status.capacity.iter().filter(|(name, _)| is_extended(name)) {
+        status.allocatable.insert(name, quantity.clone());
+    }
 }
 
 /// Whether anything but the time of the last word is different.
@@ -61,6 +104,12 @@ pub fn differs(old: &Node, new: &Node) -> bool {
         node
     };
     without_times(old) != without_times(new)
+}
+
+/// What the machine's run is called now, where it was another one before.
+pub fn rebooted<'a>(old: &Node, new: &'a Node) -> Option<&'a Text> {
+    let (before, now) = (&old.status.node_info.boot_id, &new.status.node_info.boot_id);
+    (!before.is_empty() && before != now).then_some(now)
 }
 
 /// The conditions that have another state than before, by the words of their events.
@@ -141,10 +190,15 @@ fn conditions(input: &Input<'_>) -> Vec<NodeCondition> {
 /// Everything that keeps the node from being ready, in upstream's order.
 fn not_ready(input: &Input<'_>) -> Vec<String> {
     let capacity = &input.facts.node.status.capacity;
-    let missing: Vec<&str> =
-        ["cpu", "memory", "pods"].into_iter().filter(|name| capacity.get(name).is_none()).collect();
-    let of_runtime = input.ready.runtime.as_ref().err().map(ToString::to_string);
-    // A runtime that is down says so once.
+    let of_disk = input.isolates_local_storage.then_some("ephemeral-storage");
+    let needed = ["cpu", "memory", "pods"].into_iter().chain(of_disk);
+    let missing: Vec<&str> = needed.filter(|name| capacity.get(name).is_none()).collect();
+    let of_runtime = input.ready.runtime.as_ref().err().map(|not_ready| match not_ready {
+        // Why is in the log.
+        NotReady::Down(_) => "container runtime is down".to_owned(),
+        NotReady::NotAsked | NotReady::Said { .. } => not_ready.to_string(),
+    });
+    // What holds for both is said once.
     let of_network = input.ready.network.as_ref().err().map(ToString::to_string);
     let of_network = of_network.filter(|network| Some(network) != of_runtime.as_ref());
     let of_storage = input.storage.err().map(str::to_owned);
@@ -207,18 +261,23 @@ pub fn images(found: &[Image], most: i32) -> Vec<ContainerImage> {
 
 #[cfg(test)]
 mod tests {
-    use crablet_agent::readiness::NotReady;
     use crablet_api::Quantity;
+    use crablet_api::core::{NodeAddress, NodeAddressType, NodeFeatures};
 
     use super::*;
 
     fn facts() -> Facts {
         let mut facts = Facts::default();
-        facts.node.metadata.labels.insert("kubernetes.io/os", "linux".into());
-        for resource in ["cpu", "memory", "pods"] {
+        for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
             facts.node.status.capacity.insert(resource, Quantity::from_value(2));
         }
         facts
+    }
+
+    fn own_labels() -> Map<Text> {
+        let mut labels = Map::default();
+        labels.insert("kubernetes.io/os", "linux".into());
+        labels
     }
 
     fn ready() -> Ready {
@@ -227,7 +286,19 @@ mod tests {
 
     fn made(old: &Node, facts: &Facts, ready: &Ready, storage: Result<(), &'static str>, now: i64) -> Node {
         let now = Time::from_unix_seconds(now);
-        with_status(old, &Input { facts, ready, storage, images: &[], now })
+        with_status(
+            old,
+            &Input {
+                facts,
+                labels: &own_labels(),
+                ready,
+                storage,
+                isolates_local_storage: true,
+                images: &[],
+                cloud: None,
+                now,
+            },
+        )
     }
 
     /// What is said of readiness, and since when.
@@ -264,15 +335,15 @@ mod tests {
                 format!("False KubeletNotReady: [{network}, CSINode is not yet initialized]"),
             ),
             (
-                Ready { runtime: down.clone(), network: down },
+                Ready { runtime: down, network: Ok(()) },
                 Ok(()),
-                "False KubeletNotReady: container runtime is down: gone".to_owned(),
+                "False KubeletNotReady: container runtime is down".to_owned(),
             ),
         ] {
             assert_eq!(told(&made(&Node::default(), &facts(), &ready, storage, 0)).0, expected);
         }
         let none = made(&Node::default(), &Facts::default(), &ready(), Ok(()), 0);
-        let missing = "False KubeletNotReady: missing node capacity for resources: cpu, memory, pods";
+        let missing = "False KubeletNotReady: missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
         assert_eq!(told(&none).0, missing);
     }
 
@@ -292,8 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn a_node_was_rebooted_where_its_run_was_another_before() {
+        let node = |boot: &str| {
+            let mut node = Node::default();
+            node.status.node_info.boot_id = boot.into();
+            node
+        };
+        for (old, new, expected) in [("", "b", None), ("b", "b", None), ("a", "b", Some("b"))] {
+            let (old, new) = (node(old), node(new));
+            assert_eq!(rebooted(&old, &new).map(|boot| &**boot), expected);
+        }
+    }
+
+    #[test]
     fn what_others_put_into_the_status_stays() {
         let mut old = Node::default();
+        old.metadata.labels.insert("kubernetes.io/os", "windows".into());
+        old.metadata.labels.insert("zone", "a".into());
         old.status.capacity.insert("example.com/gpu", Quantity::from_value(4));
         let theirs = NodeCondition {
             r#type: NodeConditionType::NetworkUnavailable,
@@ -301,11 +387,53 @@ mod tests {
             ..NodeCondition::default()
         };
         old.status.conditions = Box::new([theirs.clone()]);
+        old.status.allocatable.insert("example.com/gone", Quantity::from_value(1));
+        old.status.features = Some(NodeFeatures { supplemental_groups_policy: Some(true) });
         let node = made(&old, &facts(), &ready(), Ok(()), 0);
         assert_eq!(node.status.capacity["example.com/gpu"], Quantity::from_value(4));
+        assert_eq!(node.status.allocatable["example.com/gpu"], Quantity::from_value(4));
+        assert!(node.status.allocatable.get("example.com/gone").is_none());
+        assert_eq!(node.status.features, old.status.features, "the runtime was not asked yet");
         assert_eq!(node.status.conditions[0], theirs);
         assert_eq!(node.status.conditions.last().map(|last| &last.r#type), Some(&NodeConditionType::Ready));
-        assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux");
+        assert_eq!(node.metadata.labels["zone"], "a");
+        assert_eq!(node.metadata.labels["kubernetes.io/os"], "linux", "that is not for others to say");
+    }
+
+    #[test]
+    fn a_cloud_tells_the_addresses_and_is_told_which_ones_were_given() {
+        let address = |address: &str| -> Box<[NodeAddress]> {
+            Box::new([NodeAddress { r#type: NodeAddressType::InternalIp, address: address.into() }])
+        };
+        let (mut facts, ready, now) = (facts(), ready(), Time::from_unix_seconds(0));
+        facts.node.status.addresses = address("10.0.0.1");
+        let made = |old: &Node, facts: &Facts, cloud: Option<&Cloud>| {
+            let (storage, images) = (Ok(()), &[][..]);
+            let input = Input {
+                facts,
+                labels: &own_labels(),
+                ready: &ready,
+                storage,
+                isolates_local_storage: true,
+                images,
+                cloud,
+                now,
+            };
+            let node = with_status(old, &input);
+            let provided = node.metadata.annotations.get(PROVIDED_IPS).cloned();
+            (node.status.addresses.clone(), provided.unwrap_or_default(), node)
+        };
+        let cloud = Cloud { provided_ips: Some("10.0.0.1".into()) };
+        let (addresses, provided, mut node) = made(&Node::default(), &facts, Some(&cloud));
+        assert_eq!((addresses, &*provided), (address("10.0.0.1"), "10.0.0.1"), "until it says something");
+        node.status.addresses = address("192.0.2.1");
+        let (addresses, _, mut node) = made(&node, &facts, Some(&cloud));
+        assert_eq!(addresses, address("192.0.2.1"));
+        let (addresses, provided, _) = made(&node, &facts, None);
+        assert_eq!((addresses, &*provided), (address("10.0.0.1"), ""), "there is no cloud any more");
+        facts.node.status.addresses = Box::default();
+        node.status.addresses = address("10.0.0.1");
+        assert_eq!(made(&node, &facts, None).0, address("10.0.0.1"), "nothing is known");
     }
 
     #[test]

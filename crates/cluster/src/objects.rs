@@ -31,14 +31,13 @@ use crablet_host::clock::Clock;
 use crablet_volumes::{Contents, Token, TokenRequest};
 
 use crate::tokens::{PodTokens, Tokens};
-use asked::Asked;
+pub use asked::ObjectTtl;
+use asked::{Asked, KeepsFor};
 use collection::Collection;
 use followed::Following;
 
 /// How long somebody who asks for an object waits until it is known whether it is there, as upstream.
 const KNOWN_WITHIN: Duration = Duration::from_secs(1);
-/// For how long an object that was asked for is taken for current.
-const CACHED_FOR: Duration = Duration::from_secs(60);
 
 /// What is needed to have objects.
 pub struct Parts {
@@ -51,6 +50,8 @@ pub struct Parts {
     pub strategy: ChangeDetectionStrategy,
     /// `syncFrequency`: how often pods look at what they refer to where nobody tells of changes.
     pub sync_frequency: Duration,
+    /// What the node's object says of how long they may be taken for current.
+    pub ttl: ObjectTtl,
 }
 
 /// The objects of a cluster.
@@ -87,7 +88,7 @@ enum Hold<T> {
 
 impl ClusterObjects {
     pub fn new(parts: Parts) -> Arc<ClusterObjects> {
-        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency } = parts;
+        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency, ttl } = parts;
         let interests = Interests::new();
         let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone());
         tasks.spawn(Arc::clone(&tokens).run());
@@ -96,14 +97,14 @@ impl ClusterObjects {
         let services = Collection::follow(client.clone(), &with_addresses, chance.split(), &tasks);
         let keeps_for = match &strategy {
             ChangeDetectionStrategy::Watch | ChangeDetectionStrategy::Other(_) => None,
-            ChangeDetectionStrategy::Cache => Some(CACHED_FOR),
-            ChangeDetectionStrategy::Get => Some(Duration::ZERO),
+            ChangeDetectionStrategy::Cache => Some(KeepsFor::Ttl(ttl)),
+            ChangeDetectionStrategy::Get => Some(KeepsFor::NoTime),
         };
         if keeps_for.is_some() {
             tasks.spawn(have_all_look(interests.clone(), sync_frequency, chance.split()));
         }
         Arc::new(ClusterObjects {
-            config_maps: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
+            config_maps: Source::new(&client, &interests, &tasks, &mut chance, keeps_for.clone()),
             secrets: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
             services,
             runtime_classes: OnceLock::new(),
@@ -113,6 +114,10 @@ impl ClusterObjects {
             chance: Mutex::new(chance),
             tasks,
         })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     fn runtime_classes(&self) -> &Collection<RuntimeClass> {
@@ -176,7 +181,7 @@ impl<T: Referred> Source<T> {
         interests: &Interests,
         tasks: &Tasks,
         chance: &mut Chance,
-        keeps_for: Option<Duration>,
+        keeps_for: Option<KeepsFor>,
     ) -> Source<T> {
         match keeps_for {
             None => Source::Followed(Following::new(

@@ -132,6 +132,9 @@ impl Tokens {
     /// Takes note of a token and its life, or that there is none.
     fn keep(&self, content: &mut Content, request: &TokenRequest, answer: Option<&(Token, Duration)>) {
         let Some((token, life)) = answer else {
+            if request.service_account_uid.is_some() {
+                return;
+            }
             content.missing.insert(request.clone());
             content.quiet_until = Some(Moment::after(&self.clock, TELL_EVERY));
             return;
@@ -190,7 +193,7 @@ impl Tokens {
                     }
                     content.quiet_until.map(|until| until.is_in(&self.clock))
                 }
-                false => content.kept.values().map(|kept| kept.renewed_from.is_in(&self.clock)).min(),
+                false => content.shown().map(|kept| kept.renewed_from.is_in(&self.clock)).min(),
             };
             let earliest = next.into_iter().chain(wait).min();
             next = earliest.map(|next| next.min(TELL_EVERY));
@@ -202,7 +205,13 @@ impl Tokens {
 impl Content {
     /// Whether a token is missing or to be renewed.
     fn wants_one(&self, clock: &Clock) -> bool {
-        !self.missing.is_empty() || self.kept.values().any(|kept| kept.renewed_from.has_come(clock))
+        !self.missing.is_empty() || self.shown().any(|kept| kept.renewed_from.has_come(clock))
+    }
+
+    /// Those that volumes show. What a credential provider was shown is not needed any more when an image was pulled.
+    fn shown(&self) -> impl Iterator<Item = &Kept> {
+        let shown = self.kept.iter().filter(|(request, _)| request.service_account_uid.is_none());
+        shown.map(|(_, kept)| kept)
     }
 }
 
@@ -224,7 +233,14 @@ impl PodTokens {
 struct Question<'a> {
     api_version: &'static str,
     kind: &'static str,
+    metadata: QuestionMetadata<'a>,
     spec: QuestionSpec<'a>,
+}
+
+#[derive(Serialize)]
+struct QuestionMetadata<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -249,6 +265,7 @@ impl Question<'_> {
         Question {
             api_version: "authentication.k8s.io/v1",
             kind: "TokenRequest",
+            metadata: QuestionMetadata { uid: request.service_account_uid.as_deref() },
             spec: QuestionSpec {
                 audiences: Some(&*request.audiences).filter(|audiences| !audiences.is_empty()),
                 expiration_seconds: request.expiration_seconds,

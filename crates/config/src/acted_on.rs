@@ -40,6 +40,7 @@ const FIELDS: &[&str] = &[
     "logging.format",
     "logging.verbosity",
     "logging.vmodule",
+    "makeIPTablesUtilChains",
     "maxParallelImagePulls",
     "maxPods",
     "nodeLeaseDurationSeconds",
@@ -73,6 +74,7 @@ const FIELDS: &[&str] = &[
 const FLAGS: &[&str] = &[
     "bootstrap-kubeconfig",
     "cert-dir",
+    "cloud-provider",
     "config",
     "config-dir",
     "exit-on-lock-contention",

@@ -9,6 +9,7 @@ use crablet_config::{FLAGS, Flag, GivenFlag};
 
 use crate::apiserver_command::{self, ApiServer};
 use crate::apply_command::{self, Apply};
+use crate::csr_command::{self, Requests};
 use crate::delete_command::{self, Delete};
 use crate::exit;
 use crate::explain_command::{self, Explain};
@@ -42,6 +43,8 @@ pub(crate) enum Wanted {
     ApiServer(ApiServer),
     Solo(Solo),
     Tokens(Tokens),
+    /// Requests for certificates.
+    Requests(Requests),
     /// A change of a running agent's log.
     Log(LogChange),
     /// A text to print.
@@ -153,8 +156,8 @@ fn unexpected(argument: &str) -> String {
         "true" | "false" => format!(
             "unexpected argument {argument:?}; a flag that may stand alone takes its value after an equals sign"
         ),
-        "apiserver" | "apply" | "config" | "delete" | "explain" | "log" | "logs" | "pods" | "solo"
-        | "token" | "version" => {
+        "apiserver" | "apply" | "config" | "csr" | "delete" | "explain" | "log" | "logs" | "pods"
+        | "solo" | "token" | "version" => {
             format!("unexpected argument {argument:?}; a command stands before its flags")
         }
         _ => format!("unexpected argument {argument:?}"),
@@ -181,6 +184,7 @@ fn wanted(matches: &ArgMatches) -> Wanted {
         Some(("apiserver", matches)) => or_refused(apiserver_command::read(matches), Wanted::ApiServer),
         Some(("solo", matches)) => or_refused(solo_command::read(matches), Wanted::Solo),
         Some(("token", matches)) => or_refused(token_command::read(matches), Wanted::Tokens),
+        Some(("csr", matches)) => or_refused(csr_command::read(matches), Wanted::Requests),
         Some(("version", _)) => Wanted::Text(version::raw()),
         Some((other, _)) => Wanted::Refused(format!("unknown command {other:?}")),
     }
@@ -230,6 +234,7 @@ fn command(name: &'static str) -> Command {
         .subcommand(delete_command::subcommand())
         .subcommand(apiserver_command::subcommand())
         .subcommand(token_command::subcommand())
+        .subcommand(csr_command::subcommand())
         .subcommand(config_subcommand())
         .subcommand(log_subcommand())
         .subcommand(Command::new("version").about("Print the version"))
@@ -329,6 +334,7 @@ mod tests {
             Wanted::ApiServer(wanted) => format!("{wanted:?}"),
             Wanted::Solo(wanted) => format!("{wanted:?}"),
             Wanted::Tokens(wanted) => format!("{wanted:?}"),
+            Wanted::Requests(wanted) => format!("{wanted:?}"),
             Wanted::Text(text) => text,
             Wanted::Refused(reason) => format!("refused: {reason}"),
         }

@@ -9,7 +9,8 @@ use crablet_agent::images::Access;
 use crablet_api::Gate;
 use crablet_config::Effective;
 use crablet_credentials::{
-    Credentials, NodeConfig, ProviderConfig, Providers, PullRecords, VerificationPolicy, load_providers,
+    Credentials, NodeConfig, ProviderConfig, Providers, PullRecords, ServiceAccounts, VerificationPolicy,
+    load_providers,
 };
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
@@ -36,11 +37,13 @@ pub(crate) async fn access(
     effective: &Effective,
     providers: Vec<ProviderConfig>,
     clock: &Clock,
+    accounts: Option<Arc<dyn ServiceAccounts>>,
 ) -> anyhow::Result<Access> {
     let root = Path::new(&*effective.flags.root_dir);
     let home = std::env::var_os("HOME");
     let node = NodeConfig::new(root, home.as_deref().map(Path::new));
-    let credentials = Arc::new(Credentials::new(node, Providers::new(providers)));
+    let credentials =
+        Arc::new(Credentials::new(node, Providers::new(providers).with_service_accounts(accounts)));
     let records = match effective.features.enabled(Gate::KubeletEnsureSecretPulledImages) {
         true => Some(Arc::new(records(effective, root, clock).await?)),
         false => None,

@@ -16,10 +16,12 @@ use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
     TransportError,
 };
-use crablet_cluster::objects::{self, ClusterObjects};
+use crablet_cluster::node_status::Cloud;
+use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
+use crablet_host::cgroup;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
@@ -39,6 +41,7 @@ pub(crate) struct Membership<'a> {
     tasks: Tasks,
     /// How far the node's certificate is, where it is ours to ask for.
     progress: Option<watch::Receiver<Progress>>,
+    object_ttl: ObjectTtl,
 }
 
 impl<'a> Membership<'a> {
@@ -71,7 +74,7 @@ impl<'a> Membership<'a> {
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
-        Ok(Membership { effective, client, seed, tasks, progress })
+        Ok(Membership { effective, client, seed, tasks, progress, object_ttl: ObjectTtl::default() })
     }
 
     /// What pods refer to.
@@ -84,6 +87,7 @@ impl<'a> Membership<'a> {
             tasks: self.tasks.clone(),
             strategy: configuration.config_map_and_secret_change_detection_strategy.clone(),
             sync_frequency: configuration.sync_frequency.to_std(),
+            ttl: self.object_ttl.clone(),
         })
     }
 
@@ -95,6 +99,7 @@ impl<'a> Membership<'a> {
         runtime: Arc<dyn Runtime>,
         feed: Feed,
         ready: SourcesReady,
+        cloud: Option<Cloud>,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -117,7 +122,10 @@ impl<'a> Membership<'a> {
                 provider_id: (&*configuration.provider_id).into(),
                 report_every: configuration.node_status_report_frequency.to_std(),
                 most_images: configuration.node_status_max_images,
+                isolates_local_storage: configuration.local_storage_capacity_isolation,
+                cloud,
             },
+            object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
         };
         crablet_cluster::join(&self.tasks, agent, joining);

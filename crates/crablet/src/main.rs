@@ -6,12 +6,14 @@
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
 //! - [`apiserver_command`]: the embedded API server; [`solo_command`]: that and the agent in one process.
-//! - [`join`]: the agent in a cluster; [`token_command`]: what nodes join one with.
+//! - [`join`]: the agent in a cluster; [`token_command`]: what nodes join one with; [`csr_command`]: what they ask for;
+//!   [`administrator`]: the cluster that both are about.
 //! - [`config_command`], [`log_command`]: the other subcommands.
 //! - [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
 
+mod administrator;
 mod agent_client;
 mod apiserver_command;
 mod apply_command;
@@ -19,6 +21,7 @@ mod await_runtime;
 mod command_line;
 mod config_command;
 mod cri_log;
+mod csr_command;
 mod delete_command;
 mod exit;
 mod explain_command;
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Wanted::ApiServer(wanted) => apiserver_command::run(wanted),
         Wanted::Solo(wanted) => solo_command::run(wanted),
         Wanted::Tokens(wanted) => token_command::run(&wanted),
+        Wanted::Requests(wanted) => csr_command::run(&wanted),
         Wanted::Log(change) => log_command::run(&change),
         Wanted::Text(text) => exit::print(&text),
         Wanted::Refused(reason) => Err(Failure::Configuration(vec![reason])),

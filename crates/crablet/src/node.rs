@@ -1,6 +1,7 @@
 //! The node, put together: its sources first, so that manifests are read and pods taken in from the start; then, once
 //! the runtime is there, the agent that runs them.
 
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,15 +10,18 @@ use anyhow::Context;
 use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::Access;
-use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_addresses, node_name};
+use crablet_agent::iptables;
+use crablet_agent::node_addresses::{self, NoAddresses, NodeAddresses, NodeIps};
+use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_name};
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
+use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
-use crablet_credentials::ProviderConfig;
+use crablet_credentials::{ProviderConfig, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_host::cgroup;
@@ -34,7 +38,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::image_access;
 use crate::join::Membership;
@@ -59,6 +63,8 @@ pub(crate) struct Checked {
     pub(crate) providers: Vec<ProviderConfig>,
     /// The users of the machine that pods may have as their own.
     pub(crate) user_ids: UserIds,
+    /// What the node is to be reached by.
+    pub(crate) node_ips: NodeIps,
 }
 
 /// Starts the sources of a node. They stop with the node.
@@ -112,8 +118,15 @@ impl Prepared {
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> anyhow::Result<()> {
-        let description = describe(effective, checked.user_ids, runtime, &self.node.name).await?;
-        let access = image_access::access(effective, checked.providers, &self.node.clock).await?;
+        let addresses = NodeAddresses {
+            ips: checked.node_ips,
+            name: self.node.name.clone(),
+            is_external: *effective.flags.cloud_provider == *node_addresses::EXTERNAL,
+        };
+        let reached_by = addresses.look().await;
+        let cloud = addresses.is_external.then(|| cloud(&addresses, reached_by.is_ok()));
+        let description =
+            describe(effective, checked.user_ids, runtime, &self.node.name, &reached_by).await?;
         let membership = match &self.api {
             Some(_) => {
                 let tasks = Tasks::new(stop.clone(), tasks.clone());
@@ -121,14 +134,24 @@ impl Prepared {
             }
             None => None,
         };
-        let objects: Arc<dyn Objects> = match &membership {
-            Some(membership) => membership.objects(&self.node.clock),
+        let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
+        let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
+        let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
+        let objects: Arc<dyn Objects> = match cluster {
+            Some(cluster) => cluster,
             None => Arc::new(NoObjects),
         };
         let parts = parts(effective, client.clone(), access, &self.node, objects)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
+        let tasks = Tasks::new(stop.clone(), tasks.clone());
+        if !addresses.is_external {
+            tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
+        }
+        if effective.configuration.make_iptables_util_chains {
+            tasks.spawn(iptables::keep_util_chains());
+        }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready);
+            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -156,6 +179,7 @@ async fn describe(
     user_ids: UserIds,
     runtime: &Version,
     name: &str,
+    reached_by: &Result<Vec<IpAddr>, NoAddresses>,
 ) -> anyhow::Result<NodeConfig> {
     let configuration = &effective.configuration;
     let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
@@ -167,7 +191,7 @@ async fn describe(
         cgroups,
         runtime,
         host_name: &host_name,
-        addresses: node_addresses(&effective.flags.node_ip, name).await,
+        addresses: reached_by.clone().unwrap_or_default(),
         sysctls: SysctlAllowlist::new(
             kernel_of(&machine.kernel_version),
             &configuration.allowed_unsafe_sysctls,
@@ -180,7 +204,19 @@ async fn describe(
         masked_paths: thermal_throttle_counters(Path::new("/")),
         user_ids,
     };
-    Ok(NodeConfig::new(effective, &found))
+    let mut config = NodeConfig::new(effective, &found);
+    if let Err(error) = reached_by {
+        warn!(node = name, %error, "It is not known what the node is reached by");
+        config.node.status.addresses = Box::default();
+    }
+    Ok(config)
+}
+
+/// What a cloud is told of the addresses that the node was started with, if they are its own.
+fn cloud(addresses: &NodeAddresses, are_ours: bool) -> Cloud {
+    let specified: Vec<String> = addresses.ips.specified().map(|ip| ip.to_string()).collect();
+    let provided = Some(specified.join(",")).filter(|provided| are_ours && !provided.is_empty());
+    Cloud { provided_ips: provided.map(Into::into) }
 }
 
 fn parts(

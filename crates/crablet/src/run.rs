@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Context;
+use crablet_agent::node_addresses::NodeIps;
 use crablet_api::Gate;
 use crablet_config::{Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
@@ -51,10 +52,26 @@ pub(crate) fn run_beside(
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
     MACHINE.check(&effective.configuration)?;
-    let checked =
-        Checked { providers: image_access::providers(&effective)?, user_ids: user_ids(&effective)? };
+    let checked = Checked {
+        providers: image_access::providers(&effective)?,
+        user_ids: user_ids(&effective)?,
+        node_ips: node_ips(&effective)?,
+    };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
     runtime()?.block_on(agent(effective, checked, logging, other))
+}
+
+/// What the flags say that the node is reached by.
+fn node_ips(effective: &Effective) -> Result<NodeIps, Failure> {
+    let flags = &effective.flags;
+    let ips = NodeIps::parse(&flags.node_ip, &flags.cloud_provider).map_err(|error| {
+        Failure::Configuration(vec![format!("bad --node-ip {:?}: {error}", flags.node_ip)])
+    })?;
+    if !ips.not_understood.is_empty() {
+        let words = ips.not_understood.join(", ");
+        warn!(words, "Could not parse some node IP(s), ignoring them");
+    }
+    Ok(ips)
 }
 
 /// What tasks run on.

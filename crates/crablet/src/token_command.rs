@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command};
 use crablet_api::core::{Secret, SecretType};
 use crablet_api::meta::{DeleteOptions, List};
@@ -13,9 +13,9 @@ use crablet_client::Client;
 use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::administrator::{self, WHICH_CLUSTER};
 use crate::agent_client::block_on;
 use crate::exit::{self, Failure};
-use crate::join;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,8 +24,8 @@ Examples:
   crablet token list
   crablet token delete abcdef
 
-The cluster is the one of --kubeconfig, else of $KUBECONFIG, else of /etc/kubernetes/admin.conf, else of \
-/var/lib/crablet/apiserver/admin.conf. A node joins with the token in the file of --bootstrap-kubeconfig.";
+A node joins with the token in the file of --bootstrap-kubeconfig.
+";
 
 const NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
@@ -50,12 +50,6 @@ enum Wanted {
 }
 
 pub(crate) fn subcommand() -> Command {
-    let kubeconfig = || {
-        Arg::new("kubeconfig")
-            .long("kubeconfig")
-            .value_name("FILE")
-            .help("The kubeconfig of somebody who may do it")
-    };
     let create = Command::new("create")
         .about("Make a token, and print it")
         .arg(
@@ -77,12 +71,12 @@ pub(crate) fn subcommand() -> Command {
         .arg(Arg::new("id").value_name("ID").required(true).help("The token, or what is before its dot"));
     Command::new("token")
         .about("Make, list and delete the tokens that nodes join a cluster with")
-        .after_help(EXAMPLES)
+        .after_help(format!("{EXAMPLES}\n{WHICH_CLUSTER}"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(create.arg(kubeconfig()))
-        .subcommand(Command::new("list").about("List the tokens").arg(kubeconfig()))
-        .subcommand(delete.arg(kubeconfig()))
+        .subcommand(create.arg(administrator::argument()))
+        .subcommand(Command::new("list").about("List the tokens").arg(administrator::argument()))
+        .subcommand(delete.arg(administrator::argument()))
 }
 
 /// Reads the arguments, or says what is wrong with them.
@@ -112,13 +106,12 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Tokens, String> {
             Wanted::Delete { id }
         }
     };
-    let kubeconfig = matches.get_one::<String>("kubeconfig").map(PathBuf::from);
-    Ok(Tokens { kubeconfig, wanted })
+    Ok(Tokens { kubeconfig: administrator::given(matches), wanted })
 }
 
 pub(crate) fn run(tokens: &Tokens) -> Result<(), Failure> {
     let text = block_on(async {
-        let client = join::client_of(&kubeconfig(tokens.kubeconfig.as_deref())?, "crablet-token")?;
+        let client = administrator::client(tokens.kubeconfig.as_deref(), "crablet-token")?;
         match &tokens.wanted {
             Wanted::Create { ttl, description } => create(&client, *ttl, description).await,
             Wanted::List => list(&client).await,
@@ -126,13 +119,6 @@ pub(crate) fn run(tokens: &Tokens) -> Result<(), Failure> {
         }
     })?;
     exit::print(&text)
-}
-
-fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let usual = ["/etc/kubernetes/admin.conf", "/var/lib/crablet/apiserver/admin.conf"];
-    let found = given.map(Path::to_owned).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
-    let found = found.or_else(|| usual.iter().map(PathBuf::from).find(|path| path.exists()));
-    found.ok_or_else(|| anyhow!("no cluster is known: name one with --kubeconfig, or in $KUBECONFIG"))
 }
 
 async fn create(client: &Client, ttl: Option<SignedDuration>, description: &str) -> anyhow::Result<String> {

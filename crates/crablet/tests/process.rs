@@ -120,6 +120,17 @@ async fn cgroup_v1_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test]
+async fn a_node_ip_that_is_no_pair_is_refused_in_upstreams_words() {
+    let node = Node::new("");
+    let (code, stdout, stderr) = parts(&node.run_with(&["--node-ip=10.0.0.1,10.0.0.2"]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    let expected = "crablet: bad --node-ip \"10.0.0.1,10.0.0.2\": must contain either a single IP or a dual-stack pair \
+                    of IPs";
+    assert_eq!(stderr.lines().last(), Some(expected));
+    assert!(!node.path("root").exists(), "it was refused before anything was made");
+}
+
+#[tokio::test]
 async fn the_runtime_says_which_cgroup_driver_it_is_and_systemd_is_refused() {
     let (cgroupfs, systemd) = (CgroupDriver::Cgroupfs, CgroupDriver::Systemd);
     let old = || Settings { cgroup_driver: systemd, ..Settings::containerd_1_6() };
@@ -578,13 +589,13 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
 async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
     let node = Node::new("iptablesDropBit: 3\nlogging: {verbosity: 2, flushFrequency: 1s}");
     let _runtime = node.runtime();
-    let agent = node.start_with(&["--runtime-cgroups=/b", "--cloud-provider=external"], &[]).await;
+    let agent = node.start_with(&["--runtime-cgroups=/b"], &[]).await;
     agent.logs(&[READY]).await;
     let log = agent.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
     assert_eq!(warnings.len(), 2, "{log}");
     let expected = "\"These settings are accepted, but this version does not act on them yet\" \
-                    fields=\"iptablesDropBit, logging.flushFrequency, --cloud-provider, --runtime-cgroups\"";
+                    fields=\"iptablesDropBit, logging.flushFrequency, --runtime-cgroups\"";
     assert!(warnings[0].ends_with(expected), "{log}");
 
     let node = Node::new(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crablet_api::core::{Secret, SecretType};
+use crablet_api::core::{PodIdentity, Secret, SecretType};
 
 use crate::credential::{Coordinates, Source, TrackedCredential};
 use crate::docker_config::{BadDockerConfig, DockerConfig};
@@ -24,6 +24,8 @@ pub struct PodCredentials<'a> {
     pub secrets: &'a [Arc<Secret>],
     /// Its service account, if it has one.
     pub service_account: &'a str,
+    /// Who it is. Without that it has no tokens.
+    pub pod: Option<&'a PodIdentity>,
 }
 
 /// A secret does not hold what its type says. Nothing of what it holds instead is told.
@@ -52,7 +54,7 @@ impl Credentials {
         if let Some(node) = &self.node {
             found.extend(node.keyring().await.lookup(repository));
         }
-        found.extend(self.providers.keyring(repository, pod.service_account).await.lookup(repository));
+        found.extend(self.providers.keyring(repository, pod).await.lookup(repository));
         Ok(found)
     }
 }
@@ -101,7 +103,7 @@ mod tests {
     }
 
     async fn users(credentials: &Credentials, secrets: &[Arc<Secret>]) -> Result<Vec<String>, String> {
-        let pod = PodCredentials { secrets, service_account: "" };
+        let pod = PodCredentials { secrets, ..PodCredentials::default() };
         match credentials.of("a.io/team/image", pod).await {
             Ok(found) => Ok(found.into_iter().map(|tracked| tracked.credential.username).collect()),
             Err(error) => Err(error.to_string()),

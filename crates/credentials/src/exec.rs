@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 use crate::credential::Credential;
 use crate::docker_config::DockerConfig;
 use crate::provider_config::ProviderConfig;
+use crate::service_accounts::{NoToken, Shown};
 
 /// How long a provider may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -30,7 +31,7 @@ const LONGEST_WORD: usize = 32;
 /// Somebody who can be asked for credentials.
 #[async_trait]
 pub(crate) trait Provider: Send + Sync {
-    async fn ask(&self, image: &str) -> Result<Answer, ProviderError>;
+    async fn ask(&self, image: &str, shown: Option<&Shown>) -> Result<Answer, ProviderError>;
 }
 
 /// What a provider says.
@@ -73,6 +74,13 @@ pub(crate) enum ProviderError {
     Version { expected: String, actual: String },
     #[error("error decoding credential provider plugin response from stdout")]
     Undecodable,
+    #[error(transparent)]
+    NoToken(#[from] NoToken),
+    #[error(
+        "credential provider plugin returned the service account token as the password which is not allowed when \
+         service account cache type is not set to 'Token'"
+    )]
+    TokenAsPassword,
     #[error("credential provider plugin did not return a valid cacheKeyType: {0}")]
     CacheKeyType(String),
 }
@@ -82,8 +90,14 @@ pub(crate) struct Program(pub(crate) ProviderConfig);
 
 #[async_trait]
 impl Provider for Program {
-    async fn ask(&self, image: &str) -> Result<Answer, ProviderError> {
-        let request = Request { kind: "CredentialProviderRequest", api_version: &self.0.api_version, image };
+    async fn ask(&self, image: &str, shown: Option<&Shown>) -> Result<Answer, ProviderError> {
+        let request = Request {
+            kind: "CredentialProviderRequest",
+            api_version: &self.0.api_version,
+            image,
+            service_account_token: shown.map(|shown| &*shown.token),
+            service_account_annotations: shown.map(|shown| &shown.annotations).filter(|all| !all.is_empty()),
+        };
         // Text and nothing else cannot fail to be written.
         let mut request = serde_json::to_vec(&request).unwrap_or_default();
         request.push(b'\n');
@@ -98,6 +112,10 @@ struct Request<'a> {
     kind: &'a str,
     api_version: &'a str,
     image: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_account_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_account_annotations: Option<&'a BTreeMap<String, String>>,
 }
 
 impl Program {
@@ -294,6 +312,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::credential::Coordinates;
     use crate::provider_config::ExecEnvVar;
 
     const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
@@ -313,7 +332,7 @@ mod tests {
 
     async fn ask(text: &str) -> Result<Answer, String> {
         let directory = tempfile::tempdir().unwrap();
-        script(directory.path(), text).ask("gcr.io/team/image").await.map_err(|error| error.to_string())
+        script(directory.path(), text).ask("gcr.io/team/image", None).await.map_err(|error| error.to_string())
     }
 
     fn answering(rest: &str) -> String {
@@ -335,7 +354,7 @@ mod tests {
         );
         program.0.args = vec!["get".to_owned(), "a b".to_owned()];
         program.0.env = vec![ExecEnvVar { name: "PROFILE".to_owned(), value: "mine".to_owned() }];
-        let answer = program.ask("gcr.io/team/image").await.unwrap();
+        let answer = program.ask("gcr.io/team/image", None).await.unwrap();
         assert_eq!(
             std::fs::read_to_string(&seen).unwrap(),
             format!(
@@ -346,6 +365,27 @@ mod tests {
         let credential = &answer.credentials.0["gcr.io"];
         assert_eq!((credential.username.as_str(), credential.password.as_str()), ("me", "hunter2"));
         assert!(!format!("{answer:?}").contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_shown_a_token_and_what_the_service_account_is_annotated_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let seen = directory.path().join("seen");
+        let text = answering(r#""cacheKeyType":"Image""#).replace("/dev/null", &seen.display().to_string());
+        let shown = Shown {
+            token: "hunter2".to_owned(),
+            annotations: [("role".to_owned(), "puller".to_owned())].into(),
+            account: Coordinates { uid: "u".into(), namespace: "ns".into(), name: "robot".into() },
+        };
+        assert!(!format!("{shown:?}").contains("hunter2"));
+        script(directory.path(), &text).ask("a.io/b", Some(&shown)).await.unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&seen).unwrap(),
+            format!(
+                "{{\"kind\":\"CredentialProviderRequest\",\"apiVersion\":\"{V1}\",\"image\":\"a.io/b\",\
+                 \"serviceAccountToken\":\"hunter2\",\"serviceAccountAnnotations\":{{\"role\":\"puller\"}}}}\n"
+            )
+        );
     }
 
     #[tokio::test]
@@ -414,7 +454,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut program = script(directory.path(), "");
         program.0.program = directory.path().join("none");
-        let error = program.ask("a.io/b").await.unwrap_err();
+        let error = program.ask("a.io/b", None).await.unwrap_err();
         assert_eq!(error.to_string(), "error execing credential provider plugin provider for image a.io/b");
     }
 
@@ -437,7 +477,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let child = directory.path().join("child");
         let text = format!("sleep 1000 & echo $! >{}; yes", child.display());
-        let error = script(directory.path(), &text).ask("a.io/b").await.unwrap_err();
+        let error = script(directory.path(), &text).ask("a.io/b", None).await.unwrap_err();
         assert_eq!(error.to_string(), "credential provider plugin provider answered more than 1048576 bytes");
         is_gone(&child).await;
     }
@@ -456,7 +496,7 @@ mod tests {
         let text =
             format!("echo busy >&2; sleep 1000 & echo $! >{}.new; mv {0}.new {0}; wait", child.display());
         let program = script(directory.path(), &text);
-        let asked = tokio::spawn(async move { program.ask("a.io/b").await });
+        let asked = tokio::spawn(async move { program.ask("a.io/b", None).await });
         while !child.exists() {
             tokio::task::yield_now().await;
         }
@@ -475,7 +515,7 @@ mod tests {
         let child = directory.path().join("child");
         let text = format!("sleep 1000 & echo $! >{}.new; mv {0}.new {0}; wait", child.display());
         let program = script(directory.path(), &text);
-        let asked = tokio::spawn(async move { program.ask("a.io/b").await });
+        let asked = tokio::spawn(async move { program.ask("a.io/b", None).await });
         while !child.exists() {
             tokio::task::yield_now().await;
         }

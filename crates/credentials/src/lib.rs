@@ -10,6 +10,7 @@
 //! - [`Keyring`]: which of them may do for an image; pure.
 //! - [`NodeConfig`]: docker's files on the node.
 //! - [`Providers`]: programs that are asked, and what they said; [`load_providers`] reads which there are.
+//! - [`ServiceAccounts`]: who gets tokens that providers trade for credentials.
 //! - [`Credentials`]: all of that, for the images of a pod.
 //! - [`PullRecords`]: who pulled which image, and so may use it; in upstream's files.
 //!
@@ -27,6 +28,7 @@ mod provider_config;
 mod providers;
 mod record;
 mod records;
+mod service_accounts;
 
 pub use credential::{Coordinates, Credential, Source, TrackedCredential};
 pub use credentials::{BadSecret, Credentials, PodCredentials};
@@ -38,3 +40,4 @@ pub use policy::VerificationPolicy;
 pub use provider_config::{ExecEnvVar, ProviderConfig, TokenAttributes, TokenCacheType, load_providers};
 pub use providers::Providers;
 pub use records::PullRecords;
+pub use service_accounts::{ServiceAccount, ServiceAccountError, ServiceAccounts, WantedToken};

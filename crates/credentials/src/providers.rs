@@ -9,11 +9,14 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
+use crate::credential::Source;
+use crate::credentials::PodCredentials;
 use crate::docker_config::DockerConfig;
 use crate::exec::{Answer, GoodFor, Program, Provider, ProviderError};
 use crate::keyring::Keyring;
 use crate::location::covers;
-use crate::provider_config::{ProviderConfig, TokenAttributes};
+use crate::provider_config::{ProviderConfig, TokenAttributes, TokenCacheType};
+use crate::service_accounts::{NoToken, ServiceAccounts, Shown, Whose};
 
 /// How many answers of one provider are kept.
 const MOST_KEPT: usize = 1000;
@@ -23,7 +26,11 @@ const EVERYTHING: &str = "<global>";
 
 /// The credential providers of a node, in the order of their configuration.
 #[derive(Default)]
-pub struct Providers(Vec<Asked>);
+pub struct Providers {
+    asked: Vec<Asked>,
+    /// Who gets tokens of pods' service accounts, if somebody does.
+    accounts: Option<Arc<dyn ServiceAccounts>>,
+}
 
 /// A provider, and what it said.
 struct Asked {
@@ -32,10 +39,13 @@ struct Asked {
     default_duration: Duration,
     tokens: Option<TokenAttributes>,
     provider: Box<dyn Provider>,
-    kept: Mutex<BTreeMap<String, Kept>>,
+    kept: Mutex<BTreeMap<(String, Whose), Kept>>,
     /// Who asks about an image for all who want to know.
-    under_way: Mutex<BTreeMap<String, Weak<OnceCell<Arc<DockerConfig>>>>>,
+    under_way: Mutex<BTreeMap<(String, Whose), Weak<Flight>>>,
 }
+
+/// A question that is under way.
+type Flight = OnceCell<Arc<DockerConfig>>;
 
 struct Kept {
     credentials: Arc<DockerConfig>,
@@ -46,16 +56,31 @@ impl Providers {
     /// The providers that a configuration names.
     pub fn new(configs: Vec<ProviderConfig>) -> Providers {
         let asked = |config: ProviderConfig| Asked::new(config.clone(), Box::new(Program(config)));
-        Providers(configs.into_iter().map(asked).collect())
+        Providers { asked: configs.into_iter().map(asked).collect(), accounts: None }
     }
 
-    /// What the providers say about a repository, for a pod with this service account, if any. One that fails is told
-    /// in the log, and gives nothing: the pull is tried with what there is.
-    pub(crate) async fn keyring(&self, repository: &str, service_account: &str) -> Keyring {
-        let answers = self.0.iter().map(|asked| asked.credentials(repository, service_account));
+    /// The same, with somebody who gets tokens of pods' service accounts for them.
+    #[must_use]
+    pub fn with_service_accounts(self, accounts: Option<Arc<dyn ServiceAccounts>>) -> Providers {
+        Providers { accounts, ..self }
+    }
+
+    /// What the providers say about a repository, for a pod. One that fails is told in the log, and gives nothing: the
+    /// pull is tried with what there is.
+    pub(crate) async fn keyring(&self, repository: &str, pod: PodCredentials<'_>) -> Keyring {
+        let accounts = self.accounts.as_deref();
+        let answers = self.asked.iter().map(|asked| async move {
+            match asked.credentials(repository, pod, accounts).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    asked.complain(repository, &error);
+                    None
+                }
+            }
+        });
         let mut keyring = Keyring::default();
-        for answer in join_all(answers).await {
-            keyring.add(None, &answer);
+        for (answer, whose) in join_all(answers).await.into_iter().flatten() {
+            keyring.add(whose.as_ref(), &answer);
         }
         keyring
     }
@@ -76,40 +101,64 @@ impl Asked {
         }
     }
 
-    async fn credentials(&self, repository: &str, service_account: &str) -> Arc<DockerConfig> {
-        if !self.images.iter().any(|pattern| covers(pattern, repository)) || !self.may_ask(service_account) {
-            return Arc::default();
+    /// What it says about a repository, and whose that is. Nothing where it is not asked at all.
+    async fn credentials(
+        &self,
+        repository: &str,
+        pod: PodCredentials<'_>,
+        accounts: Option<&dyn ServiceAccounts>,
+    ) -> Result<Option<(Arc<DockerConfig>, Option<Source>)>, ProviderError> {
+        if !self.images.iter().any(|pattern| covers(pattern, repository)) {
+            return Ok(None);
         }
-        if let Some(kept) = self.kept(repository) {
-            return kept;
+        let Some(shown) = self.shown(pod, accounts).await? else { return Ok(None) };
+        let shown = shown.as_ref();
+        let cache = self.tokens.as_ref().and_then(|tokens| tokens.cache_type.as_ref());
+        let whose = shown.map(|shown| shown.whose(cache)).unwrap_or_default();
+        let source = shown.map(|shown| Source::ServiceAccount(shown.account.clone()));
+        if let Some(kept) = self.kept(repository, &whose) {
+            return Ok(Some((kept, source)));
         }
-        let flight = self.flight(repository);
+        let flight = self.flight(repository, shown);
         let answer = flight.get_or_init(|| async {
-            match self.provider.ask(repository).await {
-                Ok(answer) => self.keep(repository, answer),
+            let answer = self.provider.ask(repository, shown).await;
+            match answer.and_then(|answer| self.without_token(answer, shown)) {
+                Ok(answer) => self.keep(repository, &whose, answer),
                 Err(error) => {
                     self.complain(repository, &error);
                     Arc::default()
                 }
             }
         });
-        answer.await.clone()
+        Ok(Some((answer.await.clone(), source)))
     }
 
-    /// Whether it can be asked for a pod with this service account. One that wants its token cannot: nobody here can
-    /// make tokens. For a pod without one, it says itself whether it wants to be asked.
-    fn may_ask(&self, service_account: &str) -> bool {
-        let Some(tokens) = &self.tokens else { return true };
-        if service_account.is_empty() {
-            return tokens.require_service_account != Some(true);
+    /// What it is shown of the pod's service account, which may be nothing; and nothing at all where it is not to be asked.
+    /// For a pod without a service account, it says itself whether it wants to be asked.
+    async fn shown(
+        &self,
+        pod: PodCredentials<'_>,
+        accounts: Option<&dyn ServiceAccounts>,
+    ) -> Result<Option<Option<Shown>>, NoToken> {
+        let Some(tokens) = &self.tokens else { return Ok(Some(None)) };
+        if pod.service_account.is_empty() {
+            return Ok((tokens.require_service_account != Some(true)).then_some(None));
         }
-        error!(
-            provider = self.name,
-            service_account,
-            "Failed to provide credentials: the provider wants a token of the pod's service account, and this \
-             version cannot get tokens yet"
-        );
-        false
+        let (Some(identity), Some(accounts)) = (pod.pod, accounts) else { return Err(NoToken::NoCluster) };
+        let shown = Shown::collect(tokens, identity, pod.service_account, accounts).await?;
+        Ok(shown.map(Some))
+    }
+
+    /// An answer, unless it is the token itself, which would be kept for longer than that is valid.
+    fn without_token(&self, answer: Answer, shown: Option<&Shown>) -> Result<Answer, ProviderError> {
+        let cache = self.tokens.as_ref().and_then(|tokens| tokens.cache_type.as_ref());
+        let is_token = |shown: &Shown| {
+            answer.credentials.0.values().any(|credential| credential.password == shown.token)
+        };
+        match shown.is_some_and(is_token) && cache != Some(&TokenCacheType::Token) {
+            true => Err(ProviderError::TokenAsPassword),
+            false => Ok(answer),
+        }
     }
 
     fn complain(&self, repository: &str, error: &ProviderError) {
@@ -124,27 +173,28 @@ impl Asked {
     }
 
     /// The question about an image that is under way, or a new one. It ends when nobody waits for it.
-    fn flight(&self, repository: &str) -> Arc<OnceCell<Arc<DockerConfig>>> {
+    fn flight(&self, repository: &str, shown: Option<&Shown>) -> Arc<Flight> {
+        let key = (repository.to_owned(), shown.map(Shown::same).unwrap_or_default());
         let mut under_way = locked(&self.under_way);
-        if let Some(flight) = under_way.get(repository).and_then(Weak::upgrade) {
+        if let Some(flight) = under_way.get(&key).and_then(Weak::upgrade) {
             return flight;
         }
         under_way.retain(|_, flight| flight.strong_count() > 0);
         let flight = Arc::default();
-        under_way.insert(repository.to_owned(), Arc::downgrade(&flight));
+        under_way.insert(key, Arc::downgrade(&flight));
         flight
     }
 
-    fn kept(&self, repository: &str) -> Option<Arc<DockerConfig>> {
+    fn kept(&self, repository: &str, whose: &Whose) -> Option<Arc<DockerConfig>> {
         let now = Instant::now();
         let kept = locked(&self.kept);
         let found = [repository, registry(repository), EVERYTHING]
             .into_iter()
-            .find_map(|key| kept.get(key).filter(|kept| now <= kept.until));
+            .find_map(|key| kept.get(&(key.to_owned(), whose.clone())).filter(|kept| now <= kept.until));
         found.map(|kept| kept.credentials.clone())
     }
 
-    fn keep(&self, repository: &str, answer: Answer) -> Arc<DockerConfig> {
+    fn keep(&self, repository: &str, whose: &Whose, answer: Answer) -> Arc<DockerConfig> {
         let credentials = Arc::new(answer.credentials);
         let duration = match answer.duration {
             Some(duration) if duration.is_negative() => Duration::ZERO,
@@ -162,14 +212,15 @@ impl Asked {
             GoodFor::Everything => EVERYTHING,
         };
         debug!(provider = self.name, key, "Keeping the credentials of a provider");
+        let key = (key.to_owned(), whose.clone());
         let mut kept = locked(&self.kept);
         kept.retain(|_, kept| now <= kept.until);
-        if kept.len() >= MOST_KEPT && !kept.contains_key(key) {
+        if kept.len() >= MOST_KEPT && !kept.contains_key(&key) {
             // Whichever is the first to end is missed the least.
             let first = kept.iter().min_by_key(|(_, kept)| kept.until).map(|(key, _)| key.clone());
             first.map(|first| kept.remove(&first));
         }
-        kept.insert(key.to_owned(), Kept { credentials: credentials.clone(), until });
+        kept.insert(key, Kept { credentials: credentials.clone(), until });
         credentials
     }
 }
@@ -188,28 +239,40 @@ mod tests {
 
     use async_trait::async_trait;
     use crablet_api::GoDuration;
+    use crablet_api::core::PodIdentity;
     use tokio::time::{advance, sleep};
 
     use super::*;
-    use crate::credential::Credential;
+    use crate::credential::{Coordinates, Credential};
+    use crate::service_accounts::{ServiceAccount, ServiceAccountError, WantedToken};
 
     /// Says after a second what it was told to, with a password that counts how often it was asked.
     struct Told {
         good_for: GoodFor,
         duration: Option<GoDuration>,
         fails: bool,
+        /// Whether it says as a password what it was shown.
+        echoes: bool,
         asked: Arc<AtomicUsize>,
     }
 
     #[async_trait]
     impl Provider for Told {
-        async fn ask(&self, image: &str) -> Result<Answer, ProviderError> {
+        async fn ask(&self, image: &str, shown: Option<&Shown>) -> Result<Answer, ProviderError> {
             sleep(Duration::from_secs(1)).await;
             let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
             if self.fails {
                 return Err(ProviderError::Undecodable);
             }
-            let credential = Credential { password: times.to_string(), ..Credential::default() };
+            let username = match shown {
+                Some(shown) => format!("{} {:?}", shown.token, shown.annotations),
+                None => String::new(),
+            };
+            let password = match (self.echoes, shown) {
+                (true, Some(shown)) => shown.token.clone(),
+                (true, None) | (false, _) => times.to_string(),
+            };
+            let credential = Credential { username, password, ..Credential::default() };
             let credentials = DockerConfig([(registry(image).to_owned(), credential)].into());
             Ok(Answer { credentials, good_for: self.good_for, duration: self.duration })
         }
@@ -227,6 +290,7 @@ mod tests {
                     good_for,
                     duration: duration.map(GoDuration::from_secs),
                     fails: false,
+                    echoes: false,
                     asked: Arc::default(),
                 },
                 None,
@@ -242,12 +306,14 @@ mod tests {
                 ..ProviderConfig::default()
             };
             let asked = told.asked.clone();
-            Node { providers: Arc::new(Providers(vec![Asked::new(config, Box::new(told))])), asked }
+            let providers = Providers { asked: vec![Asked::new(config, Box::new(told))], accounts: None };
+            Node { providers: Arc::new(providers), asked }
         }
 
         /// The passwords that there are for an image.
         async fn passwords(&self, repository: &str) -> Vec<String> {
-            let found = self.providers.keyring(repository, "").await.lookup(repository);
+            let found =
+                self.providers.keyring(repository, PodCredentials::default()).await.lookup(repository);
             found.into_iter().map(|tracked| tracked.credential.password).collect()
         }
 
@@ -310,7 +376,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_fails_gives_nothing_and_is_asked_again() {
-        let told = Told { good_for: GoodFor::Image, duration: None, fails: true, asked: Arc::default() };
+        let told = Told {
+            good_for: GoodFor::Image,
+            duration: None,
+            fails: true,
+            echoes: false,
+            asked: Arc::default(),
+        };
         let node = Node::with(told, None);
         for _ in 0..2 {
             assert_eq!(node.passwords("a.io/x").await, [""; 0]);
@@ -324,11 +396,11 @@ mod tests {
         for number in 0..=MOST_KEPT {
             node.passwords(&format!("a.io/{number}")).await;
         }
-        let kept = locked(&node.providers.0[0].kept).len();
+        let kept = locked(&node.providers.asked[0].kept).len();
         assert_eq!((kept, node.asked()), (MOST_KEPT, MOST_KEPT + 1));
         node.passwords("a.io/0").await;
         assert_eq!(node.asked(), MOST_KEPT + 2);
-        assert!(locked(&node.providers.0[0].under_way).len() <= 1);
+        assert!(locked(&node.providers.asked[0].under_way).len() <= 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -336,12 +408,79 @@ mod tests {
         for (requires, service_account, asked) in
             [(false, "", 1), (true, "", 0), (false, "default", 0), (true, "default", 0)]
         {
-            let told = Told { good_for: GoodFor::Image, duration: None, fails: false, asked: Arc::default() };
             let tokens =
                 TokenAttributes { require_service_account: Some(requires), ..TokenAttributes::default() };
-            let node = Node::with(told, Some(tokens));
-            node.providers.keyring("a.io/x", service_account).await;
+            let node = Node::with(told(false), Some(tokens));
+            let pod = PodCredentials { service_account, ..PodCredentials::default() };
+            node.providers.keyring("a.io/x", pod).await;
             assert_eq!(node.asked(), asked, "{requires} {service_account:?}");
         }
+    }
+
+    fn told(echoes: bool) -> Told {
+        Told { good_for: GoodFor::Image, duration: None, fails: false, echoes, asked: Arc::default() }
+    }
+
+    /// A cluster with the service accounts `a`, whose annotations are these, and `b`, which has none.
+    struct Cluster(&'static [&'static str], AtomicUsize);
+
+    #[async_trait]
+    impl ServiceAccounts for Cluster {
+        async fn get(&self, namespace: &str, name: &str) -> Result<ServiceAccount, ServiceAccountError> {
+            let annotations = match name {
+                "a" => self.0.iter().map(|key| ((*key).to_owned(), "v".to_owned())).collect(),
+                "b" => BTreeMap::new(),
+                _ => return Err("not found".into()),
+            };
+            Ok(ServiceAccount { uid: format!("{namespace}-{name}"), annotations })
+        }
+
+        async fn token(&self, wanted: WantedToken<'_>) -> Result<String, ServiceAccountError> {
+            let WantedToken { pod, service_account_uid, audience, .. } = wanted;
+            let times = self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(format!("{audience} {service_account_uid} {} {times}", pod.uid))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_wants_tokens_is_shown_those_of_the_pods_service_account() {
+        let tokens = |cache| TokenAttributes {
+            service_account_token_audience: "registry".to_owned(),
+            cache_type: Some(cache),
+            require_service_account: Some(true),
+            required_service_account_annotation_keys: vec!["needed".to_owned()],
+            optional_service_account_annotation_keys: vec!["liked".to_owned(), "absent".to_owned()],
+        };
+        let identity = |uid: &str| PodIdentity::new("ns", "pod", uid);
+        let (one, other) = (identity("u1"), identity("u2"));
+        let with = |echoes: bool, cache: TokenCacheType| {
+            let mut node = Node::with(told(echoes), Some(tokens(cache)));
+            let cluster = Arc::new(Cluster(&["needed", "liked", "else"], AtomicUsize::new(0)));
+            let providers = Arc::get_mut(&mut node.providers).unwrap();
+            providers.accounts = Some(cluster);
+            node
+        };
+        let found = async |node: &Node, pod: &PodIdentity, service_account: &str| {
+            let pod = PodCredentials { service_account, pod: Some(pod), ..PodCredentials::default() };
+            node.providers.keyring("a.io/x", pod).await.lookup("a.io/x")
+        };
+
+        let node = with(false, TokenCacheType::ServiceAccount);
+        let first = found(&node, &one, "a").await;
+        assert_eq!(first[0].credential.username, r#"registry ns-a u1 0 {"liked": "v", "needed": "v"}"#);
+        let account = Coordinates { uid: "ns-a".into(), namespace: "ns".into(), name: "a".into() };
+        assert_eq!(first[0].source, Some(Source::ServiceAccount(account)));
+        assert_eq!(found(&node, &other, "a").await[0].credential.password, "1", "kept for the account");
+        assert_eq!(found(&node, &one, "b").await, [], "it lacks an annotation");
+        assert_eq!(found(&node, &one, "c").await, [], "nobody knows it");
+        assert_eq!(node.asked(), 1);
+
+        let node = with(false, TokenCacheType::Token);
+        for times in ["1", "2"] {
+            assert_eq!(found(&node, &one, "a").await[0].credential.password, times, "another token");
+        }
+        // A token is no password, but where it is kept no longer than the token.
+        assert_eq!(found(&with(true, TokenCacheType::ServiceAccount), &one, "a").await, []);
+        assert_eq!(found(&with(true, TokenCacheType::Token), &one, "a").await.len(), 1);
     }
 }

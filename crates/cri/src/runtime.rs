@@ -21,6 +21,8 @@ pub trait Runtime: Send + Sync {
     async fn version(&self) -> Result<Version>;
     /// Whether it can run containers and give pods a network.
     async fn status(&self) -> Result<RuntimeStatus>;
+    /// Tells which addresses pods have, such as `10.244.1.0/24`, for those that make their network's configuration from it.
+    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()>;
     /// Who makes the cgroups of containers.
     async fn cgroup_driver(&self) -> Result<CgroupDriver>;
 

@@ -5,6 +5,7 @@
 //! - [`chance`]: numbers from a seed.
 //! - [`clock`]: the time of day, real or simulated.
 //! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
+//! - [`interfaces`]: the addresses of the machine, and that they change.
 //! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
 //! - [`loopback`]: further addresses of the loopback interface.
@@ -20,6 +21,7 @@ pub mod chance;
 pub mod checkpoint;
 pub mod clock;
 pub mod files;
+pub mod interfaces;
 pub mod lanes;
 pub mod lock;
 pub mod loopback;

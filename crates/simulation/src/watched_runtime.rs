@@ -101,6 +101,9 @@ impl Runtime for WatchedRuntime {
     async fn status(&self) -> Result<RuntimeStatus> {
         self.inner.status().await
     }
+    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
+        self.inner.update_pod_cidr(pod_cidr).await
+    }
     async fn cgroup_driver(&self) -> Result<CgroupDriver> {
         self.inner.cgroup_driver().await
     }

@@ -17,7 +17,8 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_client::Chance;
-use crablet_cluster::objects::{self, ClusterObjects};
+use crablet_cluster::node_status::Cloud;
+use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, join, node};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::container_gc::Policy;
@@ -58,6 +59,8 @@ pub struct World {
     pub volumes: SimulatedVolumes,
     /// The API server that agents join, if there is one. Without one the test says what it wants.
     pub api_server: Option<ApiServer>,
+    /// The cloud whose controllers look after the next agent's node, if there is one.
+    pub cloud: Option<Cloud>,
     /// The cluster's objects.
     pub objects: Arc<dyn Objects>,
     /// Who may use which images.
@@ -111,6 +114,7 @@ impl World {
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
             api_server: None,
+            cloud: None,
             objects: Arc::new(NoObjects),
             access: Access::default(),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
@@ -180,6 +184,7 @@ impl World {
                 tasks: tasks.clone(),
                 strategy: ChangeDetectionStrategy::Watch,
                 sync_frequency: Duration::from_secs(60),
+                ttl: ObjectTtl::default(),
             }),
             None => Arc::clone(&self.objects),
         };
@@ -217,7 +222,8 @@ impl World {
                         owners,
                         ready,
                         features: FeatureGates::default(),
-                        node: node_settings(&name),
+                        node: node::Settings { cloud: self.cloud.clone(), ..node_settings(&name) },
+                        object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
                     };
                     join(&tasks, &agent, joining);
@@ -375,6 +381,8 @@ fn node_settings(name: &str) -> node::Settings {
         provider_id: "".into(),
         report_every: Duration::from_secs(300),
         most_images: 50,
+        isolates_local_storage: true,
+        cloud: None,
     }
 }
 

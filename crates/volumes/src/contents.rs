@@ -25,6 +25,8 @@ pub trait Contents: Send + Sync {
 pub struct TokenRequest {
     pub namespace: Text,
     pub service_account: Text,
+    /// Another one of that name does not do, if this is said.
+    pub service_account_uid: Option<Text>,
     /// Whom it is for: the API server, if nobody is named.
     pub audiences: Vec<Text>,
     /// How long it should be valid.

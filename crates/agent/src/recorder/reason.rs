@@ -30,10 +30,12 @@ pub const PULLED: &str = "Pulled";
 pub const INSPECT_FAILED: &str = "InspectFailed";
 /// An image is not there, and may not be pulled.
 pub const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
-/// The machine has cgroup v1.
-pub const CGROUP_V1: &str = "CgroupV1";
 /// The agent starts.
 pub const STARTING: &str = "Starting";
+/// The machine runs anew.
+pub const REBOOTED: &str = "Rebooted";
+/// The machine has the old cgroups.
+pub const CGROUP_V1: &str = "CgroupV1";
 /// A volume could not be mounted.
 pub const FAILED_MOUNT: &str = "FailedMount";
 /// A secret that a pod names for pulls could not be had.

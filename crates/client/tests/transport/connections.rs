@@ -123,7 +123,9 @@ async fn a_connection_on_which_somebody_waited_in_vain_gets_no_more_requests() {
 #[tokio::test]
 async fn who_is_told_to_wait_is_told_for_how_long() {
     let server = Server::start(Manner::default()).await;
-    let client = Client::new(std::sync::Arc::new(Busy(https(&server.kubeconfig()))), "test");
+    let busy = std::sync::Arc::new(Busy(https(&server.kubeconfig())));
+    // Who has more time than that waits.
+    let client = Client::new(busy, "test").within(Duration::from_secs(5));
     let error = client.get::<ConfigMap>("default", "a").await.unwrap_err();
     assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
     assert!(error.is_passing());

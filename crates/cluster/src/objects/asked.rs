@@ -1,6 +1,6 @@
 //! Objects that are asked for, and taken for current for some time.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crablet_api::Text;
@@ -12,11 +12,40 @@ use tokio::time::Instant;
 use super::{Referred, unavailable};
 use crate::registry::Registry;
 
+/// For how long an answer is taken for current where nobody says otherwise.
+const CACHED_FOR: Duration = Duration::from_secs(60);
+
+/// For how long the node's object says that answers may be taken for current, if it does. A cluster of many nodes is asked
+/// less often so. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectTtl(Arc<std::sync::Mutex<Option<Duration>>>);
+
+impl ObjectTtl {
+    pub(crate) fn set(&self, ttl: Option<Duration>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ttl;
+    }
+}
+
+/// For how long an answer is taken for current.
+#[derive(Clone, Debug)]
+pub(super) enum KeepsFor {
+    NoTime,
+    Ttl(ObjectTtl),
+}
+
+impl KeepsFor {
+    fn now(&self) -> Duration {
+        match self {
+            KeepsFor::NoTime => Duration::ZERO,
+            KeepsFor::Ttl(ttl) => ttl.0.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(CACHED_FOR),
+        }
+    }
+}
+
 /// The objects of a kind that somebody refers to, and that are asked for.
 pub(super) struct Asked<T> {
     client: Client,
-    /// For how long an answer is taken for current.
-    keeps_for: Duration,
+    keeps_for: KeepsFor,
     entries: Registry<(Text, Text), Entry<T>>,
 }
 
@@ -31,7 +60,7 @@ struct Answer<T> {
 }
 
 impl<T: Referred> Asked<T> {
-    pub(super) fn new(client: Client, keeps_for: Duration) -> Asked<T> {
+    pub(super) fn new(client: Client, keeps_for: KeepsFor) -> Asked<T> {
         Asked { client, keeps_for, entries: Registry::new() }
     }
 
@@ -52,8 +81,9 @@ impl<T: Referred> Asked<T> {
             return Err(Unavailable::Other(format!("object {namespace:?}/{name:?} not registered")));
         };
         let mut last = entry.0.lock().await;
+        let keeps_for = self.keeps_for.now();
         let is_current = |answer: &Answer<T>| {
-            answer.object.is_some() && answer.at.is_some_and(|at| at.elapsed() < self.keeps_for)
+            answer.object.is_some() && answer.at.is_some_and(|at| at.elapsed() < keeps_for)
         };
         if !last.as_ref().is_some_and(is_current) {
             let asked_at = Instant::now();

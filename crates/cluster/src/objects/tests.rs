@@ -1,4 +1,5 @@
 use crablet_api::testing::pod_yaml;
+use crablet_credentials::{ServiceAccounts, WantedToken};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,10 @@ const SERVICES: &str = "/api/v1/services";
 const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 
 fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObjects> {
+    objects_with(server, strategy, ObjectTtl::default())
+}
+
+fn objects_with(server: &Server, strategy: ChangeDetectionStrategy, ttl: ObjectTtl) -> Arc<ClusterObjects> {
     ClusterObjects::new(Parts {
         client: server.client(),
         clock: Clock::simulated(Timestamp::UNIX_EPOCH),
@@ -18,6 +23,7 @@ fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObj
         tasks: Tasks::new(CancellationToken::new(), TaskTracker::new()),
         strategy,
         sync_frequency: Duration::from_secs(60),
+        ttl,
     })
 }
 
@@ -157,6 +163,31 @@ async fn objects_are_asked_for_where_the_strategy_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_node_says_for_how_long_objects_are_current() {
+    let (server, ttl) = (Server::default(), ObjectTtl::default());
+    server.put(&map("one"), json!({"data": {"k": "v"}}));
+    let objects = objects_with(&server, ChangeDetectionStrategy::Cache, ttl.clone());
+    let _interest = objects.register_pod(&pod("a", "configMap: {name: one}"), &Mailbox::new());
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("v".to_owned()));
+    server.put(&map("one"), json!({"data": {"k": "w"}}));
+    for (says, after, expected) in
+        [(Some(300), 200, "v"), (Some(300), 150, "w"), (None, 30, "w"), (Some(0), 0, "w")]
+    {
+        ttl.set(says.map(Duration::from_secs));
+        seconds(after).await;
+        assert_eq!(value(objects.config_map("ns", "one").await), Ok(expected.to_owned()), "{says:?}");
+    }
+    server.put(&map("one"), json!({"data": {"k": "x"}}));
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("x".to_owned()), "not for a moment");
+    ttl.set(None);
+    server.put(&map("one"), json!({"data": {"k": "y"}}));
+    seconds(59).await;
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("x".to_owned()));
+    seconds(2).await;
+    assert_eq!(value(objects.config_map("ns", "one").await), Ok("y".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn services_are_followed_from_the_start_and_runtime_classes_from_when_a_pod_names_one() {
     let server = Server::default();
     server.put("/api/v1/services/web", json!({"spec": {"clusterIP": "10.0.0.1"}}));
@@ -178,4 +209,39 @@ async fn services_are_followed_from_the_start_and_runtime_classes_from_when_a_po
     assert_eq!(*objects.runtime_class("isolated").await.unwrap().handler, *"kata");
     assert_eq!(objects.runtime_class("other").await.unwrap_err(), Unavailable::NotFound);
     assert_eq!(server.watched(), [SERVICES, CLASSES]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_provider_gets_a_token_of_the_very_service_account_which_nobody_renews() {
+    let server = Server::default();
+    server.set_life(600);
+    let path = "/api/v1/namespaces/ns/serviceaccounts/robot";
+    server.put(path, json!({"metadata": {"uid": "sa-1", "annotations": {"role": "puller"}}}));
+    let objects = objects(&server, ChangeDetectionStrategy::Watch);
+    let account = ServiceAccounts::get(&*objects, "ns", "robot").await.unwrap();
+    assert_eq!((&*account.uid, &*account.annotations["role"]), ("sa-1", "puller"));
+    let gone = ServiceAccounts::get(&*objects, "ns", "nobody").await.unwrap_err();
+    assert!(gone.to_string().contains("not found"), "{gone}");
+
+    let (pod, mailbox) = (pod("a", "configMap: {name: one}"), Mailbox::new());
+    let _interest = objects.register_pod(&pod, &mailbox);
+    let identity = pod.identity();
+    let wanted = WantedToken {
+        pod: &identity,
+        service_account: "robot",
+        service_account_uid: "sa-1",
+        audience: "registry",
+    };
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 1");
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 1", "it is still good");
+    let asked = &server.posted()[0];
+    assert_eq!(
+        (&asked["metadata"]["uid"], &asked["spec"]["audiences"][0]),
+        (&json!("sa-1"), &json!("registry"))
+    );
+    assert_eq!(asked["spec"]["boundObjectRef"]["uid"], *identity.uid);
+    mailbox.take();
+    seconds(3600).await;
+    assert!(!mailbox.take().objects, "the pod has nothing to renew");
+    assert_eq!(objects.token(wanted).await.unwrap(), "token 2");
 }

@@ -47,6 +47,7 @@ fn request() -> TokenRequest {
     TokenRequest {
         namespace: "ns".into(),
         service_account: "robot".into(),
+        service_account_uid: None,
         audiences: Vec::new(),
         expiration_seconds: Some(3607),
         pod: "p".into(),

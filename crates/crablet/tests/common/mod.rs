@@ -49,6 +49,7 @@ impl Node {
             ("failSwapOn", "false".to_owned()),
             ("failCgroupV1", "false".to_owned()),
             ("healthzPort", "0".to_owned()),
+            ("makeIPTablesUtilChains", "false".to_owned()),
             ("cgroupRoot", node.cgroup.0.clone()),
             ("podLogsDir", node.path("logs").display().to_string()),
             ("containerRuntimeEndpoint", format!("unix://{}", node.path("runtime.sock").display())),

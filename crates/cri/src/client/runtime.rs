@@ -99,6 +99,14 @@ impl Runtime for Client {
         sensible(METHOD, answer)
     }
 
+    async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()> {
+        let network_config = Some(v1::NetworkConfig { pod_cidr: pod_cidr.to_owned() });
+        let runtime_config = Some(v1::RuntimeConfig { network_config });
+        let request = v1::UpdateRuntimeConfigRequest { runtime_config };
+        let mut service = self.runtime_service();
+        self.ask("UpdateRuntimeConfig", service.update_runtime_config(request)).await.map(drop)
+    }
+
     async fn cgroup_driver(&self) -> Result<CgroupDriver> {
         const METHOD: &str = "RuntimeConfig";
         let mut service = self.runtime_service();

@@ -354,6 +354,9 @@ impl Runtime for Fake {
     async fn status(&self) -> Result<RuntimeStatus> {
         unused()
     }
+    async fn update_pod_cidr(&self, _: &str) -> Result<()> {
+        unused()
+    }
     async fn cgroup_driver(&self) -> Result<CgroupDriver> {
         unused()
     }

@@ -107,6 +107,7 @@ async fn token(
     let request = TokenRequest {
         namespace: pod.metadata.namespace.clone(),
         service_account: pod.spec.service_account_name.clone(),
+        service_account_uid: None,
         audiences: audience.into_iter().collect(),
         expiration_seconds: source.expiration_seconds,
         pod: pod.metadata.name.clone(),

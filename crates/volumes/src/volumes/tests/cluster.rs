@@ -202,6 +202,7 @@ async fn a_token_is_asked_for_the_pod_and_belongs_to_its_user_and_group() {
         let asked = TokenRequest {
             namespace: "ns".into(),
             service_account: "robot".into(),
+            service_account_uid: None,
             audiences: vec!["them".into()],
             expiration_seconds: Some(600),
             pod: "p".into(),

@@ -1,0 +1,238 @@
+//! The node's object at an API server: what it says of the node, and what follows from what others say there.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use std::time::Duration;
+
+use crablet_agent::sources::SourceKind;
+use crablet_api::core::{Event, Node, NodeCondition, NodeConditionType, Pod, PodPhase};
+use crablet_api::meta::{ConditionStatus, DeleteOptions};
+use crablet_client::{Client, PatchType, Resource as _};
+use crablet_cluster::node_status::Cloud;
+use crablet_cri_sim::{Latency, Method, Settings};
+use crablet_simulation::api_server::ApiServer;
+use crablet_simulation::behaviour::PULLED;
+use crablet_simulation::manifest::from_text;
+use crablet_simulation::trace::Trace;
+use crablet_simulation::world::{World, settings};
+
+/// A node that has joined a cluster.
+struct Cluster {
+    world: World,
+    server: ApiServer,
+    admin: Client,
+}
+
+async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        Cluster::on(settings(0)).await
+    }
+
+    async fn on(settings: Settings) -> Cluster {
+        Cluster::with(World::on(settings, Trace::new(false))).await
+    }
+
+    async fn with(mut world: World) -> Cluster {
+        let server = world.add_api_server();
+        let mut cluster = Cluster { world, admin: server.admin(), server };
+        cluster.start_agent().await;
+        cluster
+    }
+
+    async fn start_agent(&mut self) {
+        self.world.start(None).await;
+        self.world.tell_all();
+        seconds(15).await;
+    }
+
+    async fn node(&self) -> Node {
+        self.admin.get::<Node>("", "node").await.unwrap()
+    }
+
+    async fn ready(&self) -> NodeCondition {
+        let conditions = self.node().await.status.conditions.into_iter();
+        conditions.into_iter().find(|known| known.r#type == NodeConditionType::Ready).unwrap()
+    }
+
+    async fn patch_node(&self, subresource: &str, patch: &str) {
+        let kind = PatchType::StrategicMerge;
+        self.admin.patch::<Node>("", "node", subresource, kind, patch.into()).await.unwrap();
+    }
+
+    async fn create(&self, name: &str, spec: &str) {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
+        );
+        let (pod, _) = crablet_api::from_manifest::<Pod>(name, &text).unwrap();
+        self.admin.create(&pod).await.unwrap();
+    }
+
+    async fn pod(&self, name: &str) -> Option<Pod> {
+        self.admin.get::<Pod>("default", name).await.ok()
+    }
+
+    /// What was said of the node for this reason.
+    async fn events(&self, reason: &str) -> Vec<String> {
+        let events: serde_json::Value = self.admin.read(&Event::collection("default")).await.unwrap();
+        let said = events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == reason);
+        said.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_may_be_away_for_half_a_minute() {
+    let cluster = Cluster::start().await;
+    let before = cluster.ready().await;
+    assert_eq!(before.status, ConditionStatus::True);
+    for away in [1, 25] {
+        cluster.world.simulator.die();
+        seconds(away).await;
+        cluster.world.simulator.come_back();
+        seconds(15).await;
+        let ready = cluster.ready().await;
+        assert_eq!(
+            (ready.status, ready.last_transition_time),
+            (before.status.clone(), before.last_transition_time)
+        );
+    }
+    assert_eq!(cluster.events("NodeNotReady").await, [""; 0]);
+    cluster.world.simulator.die();
+    seconds(45).await;
+    let ready = cluster.ready().await;
+    assert_eq!((ready.status, &*ready.message), (ConditionStatus::False, "container runtime is down"));
+    cluster.world.simulator.come_back();
+    seconds(15).await;
+    assert_eq!(cluster.ready().await.status, ConditionStatus::True);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_begins_admits_pods_by_the_labels_that_the_server_has() {
+    // Which images there are is found out before the node is registered.
+    let slow = Latency::Uniform(Duration::from_secs(5), Duration::from_secs(6));
+    let settings = settings(0);
+    let latencies = settings.latencies.clone().with(Method::ListImages, slow);
+    let mut cluster = Cluster::on(Settings { latencies, ..settings }).await;
+    cluster.patch_node("", r#"{"metadata": {"labels": {"zone": "a"}}}"#).await;
+    cluster.world.kill().await;
+    let spec = "{nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("web", spec).await;
+    cluster.start_agent().await;
+    let status = cluster.pod("web").await.unwrap().status;
+    assert_eq!(status.phase, Some(PodPhase::Running), "{} {}", status.reason, status.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_says_that_the_node_has_is_for_pods() {
+    let cluster = Cluster::start().await;
+    cluster.patch_node("/status", r#"{"status": {"capacity": {"example.com/dongles": "4"}}}"#).await;
+    seconds(2).await;
+    assert_eq!(cluster.node().await.status.allocatable["example.com/dongles"].value(), 4);
+    cluster.patch_node("/status", r#"{"status": {"capacity": {"example.com/dongles": null}}}"#).await;
+    seconds(2).await;
+    assert!(cluster.node().await.status.allocatable.get("example.com/dongles").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_says_when_it_was_rebooted_how_it_is_and_with_which_runtime() {
+    let mut cluster = Cluster::start().await;
+    assert_eq!(cluster.events("NodeHasSufficientMemory").await.len(), 1);
+    assert_eq!(cluster.events("Rebooted").await, [""; 0]);
+    cluster.world.kill().await;
+    let patch = r#"{"status": {"nodeInfo": {"bootID": "before", "containerRuntimeVersion": "other://1"}}}"#;
+    cluster.patch_node("/status", patch).await;
+    cluster.start_agent().await;
+    assert_eq!(cluster.events("Rebooted").await, ["Node node has been rebooted, boot id: "]);
+    assert_eq!(cluster.events("NodeHasSufficientMemory").await.len(), 2, "as upstream, whenever it begins");
+    let version = cluster.node().await.status.node_info.container_runtime_version;
+    assert!(version.contains("://") && !version.starts_with("other"), "{version}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_gone_gets_no_mirrors() {
+    let mut cluster = Cluster::start().await;
+    let pod = from_text(
+        "metadata: {name: st-node, namespace: default, uid: h, annotations: {kubernetes.io/config.source: file, \
+         kubernetes.io/config.hash: h}}
+spec: {nodeName: node, containers: [{name: c, image: 'sim/forever:1'}]}
+",
+    );
+    cluster.world.ledger.want(&pod, SourceKind::File);
+    cluster.world.wanted.entry(SourceKind::File).or_default().insert("h".to_owned(), pod);
+    cluster.world.tell(SourceKind::File);
+    seconds(15).await;
+    let mirror = cluster.pod("st-node").await.unwrap();
+    cluster.admin.delete::<Node>("", "node", &DeleteOptions::default()).await.unwrap();
+    seconds(2).await;
+    let _ =
+        cluster.admin.delete::<Pod>("default", "st-node", &DeleteOptions::now(&mirror.metadata.uid)).await;
+    seconds(2).await;
+    cluster.server.take_asked();
+    seconds(120).await;
+    let asked = cluster.server.take_asked().into_iter();
+    let made = asked.filter(|asked| asked.method == "POST" && asked.path.ends_with("/pods")).count();
+    assert_eq!(made, 0, "for whom would it be?");
+    // Somebody else makes the node again.
+    let mut node = Node::default();
+    node.metadata.name = "node".into();
+    let node = cluster.admin.create(&node).await.unwrap();
+    seconds(15).await;
+    let mirror = cluster.pod("st-node").await.unwrap();
+    assert_eq!(mirror.metadata.owner_references[0].uid, node.metadata.uid);
+    assert_eq!(cluster.ready().await.status, ConditionStatus::True);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_was_pulled_is_told_soon() {
+    let cluster = Cluster::start().await;
+    let has_it = async || {
+        let images = cluster.node().await.status.images;
+        images.iter().any(|image| image.names.iter().any(|name| name.contains(PULLED)))
+    };
+    assert!(!has_it().await);
+    cluster.create("web", &format!("{{containers: [{{name: c, image: '{PULLED}'}}]}}")).await;
+    seconds(50).await;
+    assert_eq!(cluster.pod("web").await.unwrap().status.phase, Some(PodPhase::Running));
+    assert!(has_it().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
+    let mut world = World::on(settings(0), Trace::new(false));
+    world.cloud = Some(Cloud { provided_ips: Some("10.0.0.9".into()) });
+    let cluster = Cluster::with(world).await;
+    let node = cluster.node().await;
+    let taints: Vec<_> = node.spec.taints.iter().map(ToString::to_string).collect();
+    assert_eq!(taints, ["node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"]);
+    assert_eq!(node.metadata.annotations["alpha.kubernetes.io/provided-node-ip"], "10.0.0.9");
+    let patch = r#"{"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.5"}]}}"#;
+    cluster.patch_node("/status", patch).await;
+    cluster.patch_node("", r#"{"spec": {"taints": null}}"#).await;
+    let spec = "{hostNetwork: true, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("web", spec).await;
+    seconds(600).await;
+    let pod = cluster.pod("web").await.unwrap();
+    assert_eq!((&*pod.status.host_ip, &*pod.status.pod_ip), ("192.0.2.5", "192.0.2.5"));
+    let node = cluster.node().await;
+    assert_eq!(&*node.status.addresses[0].address, "192.0.2.5");
+    assert!(node.spec.taints.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_which_addresses_the_cluster_gives_to_pods() {
+    let mut cluster = Cluster::start().await;
+    let told = |cluster: &Cluster| {
+        let calls = cluster.world.simulator.calls().into_iter();
+        calls.filter(|call| call.method == Method::UpdateRuntimeConfig).count()
+    };
+    assert_eq!(told(&cluster), 0);
+    cluster.patch_node("", r#"{"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}"#).await;
+    seconds(600).await;
+    assert_eq!(told(&cluster), 1, "once");
+    cluster.world.kill().await;
+    cluster.start_agent().await;
+    assert_eq!(told(&cluster), 2, "another agent cannot know that it was");
+}
