@@ -13,6 +13,7 @@ use crablet_host::clock::Clock;
 
 use crate::event_writer::EventWriter;
 use crate::lease::Heart;
+use crate::memory::Memory;
 use crate::node::{self, NodeKeeper};
 use crate::pod_source::PodSource;
 use crate::status_manager::{self, StatusManager};
@@ -35,6 +36,8 @@ pub struct Joining {
     pub node: node::Settings,
     /// How long the node counts as alive after a heartbeat.
     pub lease_seconds: i32,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// Whose story a node's is. Events about it are found by its name too.
@@ -44,14 +47,15 @@ pub fn node_identity(name: &str) -> PodIdentity {
 
 /// Starts an agent's part in a cluster. Its tasks end with the agent's.
 pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
-    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds } =
+    let Joining { client, seed, clock, runtime, feed, owners, ready, features, node, lease_seconds, memory } =
         joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
     let pods = Follower::new(client.clone(), &of_node, chance(1));
     let story = agent.stories.open(&node_identity(&name));
-    let (source, mirrors) = PodSource::new(pods, feed, clock.clone(), story.clone());
+    let (source, mirrors) =
+        PodSource::new(pods, feed, clock.clone(), story.clone(), agent.stories.clone(), memory.clone());
     let parts = node::Parts {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
@@ -61,6 +65,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         runtime,
         recorder: agent.recorder.clone(),
         story,
+        memory,
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);

@@ -8,8 +8,8 @@ use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::readiness::Readiness;
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
-use crablet_api::core::{ContainerImage, Node, NodeConditionType};
-use crablet_api::meta::{ConditionStatus, OwnerReference, Time};
+use crablet_api::core::{ContainerImage, Node, NodeConditionType, NodeSpec};
+use crablet_api::meta::{ConditionStatus, ObjectMeta, OwnerReference, Time};
 use crablet_api::resource_names::is_huge_pages;
 use crablet_api::storage::{CsiNode, CsiNodeSpec};
 use crablet_api::{Taint, Text, patch};
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
+use crate::memory::{Kept as _, Memory};
 use crate::node_status::{self, Input};
 use crate::retry::Backoff;
 
@@ -86,6 +87,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Where it is told how far the node is.
     pub story: Teller,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// Keeps the node's object.
@@ -93,8 +96,12 @@ pub struct NodeKeeper {
     parts: Parts,
     settings: Settings,
     identity: watch::Sender<Option<Identity>>,
+    /// What the node is registered as: what others say of it is not ours to say.
+    own: (ObjectMeta, NodeSpec),
     /// What the server has.
     at_server: Option<Node>,
+    /// What is kept of that.
+    kept: Option<Node>,
     images: Vec<ContainerImage>,
     /// Whether it is written down for CSI that the node is there.
     has_csi_node: bool,
@@ -105,11 +112,23 @@ impl NodeKeeper {
     /// One, and where it is told who the node is once it is registered.
     pub fn new(parts: Parts, settings: Settings) -> (NodeKeeper, watch::Receiver<Option<Identity>>) {
         let (identity, known) = watch::channel(None);
+        let facts = parts.facts.now();
+        let own = (facts.node.metadata.clone(), facts.node.spec.clone());
+        // Pods that are run from memory are admitted by what others said of the node.
+        let recalled = parts.memory.as_ref().and_then(|memory| memory.recalled::<Node>("", &settings.name));
+        if let Some(node) = recalled {
+            parts.facts.change(|ours| {
+                ours.metadata.labels = node.metadata.labels.clone();
+                ours.spec.taints = node.spec.taints.clone();
+            });
+        }
         let keeper = NodeKeeper {
             parts,
             settings,
             identity,
+            own,
             at_server: None,
+            kept: None,
             images: Vec::new(),
             has_csi_node: false,
             is_unschedulable: false,
@@ -179,8 +198,8 @@ impl NodeKeeper {
 
     /// The node as it is made where it is not there.
     fn new_node(&self) -> Node {
-        let facts = self.parts.facts.now();
-        let mut node = Node { status: Default::default(), ..facts.node.clone() };
+        let (metadata, spec) = self.own.clone();
+        let mut node = Node { metadata, spec, status: Default::default() };
         node.spec.taints = self.settings.taints.clone().into();
         node.spec.provider_id = self.settings.provider_id.clone();
         self.with_status(&node)
@@ -284,7 +303,11 @@ impl NodeKeeper {
     fn hear(&mut self, event: Event<Node>) {
         match event {
             Event::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.take(node),
+                // Whatever its version is: the server may have been restored from a backup.
+                Some(node) => {
+                    self.at_server = None;
+                    self.take(node);
+                }
                 None if self.at_server.is_some() => self.is_gone(),
                 None => {}
             },
@@ -306,6 +329,12 @@ impl NodeKeeper {
             .is_some_and(|known| known.metadata.uid == node.metadata.uid && version(&node) < version(known));
         if is_older {
             return;
+        }
+        if let Some(memory) = &self.parts.memory {
+            let key = (Text::default(), self.settings.name.clone());
+            let recalled = memory.recalled::<Node>("", &key.1);
+            memory.keep(&key, self.kept.as_ref().or(recalled.as_deref()), Some(&node));
+            self.kept = Some(node.kept());
         }
         self.parts.facts.change(|ours| {
             ours.metadata.uid = node.metadata.uid.clone();

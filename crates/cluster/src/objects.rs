@@ -24,12 +24,14 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::core::{ConfigMap, Pod, Secret, Service};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
-use crablet_client::{Chance, Client, Error, Resource, Selection};
+use crablet_client::{Chance, Client, Error, Resource};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
 use crablet_host::clock::Clock;
 use crablet_volumes::{Contents, Token, TokenRequest};
+use jiff::Timestamp;
 
+use crate::memory::{Key, Memory};
 use crate::tokens::{PodTokens, Tokens};
 use asked::Asked;
 use collection::Collection;
@@ -51,6 +53,8 @@ pub struct Parts {
     pub strategy: ChangeDetectionStrategy,
     /// `syncFrequency`: how often pods look at what they refer to where nobody tells of changes.
     pub sync_frequency: Duration,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// The objects of a cluster.
@@ -64,6 +68,7 @@ pub struct ClusterObjects {
     client: Client,
     chance: Mutex<Chance>,
     tasks: Tasks,
+    memory: Option<Memory>,
 }
 
 /// How the objects of a kind are had.
@@ -87,11 +92,11 @@ enum Hold<T> {
 
 impl ClusterObjects {
     pub fn new(parts: Parts) -> Arc<ClusterObjects> {
-        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency } = parts;
+        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency, memory } = parts;
         let interests = Interests::new();
-        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone());
+        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone(), memory.clone());
         tasks.spawn(Arc::clone(&tokens).run());
-        let services = Collection::follow(client.clone(), &Selection::default(), chance.split(), &tasks);
+        let services = Collection::follow(client.clone(), chance.split(), &tasks, memory.clone());
         let keeps_for = match &strategy {
             ChangeDetectionStrategy::Watch | ChangeDetectionStrategy::Other(_) => None,
             ChangeDetectionStrategy::Cache => Some(CACHED_FOR),
@@ -101,8 +106,8 @@ impl ClusterObjects {
             tasks.spawn(have_all_look(interests.clone(), sync_frequency, chance.split()));
         }
         Arc::new(ClusterObjects {
-            config_maps: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
-            secrets: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
+            config_maps: Source::new(&client, &interests, &tasks, &mut chance, &memory, keeps_for),
+            secrets: Source::new(&client, &interests, &tasks, &mut chance, &memory, keeps_for),
             services,
             runtime_classes: OnceLock::new(),
             interests,
@@ -110,13 +115,14 @@ impl ClusterObjects {
             client,
             chance: Mutex::new(chance),
             tasks,
+            memory,
         })
     }
 
     fn runtime_classes(&self) -> &Collection<RuntimeClass> {
         self.runtime_classes.get_or_init(|| {
             let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();
-            Collection::follow(self.client.clone(), &Selection::default(), chance, &self.tasks)
+            Collection::follow(self.client.clone(), chance, &self.tasks, self.memory.clone())
         })
     }
 }
@@ -139,7 +145,7 @@ impl Contents for ClusterObjects {
         self.secrets.get(namespace, name).await
     }
 
-    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         self.tokens.get(request).await
     }
 }
@@ -174,6 +180,7 @@ impl<T: Referred> Source<T> {
         interests: &Interests,
         tasks: &Tasks,
         chance: &mut Chance,
+        memory: &Option<Memory>,
         keeps_for: Option<Duration>,
     ) -> Source<T> {
         match keeps_for {
@@ -182,8 +189,9 @@ impl<T: Referred> Source<T> {
                 interests.clone(),
                 tasks.clone(),
                 chance.split(),
+                memory.clone(),
             )),
-            Some(keeps_for) => Source::Asked(Asked::new(client.clone(), keeps_for)),
+            Some(keeps_for) => Source::Asked(Asked::new(client.clone(), keeps_for, memory.clone())),
         }
     }
 
@@ -214,6 +222,12 @@ trait Referred: Resource {
 
     /// Drops what no pod sees: it may be larger than the rest.
     fn strip(&mut self);
+
+    /// What an agent before this one kept of one, if any are kept.
+    fn recalled(memory: &Memory, key: &Key) -> Option<Arc<Self>>;
+
+    /// Has one kept as it is now, or forgotten, if any are kept.
+    fn keep(memory: &Memory, key: &Key, before: Option<&Self>, now: Option<&Self>);
 }
 
 impl Referred for ConfigMap {
@@ -229,6 +243,14 @@ impl Referred for ConfigMap {
 
     fn strip(&mut self) {
         strip(&mut self.metadata);
+    }
+
+    fn recalled(memory: &Memory, (namespace, name): &Key) -> Option<Arc<ConfigMap>> {
+        memory.recalled(namespace, name)
+    }
+
+    fn keep(memory: &Memory, key: &Key, before: Option<&ConfigMap>, now: Option<&ConfigMap>) {
+        memory.keep(key, before, now);
     }
 }
 
@@ -246,6 +268,13 @@ impl Referred for Secret {
     fn strip(&mut self) {
         strip(&mut self.metadata);
     }
+
+    /// Secrets never reach a disk.
+    fn recalled(_: &Memory, _: &Key) -> Option<Arc<Secret>> {
+        None
+    }
+
+    fn keep(_: &Memory, _: &Key, _: Option<&Secret>, _: Option<&Secret>) {}
 }
 
 /// Leaves of what an object is called no more than its name and its version.
@@ -265,6 +294,14 @@ fn unavailable(error: &Error) -> Unavailable {
         true => Unavailable::NotFound,
         false => Unavailable::Other(error.to_string()),
     }
+}
+
+/// What is said of an object that is not kept, before the server has answered.
+fn not_kept(kind: ObjectKind, (_, name): &Key, since: Timestamp) -> Unavailable {
+    let (kind, name) = (kind.lower(), name.as_str());
+    Unavailable::Other(format!(
+        "{kind} {name:?} is not kept on the node, and the API server has not answered since {since:.0}"
+    ))
 }
 
 /// What is said where it is not known in time whether an object is there: upstream's words, and why, if somebody knows.

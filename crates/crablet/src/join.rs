@@ -16,6 +16,7 @@ use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
     TransportError,
 };
+use crablet_cluster::memory::Memory;
 use crablet_cluster::objects::{self, ClusterObjects};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
@@ -75,7 +76,7 @@ impl<'a> Membership<'a> {
     }
 
     /// What pods refer to.
-    pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
+    pub(crate) fn objects(&self, clock: &Clock, memory: Option<Memory>) -> Arc<ClusterObjects> {
         let configuration = &self.effective.configuration;
         ClusterObjects::new(objects::Parts {
             client: self.client.clone(),
@@ -84,6 +85,7 @@ impl<'a> Membership<'a> {
             tasks: self.tasks.clone(),
             strategy: configuration.config_map_and_secret_change_detection_strategy.clone(),
             sync_frequency: configuration.sync_frequency.to_std(),
+            memory,
         })
     }
 
@@ -95,6 +97,7 @@ impl<'a> Membership<'a> {
         runtime: Arc<dyn Runtime>,
         feed: Feed,
         ready: SourcesReady,
+        memory: Option<Memory>,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -119,6 +122,7 @@ impl<'a> Membership<'a> {
                 most_images: configuration.node_status_max_images,
             },
             lease_seconds: configuration.node_lease_duration_seconds,
+            memory,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

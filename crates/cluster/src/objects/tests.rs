@@ -18,6 +18,7 @@ fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObj
         tasks: Tasks::new(CancellationToken::new(), TaskTracker::new()),
         strategy,
         sync_frequency: Duration::from_secs(60),
+        memory: None,
     })
 }
 
