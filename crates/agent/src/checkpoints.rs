@@ -84,6 +84,11 @@ impl CheckpointWriter {
         self.done(name, Change::Save(record)).await
     }
 
+    /// Has what was written under a name removed soon.
+    pub fn remove_soon(&self, name: &str) {
+        self.ask(name, Change::Remove, None);
+    }
+
     /// Removes what was written under a name.
     pub async fn remove(&self, name: &str) -> Written {
         self.done(name, Change::Remove).await
@@ -155,11 +160,15 @@ impl CheckpointWriter {
             Change::Remove => self.0.store.remove(&name).await,
         };
         let done = done.map_err(Arc::new);
-        if let (Err(error), Change::Save(record)) = (&done, change) {
+        if let Err(error) = &done {
             if asked.is_empty() {
-                warn!(name, %error, "Cannot write a checkpoint; trying again later");
+                warn!(name, %error, "Cannot write or remove a checkpoint; trying again later");
             }
-            self.try_again(&name, record, pause);
+            match change {
+                // Who asked for it knows, and asks again.
+                Change::Remove if !asked.is_empty() => {}
+                Change::Remove | Change::Save(_) => self.try_again(&name, change, pause),
+            }
         }
         for asked in asked {
             // Nobody waits for it any more.
@@ -169,12 +178,12 @@ impl CheckpointWriter {
     }
 
     /// Has something written after a pause, unless there is something newer, which waits instead if it can.
-    fn try_again(&self, name: &str, record: Record, pause: Duration) {
+    fn try_again(&self, name: &str, change: Change, pause: Duration) {
         let (due, next_pause) = (Instant::now() + pause, (pause * 2).min(LONGEST_PAUSE));
         let mut all = self.waiting();
         match all.get_mut(name) {
             Some(newer) => {
-                if let Change::Save(newer) = &mut newer.change {
+                if let (Change::Save(newer), Change::Save(record)) = (&mut newer.change, &change) {
                     newer.synced |= record.synced;
                 }
                 newer.pause = next_pause;
@@ -183,7 +192,6 @@ impl CheckpointWriter {
                 }
             }
             None => {
-                let change = Change::Save(record);
                 all.insert(name.to_owned(), Waiting { change, due, pause: next_pause, asked: Vec::new() });
             }
         }
@@ -278,6 +286,18 @@ mod tests {
         sleep(SECOND).await;
         assert_eq!(text(&store, "a"), "3");
         assert_eq!(store.calls(), [Operation::SaveUnsynced, Operation::Save]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_nobody_waits_for_is_tried_until_it_works() {
+        let (store, writer) = start();
+        writer.write_now("a", record("1")).await.unwrap();
+        store.plan(Some(Operation::Remove), 1, Fault::Fails(ErrorKind::ResourceBusy));
+        writer.remove_soon("a");
+        sleep(SECOND / 2).await;
+        assert_eq!(text(&store, "a"), "1");
+        sleep(SECOND).await;
+        assert_eq!(text(&store, "a"), "-");
     }
 
     #[tokio::test(start_paused = true)]

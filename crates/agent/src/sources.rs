@@ -13,6 +13,9 @@
 //! the one place that compares, so every source gets the same treatment: a pod with another spec, labels or
 //! annotations is updated, one with a deletion timestamp is deleted gracefully, one that is gone is removed.
 //!
+//! What an API server said to an agent before this one may be said for it ([`Feed::set_remembered`]) until it answers: such
+//! pods run, and it counts as not heard.
+//!
 //! A pod that does not come from the API is a *static* one. [`StaticPods`] turns a manifest into it: its name gets
 //! the node's, and its UID follows from what the manifest says, so that it is the same after a restart of the agent
 //! and another one when the manifest changes.
@@ -40,6 +43,7 @@ use crablet_api::core::Pod;
 pub use crablet_core::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
 
 pub use changes::{Change, Changes, SourcesReady};
+pub use compare::differ_semantically;
 pub use config::{Owner, Owners, PodConfig};
 pub use feed::Feed;
 pub use file::FileSource;

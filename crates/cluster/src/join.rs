@@ -13,6 +13,7 @@ use crablet_host::clock::Clock;
 
 use crate::event_writer::EventWriter;
 use crate::lease::Heart;
+use crate::memory::Memory;
 use crate::node::{self, NodeKeeper};
 use crate::objects::ObjectTtl;
 use crate::pod_source::PodSource;
@@ -38,6 +39,8 @@ pub struct Joining {
     pub object_ttl: ObjectTtl,
     /// How long the node counts as alive after a heartbeat.
     pub lease_seconds: i32,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// Whose story a node's is. Events about it are found by its name too.
@@ -59,13 +62,15 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         node,
         object_ttl,
         lease_seconds,
+        memory,
     } = joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
     let pods = Follower::new(client.clone(), &of_node, chance(1));
     let story = agent.stories.open(&node_identity(&name));
-    let (source, mirrors) = PodSource::new(pods, feed, clock.clone(), story.clone());
+    let (source, mirrors) =
+        PodSource::new(pods, feed, clock.clone(), story.clone(), agent.stories.clone(), memory.clone());
     let parts = node::Parts {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
@@ -77,6 +82,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         pulls: agent.images.changes(),
         object_ttl,
         story,
+        memory,
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);

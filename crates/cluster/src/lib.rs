@@ -11,11 +11,13 @@
 //! ```
 //!
 //! Each is one task that owns what it knows. None of them waits for another, and no pod waits for any of them: with the
-//! API server away, what runs goes on, and what is to be told waits in its slot.
+//! API server away, what runs goes on, and what is to be told waits in its slot. Where that is wanted, what the server
+//! said is kept on disk ([`memory`]), so that an agent that begins while it is away can run pods before it answers.
 
 pub mod event_writer;
 mod join;
 pub mod lease;
+pub mod memory;
 pub mod node;
 mod node_registration;
 pub mod node_status;

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use crate::memory::{Kept as _, Memory};
 use crate::node_registration::{csi_node, taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
@@ -89,6 +90,8 @@ pub struct Parts {
     pub object_ttl: ObjectTtl,
     /// Where it is told how far the node is.
     pub story: Teller,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// Keeps the node's object.
@@ -100,6 +103,8 @@ pub struct NodeKeeper {
     heard: watch::Sender<bool>,
     /// What the server has.
     at_server: Option<Node>,
+    /// What is kept of that.
+    kept: Option<Node>,
     images: Vec<ContainerImage>,
     /// Whether it is written down for CSI that the node is there.
     has_csi_node: bool,
@@ -117,17 +122,27 @@ impl NodeKeeper {
     /// One, and where it is told who the node is once it is registered.
     pub fn new(parts: Parts, settings: Settings) -> (NodeKeeper, watch::Receiver<Option<Identity>>) {
         let (identity, known) = watch::channel(None);
+        let own = parts.facts.now().node.metadata.clone();
+        // Pods that are run from memory are admitted by what others said of the node.
+        let recalled = parts.memory.as_ref().and_then(|memory| memory.recalled::<Node>("", &settings.name));
+        if let Some(node) = recalled {
+            parts.facts.change(|ours| {
+                ours.metadata.labels = node.metadata.labels.clone();
+                ours.spec.taints = node.spec.taints.clone();
+            });
+        }
         let keeper = NodeKeeper {
             runtime: RuntimePatience::new(parts.readiness.now()),
             has_told_of_reboot: false,
             pod_cidrs: String::new(),
             tells_pod_cidrs_at: None,
-            own: parts.facts.now().node.metadata.clone(),
+            own,
             heard: watch::Sender::new(false),
             parts,
             settings,
             identity,
             at_server: None,
+            kept: None,
             images: Vec::new(),
             has_csi_node: false,
             is_unschedulable: false,
@@ -363,7 +378,11 @@ impl NodeKeeper {
         match event {
             Event::All(nodes) => {
                 match nodes.into_iter().next() {
-                    Some(node) => self.take(node),
+                    // Whatever its version is: the server may have been restored from a backup.
+                    Some(node) => {
+                        self.at_server = None;
+                        self.take(node);
+                    }
                     None => self.is_gone(),
                 }
                 self.has_heard();
@@ -386,6 +405,12 @@ impl NodeKeeper {
             .is_some_and(|known| known.metadata.uid == node.metadata.uid && version(&node) < version(known));
         if is_older {
             return;
+        }
+        if let Some(memory) = &self.parts.memory {
+            let key = (Text::default(), self.settings.name.clone());
+            let recalled = memory.recalled::<Node>("", &key.1);
+            memory.keep(&key, self.kept.as_ref().or(recalled.as_deref()), Some(&node));
+            self.kept = Some(node.kept());
         }
         self.parts.facts.change(|ours| {
             ours.metadata.uid = node.metadata.uid.clone();

@@ -29,7 +29,9 @@ use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
 use crablet_host::clock::Clock;
 use crablet_volumes::{Contents, Token, TokenRequest};
+use jiff::Timestamp;
 
+use crate::memory::{Key, Memory};
 use crate::tokens::{PodTokens, Tokens};
 pub use asked::ObjectTtl;
 use asked::{Asked, KeepsFor};
@@ -52,6 +54,8 @@ pub struct Parts {
     pub sync_frequency: Duration,
     /// What the node's object says of how long they may be taken for current.
     pub ttl: ObjectTtl,
+    /// Where what the server says is kept, if it is.
+    pub memory: Option<Memory>,
 }
 
 /// The objects of a cluster.
@@ -65,6 +69,7 @@ pub struct ClusterObjects {
     client: Client,
     chance: Mutex<Chance>,
     tasks: Tasks,
+    memory: Option<Memory>,
 }
 
 /// How the objects of a kind are had.
@@ -88,13 +93,14 @@ enum Hold<T> {
 
 impl ClusterObjects {
     pub fn new(parts: Parts) -> Arc<ClusterObjects> {
-        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency, ttl } = parts;
+        let Parts { client, clock, mut chance, tasks, strategy, sync_frequency, ttl, memory } = parts;
         let interests = Interests::new();
-        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone());
+        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone(), memory.clone());
         tasks.spawn(Arc::clone(&tokens).run());
         // Of one without an address no pod is told.
         let with_addresses = Selection { fields: "spec.clusterIP!=None".to_owned(), ..Selection::default() };
-        let services = Collection::follow(client.clone(), &with_addresses, chance.split(), &tasks);
+        let services =
+            Collection::follow(client.clone(), &with_addresses, chance.split(), &tasks, memory.clone());
         let keeps_for = match &strategy {
             ChangeDetectionStrategy::Watch | ChangeDetectionStrategy::Other(_) => None,
             ChangeDetectionStrategy::Cache => Some(KeepsFor::Ttl(ttl)),
@@ -104,8 +110,8 @@ impl ClusterObjects {
             tasks.spawn(have_all_look(interests.clone(), sync_frequency, chance.split()));
         }
         Arc::new(ClusterObjects {
-            config_maps: Source::new(&client, &interests, &tasks, &mut chance, keeps_for.clone()),
-            secrets: Source::new(&client, &interests, &tasks, &mut chance, keeps_for),
+            config_maps: Source::new(&client, &interests, &tasks, &mut chance, &memory, keeps_for.clone()),
+            secrets: Source::new(&client, &interests, &tasks, &mut chance, &memory, keeps_for),
             services,
             runtime_classes: OnceLock::new(),
             interests,
@@ -113,6 +119,7 @@ impl ClusterObjects {
             client,
             chance: Mutex::new(chance),
             tasks,
+            memory,
         })
     }
 
@@ -123,7 +130,8 @@ impl ClusterObjects {
     fn runtime_classes(&self) -> &Collection<RuntimeClass> {
         self.runtime_classes.get_or_init(|| {
             let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();
-            Collection::follow(self.client.clone(), &Selection::default(), chance, &self.tasks)
+            let all = Selection::default();
+            Collection::follow(self.client.clone(), &all, chance, &self.tasks, self.memory.clone())
         })
     }
 }
@@ -146,7 +154,7 @@ impl Contents for ClusterObjects {
         self.secrets.get(namespace, name).await
     }
 
-    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         self.tokens.get(request).await
     }
 }
@@ -181,6 +189,7 @@ impl<T: Referred> Source<T> {
         interests: &Interests,
         tasks: &Tasks,
         chance: &mut Chance,
+        memory: &Option<Memory>,
         keeps_for: Option<KeepsFor>,
     ) -> Source<T> {
         match keeps_for {
@@ -189,8 +198,9 @@ impl<T: Referred> Source<T> {
                 interests.clone(),
                 tasks.clone(),
                 chance.split(),
+                memory.clone(),
             )),
-            Some(keeps_for) => Source::Asked(Asked::new(client.clone(), keeps_for)),
+            Some(keeps_for) => Source::Asked(Asked::new(client.clone(), keeps_for, memory.clone())),
         }
     }
 
@@ -221,6 +231,12 @@ trait Referred: Resource {
 
     /// Drops what no pod sees: it may be larger than the rest.
     fn strip(&mut self);
+
+    /// What an agent before this one kept of one, if any are kept.
+    fn recalled(memory: &Memory, key: &Key) -> Option<Arc<Self>>;
+
+    /// Has one kept as it is now, or forgotten, if any are kept.
+    fn keep(memory: &Memory, key: &Key, before: Option<&Self>, now: Option<&Self>);
 }
 
 impl Referred for ConfigMap {
@@ -236,6 +252,14 @@ impl Referred for ConfigMap {
 
     fn strip(&mut self) {
         strip(&mut self.metadata);
+    }
+
+    fn recalled(memory: &Memory, (namespace, name): &Key) -> Option<Arc<ConfigMap>> {
+        memory.recalled(namespace, name)
+    }
+
+    fn keep(memory: &Memory, key: &Key, before: Option<&ConfigMap>, now: Option<&ConfigMap>) {
+        memory.keep(key, before, now);
     }
 }
 
@@ -253,6 +277,13 @@ impl Referred for Secret {
     fn strip(&mut self) {
         strip(&mut self.metadata);
     }
+
+    /// Secrets never reach a disk.
+    fn recalled(_: &Memory, _: &Key) -> Option<Arc<Secret>> {
+        None
+    }
+
+    fn keep(_: &Memory, _: &Key, _: Option<&Secret>, _: Option<&Secret>) {}
 }
 
 /// Leaves of what an object is called no more than its name and its version.
@@ -272,6 +303,14 @@ fn unavailable(error: &Error) -> Unavailable {
         true => Unavailable::NotFound,
         false => Unavailable::Other(error.to_string()),
     }
+}
+
+/// What is said of an object that is not kept, before the server has answered.
+fn not_kept(kind: ObjectKind, (_, name): &Key, since: Timestamp) -> Unavailable {
+    let (kind, name) = (kind.lower(), name.as_str());
+    Unavailable::Other(format!(
+        "{kind} {name:?} is not kept on the node, and the API server has not answered since {since:.0}"
+    ))
 }
 
 /// What is said where it is not known in time whether an object is there: upstream's words, and why, if somebody knows.

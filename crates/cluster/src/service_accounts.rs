@@ -44,7 +44,8 @@ impl ServiceAccounts for ClusterObjects {
             pod_uid: pod.uid.clone(),
         };
         match self.service_account_token(&request).await {
-            Ok(token) => Ok(token.reveal().to_owned()),
+            Ok(Some(token)) => Ok(token.reveal().to_owned()),
+            Ok(None) => Err("the API server has not answered yet".into()),
             Err(Unavailable::NotFound) => Err("not found".into()),
             Err(Unavailable::NoClient) => Err("there is no API server".into()),
             Err(Unavailable::Other(why)) => Err(why.into()),

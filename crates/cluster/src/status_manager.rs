@@ -59,6 +59,8 @@ pub struct StatusManager {
     slots: BTreeMap<String, Slot>,
     /// The server does not answer: one request at a time finds out when it does.
     outage: Option<Outage>,
+    /// How often the server had said all that it has when that was last looked at.
+    lists: u64,
 }
 
 struct Outage {
@@ -74,6 +76,8 @@ struct Slot {
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
     answer: Option<Arc<Pod>>,
+    /// The version that its watch had told before that.
+    told: Text,
     /// The patch that it answered.
     sent: Vec<u8>,
     /// The UID of the object that was deleted there, and until when its watch should have told so.
@@ -90,6 +94,7 @@ impl Default for Slot {
             is_under_way: false,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
+            told: Text::default(),
             sent: Vec::new(),
             deleted: None,
             has_failed: false,
@@ -135,7 +140,7 @@ enum Urgency {
 impl StatusManager {
     pub fn new(parts: Parts) -> StatusManager {
         let news = parts.statuses.news();
-        StatusManager { parts, news, slots: BTreeMap::new(), outage: None }
+        StatusManager { parts, news, slots: BTreeMap::new(), outage: None, lists: 0 }
     }
 
     /// Works until it is dropped.
@@ -158,14 +163,15 @@ impl StatusManager {
                     }
                 }
                 Ok(()) = self.parts.mirrors.changed() => {
+                    let lists = self.parts.mirrors.borrow().as_ref().map_or(0, |mirrors| mirrors.lists);
+                    if lists != self.lists {
+                        self.lists = lists;
+                        self.server_said_all();
+                    }
                     self.mirrors_changed();
                 }
                 // Mirrors cannot be made before.
-                Ok(()) = self.parts.node.changed() => {
-                    for report in self.parts.statuses.list() {
-                        self.is_due(&report.pod.metadata.uid);
-                    }
-                }
+                Ok(()) = self.parts.node.changed() => self.all_are_due(),
                 () = ready.ready(), if !has_swept => {
                     has_swept = true;
                     self.mirrors_changed();
@@ -183,13 +189,28 @@ impl StatusManager {
         }
     }
 
+    fn all_are_due(&mut self) {
+        for report in self.parts.statuses.list() {
+            self.is_due(&report.pod.metadata.uid);
+        }
+    }
+
+    /// The server has said all that it has. It may have been restored from a backup: what it answered before counts no
+    /// more, whatever its version.
+    fn server_said_all(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.answer = None;
+        }
+        self.all_are_due();
+    }
+
     /// Every mirror concerns the static pod of its name, or nobody.
     fn mirrors_changed(&mut self) {
         for report in self.parts.statuses.list().iter().filter(|report| is_static(&report.pod)) {
             self.is_due(&report.pod.metadata.uid);
         }
         let mirrors = self.parts.mirrors.borrow_and_update().clone();
-        for mirror in mirrors.iter().flat_map(|mirrors| mirrors.values()) {
+        for mirror in mirrors.iter().flat_map(|mirrors| mirrors.pods.values()) {
             self.is_due(&mirror.metadata.uid);
         }
     }
@@ -266,17 +287,25 @@ impl StatusManager {
     fn step_for(&mut self, uid: &str) -> Option<Step> {
         let report = self.parts.statuses.get(uid);
         let mirrors = self.parts.mirrors.borrow().clone();
-        let Some(report) = report else { return self.step_for_mirror(uid, mirrors.as_deref()?) };
+        // Before the server has said what it has, nothing can be compared with that.
+        let mirrors = &*mirrors?.pods;
+        let Some(report) = report else { return self.step_for_mirror(uid, mirrors) };
         let slot = self.slots.get_mut(uid)?;
         let known = match is_static(&report.pod) {
             false => Some(Arc::clone(&report.pod)),
-            true => mirrors.as_ref()?.get(&key(&report.pod)).cloned(),
+            true => mirrors.get(&key(&report.pod)).cloned(),
         };
-        // What the server answered is newer until its watch has told it too.
+        // What the server answered is newer until its watch has told it too. What the watch has told before tells
+        // nothing of that: the versions of a server that was restored from a backup are smaller than they were.
         if let (Some(answer), Some(known)) = (&slot.answer, &known)
-            && (answer.metadata.uid != known.metadata.uid || version(known) >= version(answer))
+            && (answer.metadata.uid != known.metadata.uid
+                || (version(known) >= version(answer) && known.metadata.resource_version != slot.told))
         {
             slot.answer = None;
+        }
+        if slot.answer.is_none() {
+            slot.told =
+                known.as_ref().map(|known| known.metadata.resource_version.clone()).unwrap_or_default();
         }
         let at_server = slot.answer.clone().or(known);
         let is_invalid = slot.is_invalid;

@@ -16,9 +16,10 @@ use crablet_volumes::{Token, TokenRequest};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::warn;
 
+use crate::memory::Memory;
 use crate::registry::Registry;
 
 /// No token is shown for longer.
@@ -40,6 +41,8 @@ pub struct Tokens {
     pods: Registry<Text, PodTokens>,
     /// There is one more to be renewed some day.
     more: Notify,
+    /// Where what the server says is kept, if it is. Tokens are not.
+    memory: Option<Memory>,
 }
 
 /// The tokens of a pod, for as long as somebody has a hold of this.
@@ -84,9 +87,15 @@ impl Moment {
 }
 
 impl Tokens {
-    pub fn new(client: Client, clock: Clock, chance: Chance, interests: Interests) -> Arc<Tokens> {
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        chance: Chance,
+        interests: Interests,
+        memory: Option<Memory>,
+    ) -> Arc<Tokens> {
         let (chance, pods) = (Mutex::new(chance), Registry::new());
-        Arc::new(Tokens { client, clock, chance, interests, pods, more: Notify::new() })
+        Arc::new(Tokens { client, clock, chance, interests, pods, more: Notify::new(), memory })
     }
 
     /// Has the tokens of a pod kept for as long as the answer is.
@@ -94,8 +103,9 @@ impl Tokens {
         self.pods.get_or_make(uid.into(), PodTokens::default)
     }
 
-    /// A token that is valid: the one that is kept, or a new one.
-    pub async fn get(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+    /// A token that is valid: the one that is kept, or a new one. A pod that is run from memory does without; it is told
+    /// when the server answers.
+    pub async fn get(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         let kept = self.pods.get(&request.pod_uid);
         let (old, is_due, is_valid) = match kept.as_ref().and_then(|kept| kept.find(request)) {
             Some((token, from, until)) => {
@@ -104,7 +114,7 @@ impl Tokens {
             None => (None, true, false),
         };
         if let Some(old) = old.as_ref().filter(|_| !is_due) {
-            return Ok(old.clone());
+            return Ok(Some(old.clone()));
         }
         let answer = self.ask(request).await;
         if let Some(kept) = &kept {
@@ -112,8 +122,9 @@ impl Tokens {
             self.more.notify_one();
         }
         match answer {
-            Ok((token, _)) => Ok(token),
+            Ok((token, _)) => Ok(Some(token)),
             Err(error) => match old {
+                None if self.memory.as_ref().is_some_and(|memory| memory.away_since().is_some()) => Ok(None),
                 None => Err(Unavailable::Other(format!("failed to fetch token: {error}"))),
                 Some(_) if !is_valid => Err(Unavailable::Other(format!(
                     "token {:?}/{:?} expired and refresh failed: {error}",
@@ -123,7 +134,7 @@ impl Tokens {
                 Some(old) => {
                     let (namespace, name) = (&request.namespace, &request.service_account);
                     warn!(%namespace, serviceAccount = %name, pod = %request.pod, err = %error, "Cannot renew a token; the old one is still valid, and it is tried again in a minute");
-                    Ok(old)
+                    Ok(Some(old))
                 }
             },
         }
@@ -170,11 +181,25 @@ impl Tokens {
 
     /// Tells pods when their tokens are to be renewed.
     pub async fn run(self: Arc<Tokens>) {
+        let mut away = self.memory.as_ref().map(Memory::away);
         loop {
             let more = self.more.notified();
-            match self.tell() {
-                Some(next) => drop(tokio::time::timeout(next, more).await),
-                None => more.await,
+            let next = self.tell();
+            tokio::select! {
+                biased;
+                () = more => {}
+                () = is_back(away.as_mut()) => self.have_missing_told(),
+                () = tokio::time::sleep(next.unwrap_or(Duration::MAX)) => {}
+            }
+        }
+    }
+
+    /// Has pods told at once that lack a token.
+    fn have_missing_told(&self) {
+        for (_, pod) in self.pods.all() {
+            let mut content = pod.lock();
+            if !content.missing.is_empty() {
+                content.quiet_until = None;
             }
         }
     }
@@ -200,6 +225,18 @@ impl Tokens {
         }
         next
     }
+}
+
+/// Completes when the server answers after pods were run from memory.
+async fn is_back(away: Option<&mut watch::Receiver<Option<Timestamp>>>) {
+    if let Some(away) = away {
+        while away.changed().await.is_ok() {
+            if away.borrow_and_update().is_none() {
+                return;
+            }
+        }
+    }
+    std::future::pending().await
 }
 
 impl Content {

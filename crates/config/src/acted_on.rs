@@ -89,6 +89,7 @@ const FLAGS: &[&str] = &[
     "node-ip",
     "node-labels",
     "root-dir",
+    "start-remembered-pods",
     "version",
 ];
 

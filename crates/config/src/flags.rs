@@ -102,6 +102,8 @@ pub struct KubeletFlags {
     pub cloud_provider: Box<str>,
     pub lock_file: Box<str>,
     pub exit_on_lock_contention: bool,
+    /// Our own: whether what the API server says is kept, and pods are started from that while it does not answer.
+    pub start_remembered_pods: bool,
     pub runtime_cgroups: Box<str>,
     pub image_credential_provider_bin_dir: Box<str>,
     pub image_credential_provider_config: Box<str>,
@@ -166,6 +168,7 @@ impl Default for KubeletFlags {
             cloud_provider: "".into(),
             lock_file: "".into(),
             exit_on_lock_contention: false,
+            start_remembered_pods: false,
             runtime_cgroups: "".into(),
             image_credential_provider_bin_dir: "".into(),
             image_credential_provider_config: "".into(),

@@ -16,12 +16,12 @@ use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
     TransportError,
 };
+use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
-use crablet_host::cgroup;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
@@ -78,7 +78,7 @@ impl<'a> Membership<'a> {
     }
 
     /// What pods refer to.
-    pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
+    pub(crate) fn objects(&self, clock: &Clock, memory: Option<Memory>) -> Arc<ClusterObjects> {
         let configuration = &self.effective.configuration;
         ClusterObjects::new(objects::Parts {
             client: self.client.clone(),
@@ -88,6 +88,7 @@ impl<'a> Membership<'a> {
             strategy: configuration.config_map_and_secret_change_detection_strategy.clone(),
             sync_frequency: configuration.sync_frequency.to_std(),
             ttl: self.object_ttl.clone(),
+            memory,
         })
     }
 
@@ -100,6 +101,7 @@ impl<'a> Membership<'a> {
         feed: Feed,
         ready: SourcesReady,
         cloud: Option<Cloud>,
+        memory: Option<Memory>,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -127,6 +129,7 @@ impl<'a> Membership<'a> {
             },
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
+            memory,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

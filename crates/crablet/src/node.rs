@@ -17,6 +17,7 @@ use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
+use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
@@ -127,14 +128,16 @@ impl Prepared {
         let cloud = addresses.is_external.then(|| cloud(&addresses, reached_by.is_ok()));
         let description =
             describe(effective, checked.user_ids, runtime, &self.node.name, &reached_by).await?;
+        let agent_tasks = Tasks::new(stop.clone(), tasks.clone());
+        let memory = memory(effective, &agent_tasks).await?;
         let membership = match &self.api {
             Some(_) => {
-                let tasks = Tasks::new(stop.clone(), tasks.clone());
-                Some(Membership::open(effective, &self.node.name, &self.node.metrics.kubelet, tasks)?)
+                Some(Membership::open(effective, &self.node.name, &self.node.metrics.kubelet, agent_tasks)?)
             }
             None => None,
         };
-        let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
+        let cluster =
+            membership.as_ref().map(|membership| membership.objects(&self.node.clock, memory.clone()));
         let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
         let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
         let objects: Arc<dyn Objects> = match cluster {
@@ -151,7 +154,7 @@ impl Prepared {
             tasks.spawn(iptables::keep_util_chains());
         }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud);
+            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud, memory);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -252,10 +255,14 @@ fn root(effective: &Effective) -> &Path {
     Path::new(&*effective.flags.root_dir)
 }
 
+fn own_directory(effective: &Effective) -> PathBuf {
+    root(effective).join("crablet")
+}
+
 /// Where things are kept in a directory that the Go kubelet knows nothing of, and that nobody else can enter:
 /// manifests can hold secrets.
 fn keep_in(effective: &Effective, name: &str) -> anyhow::Result<Arc<DirectoryCheckpoints>> {
-    let directory = root(effective).join("crablet");
+    let directory = own_directory(effective);
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -264,6 +271,53 @@ fn keep_in(effective: &Effective, name: &str) -> anyhow::Result<Arc<DirectoryChe
     Ok(Arc::new(DirectoryCheckpoints::open(&directory.join(name), LARGEST_CHECKPOINT)?))
 }
 
+/// Where what an API server says is kept, if that is wanted. Where it is not, nothing stays of what was: it would be
+/// taken for what the server said last when it is wanted again.
+async fn memory(effective: &Effective, tasks: &Tasks) -> anyhow::Result<Option<Memory>> {
+    const NAME: &str = "remembered";
+    let flags = &effective.flags;
+    if flags.start_remembered_pods && !flags.kubeconfig.is_empty() {
+        return Ok(Some(Memory::open(keep_in(effective, NAME)?, tasks).await?));
+    }
+    let directory = own_directory(effective).join(NAME);
+    match std::fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove the directory {}", directory.display()))
+        }
+        Ok(()) | Err(_) => Ok(None),
+    }
+}
+
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use crablet_config::Flag;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_an_api_server_says_is_kept_for_nobody_else_and_goes_when_it_is_not_wanted_any_more() {
+        let root = tempfile::tempdir().unwrap();
+        let open = async |more: &[(&str, &str)]| {
+            let root_dir = [("root-dir", root.path().to_str().unwrap())];
+            let given: Vec<_> =
+                root_dir.iter().chain(more).map(|(name, text)| (Flag::find(name).unwrap(), *text)).collect();
+            let effective = crablet_config::load(&given).unwrap();
+            let tasks = Tasks::new(CancellationToken::new(), TaskTracker::new());
+            memory(&effective, &tasks).await.unwrap().is_some()
+        };
+        let kept = root.path().join("crablet/remembered");
+        assert!(!open(&[]).await);
+        assert!(!open(&[("start-remembered-pods", "true")]).await, "nobody says anything");
+        assert!(open(&[("start-remembered-pods", "true"), ("kubeconfig", "/k")]).await);
+        let mode = std::fs::metadata(kept.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!((kept.is_dir(), mode & 0o777), (true, 0o700));
+        assert!(!open(&[("kubeconfig", "/k")]).await);
+        assert!(!kept.exists());
+    }
 }

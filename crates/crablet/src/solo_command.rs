@@ -137,6 +137,7 @@ pub(crate) fn run(wanted: Solo) -> Result<(), Failure> {
         ("root-dir", wanted.root_dir.clone()),
         ("hostname-override", wanted.node_name.clone()),
         ("container-runtime-endpoint", endpoint),
+        ("start-remembered-pods", "true".to_owned()),
         ("v", wanted.verbosity.clone()),
     ];
     let flags = flags.into_iter().filter_map(|(name, value)| Some((Flag::find(name)?, value)));

@@ -11,6 +11,7 @@ use crablet_api::document::Limits;
 use crablet_apiserver::answer::Answer;
 use crablet_apiserver::cluster::{Cluster, Settings};
 use crablet_apiserver::request;
+use crablet_apiserver::resources::{RESOURCES, Resource};
 use crablet_apiserver::state::State;
 use crablet_apiserver::watch::{Next, Watch};
 use crablet_apiserver::who::{MASTERS, NODE_PREFIX, NODES, User};
@@ -21,6 +22,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response};
 use hyper::body::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::invariants;
@@ -86,9 +88,7 @@ pub struct Asked {
 impl ApiServer {
     /// One without nodes and pods.
     pub fn new(seed: u64, clock: Clock) -> ApiServer {
-        // Pods mount what they know the server by.
-        let settings = Settings { ca: "a certificate".to_owned(), ..Settings::default() };
-        let mut cluster = Cluster::new(State::default(), settings, seed);
+        let mut cluster = Cluster::new(State::default(), settings(), seed);
         cluster.tick(clock.now());
         ApiServer(Arc::new(Inner {
             cluster: Mutex::new(cluster),
@@ -154,6 +154,26 @@ impl ApiServer {
     /// Says of the status of a pod that it was taken, from now on, and does not take it.
     pub fn take_no_statuses(&self) {
         self.line().takes_no_statuses = true;
+    }
+
+    /// All objects, as they are now.
+    pub fn backup(&self) -> Backup {
+        let cluster = self.cluster();
+        let kinds = RESOURCES.into_iter().filter(|resource| std::ptr::eq(resource.storage(), *resource));
+        let objects = kinds.flat_map(|resource| {
+            cluster.state.read_all(resource, None).map(move |object| (resource, object))
+        });
+        Backup(objects.collect())
+    }
+
+    /// Puts another server in its place, which has what this one had then, and counts versions from there.
+    pub fn restore(&self, backup: Backup) {
+        let mut state = State::default();
+        for (resource, object) in backup.0 {
+            state.put(resource, object);
+        }
+        *self.cluster() = Cluster::new(state, settings(), 1);
+        self.close_watches();
     }
 
     /// What nodes asked since this was asked last.
@@ -237,6 +257,14 @@ impl ApiServer {
 
 fn administrator() -> User {
     User::new("admin", &[MASTERS, "system:authenticated"])
+}
+
+/// What an API server had at some time.
+pub struct Backup(Vec<(&'static Resource, Value)>);
+
+fn settings() -> Settings {
+    // Pods mount what they know the server by.
+    Settings { ca: "a certificate".to_owned(), ..Settings::default() }
 }
 
 /// Where somebody's requests come in.

@@ -17,6 +17,7 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::FeatureGates;
 use crablet_api::core::{Node, Pod, ResourceList};
 use crablet_client::Chance;
+use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, join, node};
@@ -61,6 +62,8 @@ pub struct World {
     pub api_server: Option<ApiServer>,
     /// The cloud whose controllers look after the next agent's node, if there is one.
     pub cloud: Option<Cloud>,
+    /// The disk that the next agents keep on what it says, if they do.
+    pub memory: Option<SimulatedCheckpoints>,
     /// The cluster's objects.
     pub objects: Arc<dyn Objects>,
     /// Who may use which images.
@@ -115,6 +118,7 @@ impl World {
             volumes: SimulatedVolumes::new(),
             api_server: None,
             cloud: None,
+            memory: None,
             objects: Arc::new(NoObjects),
             access: Access::default(),
             wanted: SOURCES.into_iter().map(|source| (source, BTreeMap::new())).collect(),
@@ -176,6 +180,14 @@ impl World {
         let runtime: Arc<dyn Runtime> =
             Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
         let (owners, ready) = (config.owners(), changes.sources_ready());
+        let memory = match &self.memory {
+            Some(disk) => match Memory::open(Arc::new(disk.clone()), &tasks).await {
+                Ok(memory) => Some(memory),
+                // Whoever manages services starts it again.
+                Err(error) => return self.ledger.trace.note(format_args!("*** it could not: {error}")),
+            },
+            None => None,
+        };
         let objects: Arc<dyn Objects> = match &self.api_server {
             Some(server) => ClusterObjects::new(objects::Parts {
                 client: server.node(&name),
@@ -185,6 +197,7 @@ impl World {
                 strategy: ChangeDetectionStrategy::Watch,
                 sync_frequency: Duration::from_secs(60),
                 ttl: ObjectTtl::default(),
+                memory: memory.clone(),
             }),
             None => Arc::clone(&self.objects),
         };
@@ -225,6 +238,7 @@ impl World {
                         node: node::Settings { cloud: self.cloud.clone(), ..node_settings(&name) },
                         object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
+                        memory,
                     };
                     join(&tasks, &agent, joining);
                 }
@@ -255,6 +269,20 @@ impl World {
             agent.stop.cancel();
             settle().await;
         }
+    }
+
+    /// Ends the agent and all that runs, as a machine does that starts again. What is left is dead, and what was in
+    /// memory is gone.
+    pub async fn reboot(&mut self) {
+        self.kill().await;
+        for container in self.simulator.containers() {
+            self.simulator.exit_container(&container.id, 255);
+        }
+        for sandbox in self.simulator.sandboxes() {
+            self.simulator.kill_sandbox_process(&sandbox.id);
+        }
+        self.volumes.reboot();
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
     fn leave(&self) {

@@ -243,16 +243,8 @@ async fn what_becomes_of_the_node_while_the_agent_runs_counts_from_then_on() {
     assert_eq!(host.value, b"10.0.0.7");
 }
 
-/// Kills the agent and all that runs, as a reboot does. What is left is dead.
 async fn reboot(node: &mut Node) {
-    node.world.kill().await;
-    for container in node.world.simulator.containers() {
-        node.world.simulator.exit_container(&container.id, 255);
-    }
-    for sandbox in node.world.simulator.sandboxes() {
-        node.world.simulator.kill_sandbox_process(&sandbox.id);
-    }
-    seconds(1).await;
+    node.world.reboot().await;
     node.world.start(None).await;
     node.world.tell_all();
 }

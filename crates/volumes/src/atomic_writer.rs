@@ -68,7 +68,11 @@ pub enum PayloadError {
 
 /// Files by their paths below the volume's root, each path checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Payload(BTreeMap<PathBuf, ProjectedFile>);
+pub struct Payload {
+    files: BTreeMap<PathBuf, ProjectedFile>,
+    /// Whether more of them come later: what is shown already is better then.
+    is_incomplete: bool,
+}
 
 impl Payload {
     /// Checks the paths of files.
@@ -88,19 +92,29 @@ impl Payload {
                 return Err(PayloadError::Both(both.display().to_string()));
             }
         }
-        Ok(Payload(clean))
+        Ok(Payload { files: clean, is_incomplete: false })
+    }
+
+    /// The same, of which more comes later.
+    pub fn incomplete(self) -> Payload {
+        Payload { is_incomplete: true, ..self }
+    }
+
+    /// Whether more of it comes later.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// The files, by their paths.
     #[cfg(any(test, feature = "simulated"))]
     pub(crate) fn files(&self) -> &BTreeMap<PathBuf, ProjectedFile> {
-        &self.0
+        &self.files
     }
 
     /// The names that readers see in the volume's root.
     fn visible(&self) -> BTreeMap<&OsStr, &ProjectedFile> {
         let mut visible = BTreeMap::new();
-        for (path, file) in &self.0 {
+        for (path, file) in &self.files {
             if let Some(Component::Normal(name)) = path.components().next() {
                 visible.entry(name).or_insert(file);
             }
@@ -188,12 +202,12 @@ pub(crate) fn shows_something(directory: &Path) -> bool {
 /// widens them. However much somebody else put there, no more is read than it takes to see that.
 fn shows(version: &Path, payload: &Payload) -> Result<bool, FileError> {
     match count_files(version, Path::new(""), payload) {
-        Ok(Some(count)) if count == payload.0.len() => {}
+        Ok(Some(count)) if count == payload.files.len() => {}
         Ok(Some(_) | None) => return Ok(false),
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    for (path, file) in &payload.0 {
+    for (path, file) in &payload.files {
         let path = version.join(path);
         let same = open_regular(&path, File::options().read(true))
             .and_then(|opened| is_exactly(opened, &file.content))
@@ -214,7 +228,7 @@ fn count_files(version: &Path, below: &Path, payload: &Payload) -> Result<Option
         let kind = entry.file_type().map_err(failed("lstat", &entry.path()))?;
         let found = match kind.is_dir() {
             true => count_files(version, &path, payload)?,
-            false => (kind.is_file() && payload.0.contains_key(&path)).then_some(1),
+            false => (kind.is_file() && payload.files.contains_key(&path)).then_some(1),
         };
         match found {
             Some(found) => count += found,
@@ -241,7 +255,7 @@ fn new_version(directory: &Path, now: Timestamp) -> Result<PathBuf, FileError> {
 }
 
 fn fill(version: &Path, payload: &Payload) -> Result<(), FileError> {
-    for (path, file) in &payload.0 {
+    for (path, file) in &payload.files {
         let path = version.join(path);
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed("mkdir", directory))?;

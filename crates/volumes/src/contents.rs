@@ -16,8 +16,9 @@ pub trait Contents: Send + Sync {
     /// A secret. Nothing of it may get into logs, errors or events.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
 
-    /// A token that is valid for some time to come. Whoever shows it asks again before that is over.
-    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable>;
+    /// A token that is valid for some time to come. Whoever shows it asks again before that is over. There is none for a
+    /// pod that is run from memory before the API server answers: it does without until then.
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable>;
 }
 
 /// What a token of a service account is asked for.
@@ -71,7 +72,7 @@ impl Contents for NoContents {
         Err(Unavailable::NoClient)
     }
 
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Token, Unavailable> {
+    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         Err(Unavailable::NoClient)
     }
 }

@@ -180,6 +180,15 @@ impl SimulatedVolumes {
         self.with(|state| state.crashed = false);
     }
 
+    /// Lets the machine start again: what was shown from memory is gone.
+    pub fn reboot(&self) {
+        let is_in_memory = |path: &Path| {
+            let mut parts = path.components().map(|part| part.as_os_str());
+            parts.any(|part| [SECRET, PROJECTED].iter().any(|plugin| part == *plugin))
+        };
+        self.with(|state| state.files.retain(|path, _| !is_in_memory(path)));
+    }
+
     /// The calls so far, in order.
     pub fn calls(&self) -> Vec<Operation> {
         self.with(|state| state.calls.clone())
@@ -323,6 +332,9 @@ impl State {
     /// Shows files in a volume instead of those before.
     fn show(&mut self, volume: &MountedVolume, files: Option<&Payload>) {
         let (MountedVolume::Files { host_path, .. }, Some(files)) = (volume, files) else { return };
+        if files.is_incomplete() && self.files.keys().any(|path| path.starts_with(host_path)) {
+            return;
+        }
         self.files.retain(|path, _| !path.starts_with(host_path));
         for (path, file) in files.files() {
             self.files.insert(Path::new(host_path).join(path), file.content.clone());

@@ -33,7 +33,8 @@ pub(super) fn difference(known: &Pod, given: &Pod) -> Difference {
     }
 }
 
-fn differ_semantically(known: &Pod, given: &Pod) -> bool {
+/// Whether two forms of a pod differ in what a source wants of it.
+pub fn differ_semantically(known: &Pod, given: &Pod) -> bool {
     let (old, new) = (&known.metadata, &given.metadata);
     known.spec != given.spec
         || old.labels != new.labels

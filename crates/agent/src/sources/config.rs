@@ -67,13 +67,15 @@ impl PodConfig {
                     return;
                 }
             }
-            let Some((source, pods)) = self.inbox.next().await else { return };
-            for change in self.merge(source, pods).changes {
+            let Some((source, word)) = self.inbox.next().await else { return };
+            for change in self.merge(source, word.pods).changes {
                 if self.messages.send(Message::Change(change)).await.is_err() {
                     return;
                 }
             }
-            silent.remove(&source);
+            if !word.is_remembered {
+                silent.remove(&source);
+            }
         }
     }
 
@@ -190,6 +192,23 @@ mod tests {
         assert!(ready.is_ready());
         let mut waiting = ready.clone();
         timeout(Duration::from_secs(5), waiting.ready()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_is_not_heard_by_what_is_remembered_of_it() {
+        let (mut config, mut changes) = config();
+        let api = config.feed(SourceKind::Api);
+        let ready = changes.sources_ready();
+        tokio::spawn(config.run());
+        api.set_remembered(vec![wanted("a"), wanted("b")]);
+        assert_eq!(next(&mut changes).await, "ADD default/a(uid-a)");
+        assert_eq!(next(&mut changes).await, "ADD default/b(uid-b)");
+        nothing(&mut changes).await;
+        assert!(!ready.is_ready());
+        api.set(vec![wanted("b")]);
+        assert_eq!(next(&mut changes).await, "REMOVE default/a(uid-a)");
+        nothing(&mut changes).await;
+        assert!(ready.is_ready());
     }
 
     #[tokio::test(start_paused = true)]

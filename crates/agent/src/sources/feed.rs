@@ -24,7 +24,17 @@ impl Feed {
     ///
     /// A pod that has not changed is best given as the same `Arc` again: then it is not compared field by field.
     pub fn set(&self, pods: Vec<Wanted>) {
-        self.inbox.lock().latest.insert(self.kind, pods);
+        self.say(Word { pods, is_remembered: false });
+    }
+
+    /// Says which pods the source wanted when it was last heard, by an agent before this one. They may run, but the source
+    /// was not heard by that: nobody is ended for not being among them.
+    pub fn set_remembered(&self, pods: Vec<Wanted>) {
+        self.say(Word { pods, is_remembered: true });
+    }
+
+    fn say(&self, word: Word) {
+        self.inbox.lock().latest.insert(self.kind, word);
         self.inbox.news.notify_one();
     }
 }
@@ -37,6 +47,13 @@ impl Drop for Feed {
     }
 }
 
+/// What a source says.
+pub(super) struct Word {
+    pub(super) pods: Vec<Wanted>,
+    /// Whether it is what it said to an agent before this one.
+    pub(super) is_remembered: bool,
+}
+
 /// The latest word of each source.
 #[derive(Default)]
 pub(super) struct Inbox {
@@ -46,7 +63,7 @@ pub(super) struct Inbox {
 
 #[derive(Default)]
 struct Words {
-    latest: BTreeMap<SourceKind, Vec<Wanted>>,
+    latest: BTreeMap<SourceKind, Word>,
     open: usize,
 }
 
@@ -57,7 +74,7 @@ impl Inbox {
     }
 
     /// The next word of a source, or nothing when all sources have ended.
-    pub(super) async fn next(&self) -> Option<(SourceKind, Vec<Wanted>)> {
+    pub(super) async fn next(&self) -> Option<(SourceKind, Word)> {
         loop {
             {
                 let mut words = self.lock();

@@ -41,8 +41,16 @@ impl Running {
 
     /// Stops it, and starts another one in its place.
     async fn restart(self) -> Running {
+        self.restart_without(&[]).await
+    }
+
+    /// The same, without some of the files that keys and certificates are in: it makes others.
+    async fn restart_without(self, files: &[&str]) -> Running {
         self.stop.cancel();
         self.task.await.unwrap();
+        for name in files {
+            std::fs::remove_file(self.directory.path().join("pki").join(name)).unwrap();
+        }
         Running::start_in(self.directory, self.port).await
     }
 
@@ -155,6 +163,30 @@ async fn a_server_that_comes_back_is_followed_on_and_nothing_is_missed() {
         told.push(next(&mut follower).await);
     }
     assert!(told == ["set b=1"] || told == ["all a=1 b=1"], "no trouble comes of it: {told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_with_a_new_certificate_or_a_new_authority_is_followed_on() {
+    let mut server = Running::start().await;
+    let pki = server.directory.path().join("pki");
+    let file = |name: &str| Pem::File(pki.join(name));
+    let mut config = server.kubeconfig.clone();
+    config.cluster.certificate_authority = Some(file("ca.crt"));
+    let own = ClientCertificate { certificate: file("admin.crt"), key: file("admin.key") };
+    config.user = User { client_certificate: Some(own), ..User::default() };
+    let client = Client::new(Arc::new(https(&config)), "test");
+    let mut follower = Follower::<ConfigMap>::new(client.clone(), &ours(), Chance::new(1));
+    assert_eq!(next(&mut follower).await, "all ");
+    let serving = ["apiserver.crt", "apiserver.key"];
+    let authority = ["ca.crt", "ca.key", "admin.crt", "admin.key"];
+    for (name, files) in [("a", &serving[..]), ("b", &authority[..])] {
+        let before = std::fs::read(pki.join("apiserver.crt")).unwrap();
+        server = server.restart_without(files).await;
+        assert_ne!(std::fs::read(pki.join("apiserver.crt")).unwrap(), before);
+        server.client().create(&config_map(name, "1")).await.unwrap();
+        while !next(&mut follower).await.contains(&format!("{name}=1")) {}
+        client.get::<ConfigMap>("default", name).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

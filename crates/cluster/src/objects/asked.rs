@@ -9,7 +9,8 @@ use crablet_core::translate::Unavailable;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Referred, unavailable};
+use super::{Referred, not_kept, unavailable};
+use crate::memory::{Key, Memory};
 use crate::registry::Registry;
 
 /// For how long an answer is taken for current where nobody says otherwise.
@@ -46,6 +47,7 @@ impl KeepsFor {
 pub(super) struct Asked<T> {
     client: Client,
     keeps_for: KeepsFor,
+    memory: Option<Memory>,
     entries: Registry<(Text, Text), Entry<T>>,
 }
 
@@ -60,8 +62,8 @@ struct Answer<T> {
 }
 
 impl<T: Referred> Asked<T> {
-    pub(super) fn new(client: Client, keeps_for: KeepsFor) -> Asked<T> {
-        Asked { client, keeps_for, entries: Registry::new() }
+    pub(super) fn new(client: Client, keeps_for: KeepsFor, memory: Option<Memory>) -> Asked<T> {
+        Asked { client, keeps_for, memory, entries: Registry::new() }
     }
 
     /// Somebody refers to an object, and shall have it as it is now.
@@ -77,7 +79,8 @@ impl<T: Referred> Asked<T> {
     }
 
     pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<T>, Unavailable> {
-        let Some(entry) = self.entries.get(&(namespace.into(), name.into())) else {
+        let key = (namespace.into(), name.into());
+        let Some(entry) = self.entries.get(&key) else {
             return Err(Unavailable::Other(format!("object {namespace:?}/{name:?} not registered")));
         };
         let mut last = entry.0.lock().await;
@@ -90,19 +93,35 @@ impl<T: Referred> Asked<T> {
             match self.client.get::<T>(namespace, name).await {
                 Ok(mut object) => {
                     object.strip();
+                    self.keep(&key, last.as_ref(), Some(&object));
                     *last = Some(Answer { object: Some(Arc::new(object)), at: Some(asked_at) });
                 }
                 Err(error) if error.is_not_found() => {
+                    self.keep(&key, last.as_ref(), None);
                     *last = Some(Answer { object: None, at: Some(asked_at) });
                 }
                 // What was seen before is better than nothing.
                 Err(error) => {
                     if last.as_ref().is_none_or(|answer| answer.object.is_none()) {
-                        return Err(unavailable(&error));
+                        return self.recalled(&key).unwrap_or_else(|| Err(unavailable(&error)));
                     }
                 }
             }
         }
         last.as_ref().and_then(|answer| answer.object.clone()).ok_or(Unavailable::NotFound)
+    }
+
+    fn keep(&self, key: &Key, before: Option<&Answer<T>>, now: Option<&T>) {
+        let Some(memory) = &self.memory else { return };
+        let recalled = T::recalled(memory, key);
+        let before = before.and_then(|answer| answer.object.clone()).or(recalled);
+        T::keep(memory, key, before.as_deref(), now);
+    }
+
+    /// What is kept of an object, or that it is not, while pods are run from memory.
+    fn recalled(&self, key: &Key) -> Option<Result<Arc<T>, Unavailable>> {
+        let memory = self.memory.as_ref()?;
+        let since = memory.away_since()?;
+        Some(T::recalled(memory, key).ok_or_else(|| not_kept(T::REFERENCE, key, since)))
     }
 }

@@ -1,34 +1,33 @@
 //! All objects of a kind, by one watch.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_agent::tasks::Tasks;
-use crablet_api::Text;
-use crablet_api::core::Service;
+use crablet_api::core::{Service, ServiceStatus};
 use crablet_api::node::RuntimeClass;
-use crablet_client::{Chance, Client, Event, Follower, Resource, Selection};
+use crablet_client::{Chance, Client, Event, Follower, Selection};
 use crablet_core::translate::Unavailable;
 use tokio::sync::watch;
 use tracing::debug;
 
 use super::{KNOWN_WITHIN, not_known, strip};
+use crate::memory::{Kept, Memory, Shelf};
 
 /// All objects of a kind.
-pub(super) struct Collection<T>(watch::Receiver<Seen<T>>);
-
-/// Objects by namespace and name.
-type Found<T> = BTreeMap<(Text, Text), Arc<T>>;
+pub(super) struct Collection<T> {
+    seen: watch::Receiver<Seen<T>>,
+    memory: Option<Memory>,
+}
 
 /// What was seen of them.
 enum Seen<T> {
     /// Nothing yet; and what keeps it.
     NotYet(Option<String>),
-    All(Found<T>),
+    All(Shelf<T>),
 }
 
 /// A kind of which all objects are followed.
-pub(super) trait Collected: Resource {
+pub(super) trait Collected: Kept {
     /// What it is called in messages.
     const WORD: &'static str;
 
@@ -41,6 +40,7 @@ impl Collected for Service {
 
     fn strip(&mut self) {
         strip(&mut self.metadata);
+        self.status = ServiceStatus::default();
     }
 }
 
@@ -59,35 +59,45 @@ impl<T: Collected> Collection<T> {
         selection: &Selection,
         chance: Chance,
         tasks: &Tasks,
+        memory: Option<Memory>,
     ) -> Collection<T> {
         let (sender, seen) = watch::channel(Seen::NotYet(None));
-        tasks.spawn(run(Follower::new(client, selection, chance), sender));
-        Collection(seen)
+        tasks.spawn(run(Follower::new(client, selection, chance), sender, memory.clone()));
+        Collection { seen, memory }
     }
 
-    /// All of them; nothing before they were seen.
+    /// All of them; nothing before they were seen, but for what is kept of them.
     pub(super) fn all(&self) -> Option<Vec<Arc<T>>> {
-        match &*self.0.borrow() {
+        match &*self.seen.borrow() {
             Seen::All(found) => Some(found.values().cloned().collect()),
-            Seen::NotYet(_) => None,
+            Seen::NotYet(_) => Some(self.recalled()?.into_values().collect()),
         }
+    }
+
+    /// What is kept of them, while pods are run from memory.
+    fn recalled(&self) -> Option<Shelf<T>> {
+        let memory = self.memory.as_ref()?;
+        memory.away_since()?;
+        Some(memory.all_recalled()).filter(|recalled| !recalled.is_empty())
     }
 
     /// One of them, when they were seen.
     pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<T>, Unavailable> {
-        let mut seen = self.0.clone();
+        let mut seen = self.seen.clone();
         let known = seen.wait_for(|seen| matches!(seen, Seen::All(_)));
         let _ = tokio::time::timeout(KNOWN_WITHIN, known).await;
-        match &*self.0.borrow() {
-            Seen::All(found) => {
-                found.get(&(namespace.into(), name.into())).cloned().ok_or(Unavailable::NotFound)
+        let key = (namespace.into(), name.into());
+        match &*self.seen.borrow() {
+            Seen::All(found) => found.get(&key).cloned().ok_or(Unavailable::NotFound),
+            Seen::NotYet(trouble) => {
+                let recalled = self.recalled().and_then(|mut recalled| recalled.remove(&key));
+                recalled.ok_or_else(|| not_known(T::WORD, trouble.as_deref()))
             }
-            Seen::NotYet(trouble) => Err(not_known(T::WORD, trouble.as_deref())),
         }
     }
 }
 
-async fn run<T: Collected>(mut follower: Follower<T>, seen: watch::Sender<Seen<T>>) {
+async fn run<T: Collected>(mut follower: Follower<T>, seen: watch::Sender<Seen<T>>, memory: Option<Memory>) {
     let entry = |mut object: T| {
         object.strip();
         let metadata = object.metadata();
@@ -96,15 +106,32 @@ async fn run<T: Collected>(mut follower: Follower<T>, seen: watch::Sender<Seen<T
     loop {
         match follower.next().await {
             Event::All(all) => {
-                seen.send_replace(Seen::All(all.into_iter().map(entry).collect()));
+                let now: Shelf<T> = all.into_iter().map(entry).collect();
+                if let Some(memory) = &memory {
+                    match &*seen.borrow() {
+                        Seen::All(before) => memory.keep_all(before, &now),
+                        Seen::NotYet(_) => memory.keep_all(&memory.all_recalled(), &now),
+                    }
+                }
+                seen.send_replace(Seen::All(now));
             }
             Event::Set(object) => {
                 let (key, object) = entry(object);
-                change(&seen, |found| drop(found.insert(key, object)));
+                change(&seen, |found| {
+                    let before = found.insert(key.clone(), Arc::clone(&object));
+                    if let Some(memory) = &memory {
+                        memory.keep(&key, before.as_deref(), Some(&*object));
+                    }
+                });
             }
             Event::Gone(object) => {
                 let (key, _) = entry(object);
-                change(&seen, |found| drop(found.remove(&key)));
+                change(&seen, |found| {
+                    let before = found.remove(&key);
+                    if let Some(memory) = &memory {
+                        memory.keep(&key, before.as_deref(), None);
+                    }
+                });
             }
             Event::Trouble { error, again_in } => {
                 debug!(kind = T::WORD, err = %error, ?again_in, "Cannot follow the objects of a kind");
@@ -120,7 +147,7 @@ async fn run<T: Collected>(mut follower: Follower<T>, seen: watch::Sender<Seen<T
     }
 }
 
-fn change<T>(seen: &watch::Sender<Seen<T>>, change: impl FnOnce(&mut Found<T>)) {
+fn change<T>(seen: &watch::Sender<Seen<T>>, change: impl FnOnce(&mut Shelf<T>)) {
     seen.send_if_modified(|seen| {
         if let Seen::All(found) = seen {
             change(found);

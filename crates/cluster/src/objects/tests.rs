@@ -24,6 +24,7 @@ fn objects_with(server: &Server, strategy: ChangeDetectionStrategy, ttl: ObjectT
         strategy,
         sync_frequency: Duration::from_secs(60),
         ttl,
+        memory: None,
     })
 }
 

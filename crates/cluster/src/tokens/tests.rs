@@ -21,7 +21,7 @@ fn node(life: i64) -> Node {
     let server = Server::default();
     server.set_life(life);
     let (clock, interests) = (Clock::simulated(Timestamp::UNIX_EPOCH), Interests::new());
-    let tokens = Tokens::new(server.client(), clock.clone(), Chance::new(1), interests.clone());
+    let tokens = Tokens::new(server.client(), clock.clone(), Chance::new(1), interests.clone(), None);
     tokio::spawn(Arc::clone(&tokens).run());
     let pod = pod_yaml(
         "metadata: {name: p, namespace: ns, uid: u}\nspec: {volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]}",
@@ -35,7 +35,7 @@ fn node(life: i64) -> Node {
 
 impl Node {
     async fn token(&self) -> Result<String, Unavailable> {
-        self.tokens.get(&request()).await.map(|token| token.reveal().to_owned())
+        self.tokens.get(&request()).await.map(|token| token.unwrap().reveal().to_owned())
     }
 
     fn is_told(&self) -> bool {
@@ -69,7 +69,7 @@ async fn a_token_is_asked_for_as_the_go_kubelet_does_and_kept() {
         "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u"}});
     assert_eq!(node.server.posted()[0]["spec"], spec);
     let other = TokenRequest { audiences: vec!["them".into()], ..request() };
-    assert_eq!(node.tokens.get(&other).await.unwrap().reveal(), "token 2");
+    assert_eq!(node.tokens.get(&other).await.unwrap().unwrap().reveal(), "token 2");
     assert_eq!(node.server.posted()[1]["spec"]["audiences"], json!(["them"]));
 }
 
@@ -148,8 +148,8 @@ async fn tokens_are_forgotten_with_their_pod() {
     let Node { server, tokens, _interest: interest, .. } = node(3600);
     tokens.get(&request()).await.unwrap();
     drop(interest);
-    assert_eq!(tokens.get(&request()).await.unwrap().reveal(), "token 2");
-    assert_eq!(tokens.get(&request()).await.unwrap().reveal(), "token 3", "nobody keeps it");
+    assert_eq!(tokens.get(&request()).await.unwrap().unwrap().reveal(), "token 2");
+    assert_eq!(tokens.get(&request()).await.unwrap().unwrap().reveal(), "token 3", "nobody keeps it");
     assert!(tokens.tell().is_none());
     assert_eq!(server.posted().len(), 3);
 }

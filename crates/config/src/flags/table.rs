@@ -1,4 +1,4 @@
-//! Every flag of Kubernetes 1.36's kubelet, in the order of the help.
+//! Every flag of Kubernetes 1.36's kubelet, and our own, in the order of the help.
 
 use super::Kind::*;
 use super::{Flag, Kind, Target};
@@ -40,6 +40,7 @@ pub const FLAGS: &[Flag] = &[
     flag("The node and its cluster", "cluster-dns", List, field(&["clusterDNS"]), DEPRECATED, "Name servers for pods that use the cluster's DNS"),
     flag("The node and its cluster", "cluster-domain", Text, field(&["clusterDomain"]), DEPRECATED, "The cluster's DNS domain, searched by pods"),
     flag("The node and its cluster", "enable-controller-attach-detach", Bool, field(&["enableControllerAttachDetach"]), DEPRECATED, "Leave attaching volumes to the attach/detach controller"),
+    flag("The node and its cluster", "start-remembered-pods", Bool, OWN, CURRENT, "Keep what the API server says on disk, and start pods from that while it does not answer, as after a reboot (not a flag of the Go kubelet)"),
     flag("The node and its cluster", "kube-api-qps", Int, field(&["kubeAPIQPS"]), DEPRECATED, "Requests a second to the API server"),
     flag("The node and its cluster", "kube-api-burst", Int, field(&["kubeAPIBurst"]), DEPRECATED, "Requests at once to the API server"),
     flag("The node and its cluster", "kube-api-content-type", Text, field(&["contentType"]), DEPRECATED, "How to speak with the API server"),

@@ -65,10 +65,10 @@ impl Contents for Cluster {
         self.content.lock().unwrap().secrets.get(name).cloned().ok_or(Unavailable::NotFound)
     }
 
-    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         let mut content = self.content.lock().unwrap();
         content.tokens.push(request.clone());
-        Ok(Token::new(&format!("token {}", content.tokens.len())))
+        Ok(Some(Token::new(&format!("token {}", content.tokens.len()))))
     }
 }
 

@@ -31,8 +31,8 @@ impl Contents for Cluster {
         found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
     }
 
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Token, Unavailable> {
-        Ok(Token::new("a token"))
+    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
+        Ok(Some(Token::new("a token")))
     }
 }
 

@@ -231,7 +231,7 @@ fn any_payload() -> impl Strategy<Value = Payload> {
 }
 
 fn contents(payload: &Payload) -> BTreeMap<PathBuf, Vec<u8>> {
-    payload.0.iter().map(|(path, file)| (path.clone(), file.content.clone())).collect()
+    payload.files.iter().map(|(path, file)| (path.clone(), file.content.clone())).collect()
 }
 
 proptest! {
@@ -274,7 +274,7 @@ proptest! {
                 .map(|name| format!("{0} -> ..data/{0}", name.to_str().unwrap()))
                 .collect();
             prop_assert_eq!(visible, expected);
-            for (path, file) in &payload.0 {
+            for (path, file) in &payload.files {
                 prop_assert_eq!(&fs::read(place.path().join(path)).unwrap(), &file.content);
             }
         }
@@ -288,7 +288,7 @@ proptest! {
             fs::create_dir(&volume).unwrap();
             put(&volume, &payload);
             prop_assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-            for path in payload.0.keys() {
+            for path in payload.files.keys() {
                 prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))));
             }
         }

@@ -32,22 +32,25 @@ pub(crate) async fn collect(
 }
 
 /// Shows files as a volume, all of a change at once. `plugin` names the plugin in paths. While nobody can tell what they
-/// are, those stay that are there: a container is not kept from being started by an API server that is away.
+/// are, or all of them, those stay that are there: a container is not kept from being started by an API server that is
+/// away.
 pub(super) async fn show(
     request: &Request,
     plugin: &'static str,
     medium: Medium,
     collected: Result<Payload, PluginError>,
 ) -> Result<MountedVolume, PluginError> {
-    let work = move |request: &Request| match collected {
-        Ok(payload) => write(request, plugin, &medium, &payload),
-        Err(error) => {
-            let directory = request.places.volume(request.uid(), plugin, &request.volume);
-            if !error.is_passing() || !atomic_writer::shows_something(&directory) {
-                return Err(error);
+    let work = move |request: &Request| {
+        let directory = request.places.volume(request.uid(), plugin, &request.volume);
+        let stays = || atomic_writer::shows_something(&directory);
+        match collected {
+            Ok(payload) if payload.is_incomplete() && stays() => Ok(directory),
+            Ok(payload) => write(request, plugin, &medium, &payload),
+            Err(error) if error.is_passing() && stays() => {
+                warn!(volume = &*request.volume, err = %error, "Cannot tell what a volume is to show; it shows what it did before");
+                Ok(directory)
             }
-            warn!(volume = &*request.volume, err = %error, "Cannot tell what a volume is to show; it shows what it did before");
-            Ok(directory)
+            Err(error) => Err(error),
         }
     };
     let directory = request.blocking(work).await?;

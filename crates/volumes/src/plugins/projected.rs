@@ -50,10 +50,11 @@ pub(super) async fn collect(
     contents: &dyn Contents,
 ) -> Result<Payload, PluginError> {
     let mode = source.default_mode.ok_or(PluginError::NoDefaultMode)?;
-    let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
+    let (mut files, mut errors, mut is_incomplete) = (BTreeMap::new(), Vec::new(), false);
     for projection in source.sources.iter().filter_map(|source| source.one()) {
         match files_of(request, projection, mode, contents).await {
-            Ok(more) => files.extend(more),
+            Ok(Some(more)) => files.extend(more),
+            Ok(None) => is_incomplete = true,
             Err(
                 PluginError::Object { why: Unavailable::NoClient, .. }
                 | PluginError::Token(Unavailable::NoClient),
@@ -64,19 +65,21 @@ pub(super) async fn collect(
         }
     }
     match errors.is_empty() {
+        true if is_incomplete => Ok(Payload::new(files)?.incomplete()),
         true => Ok(Payload::new(files)?),
         false => Err(PluginError::Sources(errors)),
     }
 }
 
+/// The files of a source; nothing while they are still to come.
 async fn files_of(
     request: &Request,
     projection: &VolumeProjection,
     default_mode: i32,
     contents: &dyn Contents,
-) -> Result<BTreeMap<String, ProjectedFile>, PluginError> {
+) -> Result<Option<BTreeMap<String, ProjectedFile>>, PluginError> {
     let namespace = &request.pod.metadata.namespace;
-    match projection {
+    let files = match projection {
         VolumeProjection::DownwardApi(source) => downward_api::files(request, &source.items, default_mode),
         VolumeProjection::ConfigMap(source) => {
             let (name, items, optional) = (&source.name, &source.items, source.optional == Some(true));
@@ -88,13 +91,14 @@ async fn files_of(
         }
         VolumeProjection::ServiceAccountToken(source) => {
             let file = token(&request.pod, source, default_mode, contents).await?;
-            Ok([(source.path.to_string(), file)].into())
+            return Ok(file.map(|file| [(source.path.to_string(), file)].into()));
         }
         VolumeProjection::ClusterTrustBundle(_) => {
             Err(PluginError::Projection { kind: "clusterTrustBundle" })
         }
         VolumeProjection::PodCertificate(_) => Err(PluginError::Projection { kind: "podCertificate" }),
-    }
+    };
+    files.map(Some)
 }
 
 async fn token(
@@ -102,7 +106,7 @@ async fn token(
     source: &ServiceAccountTokenProjection,
     default_mode: i32,
     contents: &dyn Contents,
-) -> Result<ProjectedFile, PluginError> {
+) -> Result<Option<ProjectedFile>, PluginError> {
     let audience = Some(source.audience.clone()).filter(|audience| !audience.is_empty());
     let request = TokenRequest {
         namespace: pod.metadata.namespace.clone(),
@@ -114,10 +118,11 @@ async fn token(
         pod_uid: pod.metadata.uid.clone(),
     };
     let token = contents.service_account_token(&request).await.map_err(PluginError::Token)?;
+    let Some(token) = token else { return Ok(None) };
     let user = user_of_pod(pod);
     let mode = match user.is_some() || group_of_pod(pod).is_some() {
         true => TOKEN_MODE,
         false => default_mode.cast_unsigned() & 0o777,
     };
-    Ok(ProjectedFile { content: token.reveal().as_bytes().to_owned(), mode, user })
+    Ok(Some(ProjectedFile { content: token.reveal().as_bytes().to_owned(), mode, user }))
 }

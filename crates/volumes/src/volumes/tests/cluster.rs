@@ -32,8 +32,11 @@ impl Contents for Cluster {
         found.map(Arc::new).ok_or(Unavailable::NotFound)
     }
 
-    async fn service_account_token(&self, request: &TokenRequest) -> Result<Token, Unavailable> {
+    async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         self.answer()?;
+        if request.service_account == "later" {
+            return Ok(None);
+        }
         if request.service_account == "nobody" {
             return Err(Unavailable::Other(
                 "failed to fetch token: serviceaccounts \"nobody\" not found".to_owned(),
@@ -41,7 +44,7 @@ impl Contents for Cluster {
         }
         let mut tokens = self.tokens.lock().unwrap();
         tokens.push(request.clone());
-        Ok(Token::new(&format!("token {}", tokens.len())))
+        Ok(Some(Token::new(&format!("token {}", tokens.len()))))
     }
 }
 
@@ -318,6 +321,24 @@ async fn while_the_server_is_away_volumes_show_what_they_did_and_new_ones_are_no
     cluster.is_away.store(false, Ordering::Relaxed);
     assert_eq!(volumes.set_up(&pod, &node()).await.unwrap(), mounted);
     assert_eq!(files(&path_of(&mounted, "both"))[1], "token=token 2 644");
+    volumes.tear_down("uid").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_is_still_to_come_is_missing_and_takes_none_away() {
+    let place = Place::new();
+    let (volumes, _) = in_cluster(&place);
+    let source = "projected: {defaultMode: 420, sources: [{configMap: {name: one, items: [{key: a, path: a}]}}, \
+                  {serviceAccountToken: {path: token}}]}";
+    let with = |account: &str| pod("", &format!("serviceAccountName: {account},"), &[("v", source)]);
+    let mounted = volumes.set_up(&with("later"), &node()).await.unwrap();
+    let path = path_of(&mounted, "v");
+    assert_eq!(files(&path), ["a=text 644"]);
+    volumes.refresh(&with("robot"), &node()).await.unwrap();
+    assert_eq!(files(&path), ["a=text 644", "token=token 1 644"]);
+    // Another agent, to which the server has not answered yet.
+    assert_eq!(volumes.set_up(&with("later"), &node()).await.unwrap(), mounted);
+    assert_eq!(files(&path), ["a=text 644", "token=token 1 644"]);
     volumes.tear_down("uid").await.unwrap();
 }
 
