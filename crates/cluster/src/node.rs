@@ -285,7 +285,7 @@ impl NodeKeeper {
                 }
                 () = sleep_until(images_due.unwrap_or(report_due)), if images_due.is_some() => {
                     images_due = None;
-                    self.look_at_runtime().await;
+                    self.look_at_images().await;
                 }
                 () = sleep_until(due) => {
                     let now = Instant::now();
@@ -490,6 +490,10 @@ impl NodeKeeper {
             let name = node_config::runtime_version(&version);
             self.parts.facts.change(|node| node.status.node_info.container_runtime_version = name);
         }
+        self.look_at_images().await;
+    }
+
+    async fn look_at_images(&mut self) {
         match self.parts.runtime.list_images().await {
             Ok(found) => self.images = node_status::images(&found, self.settings.most_images),
             Err(error) => warn!(%error, "Cannot tell which images the node has"),

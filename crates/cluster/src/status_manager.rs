@@ -495,6 +495,11 @@ impl View<'_> {
     }
 
     fn status_step(&self, at_server: &Pod) -> Option<Step> {
+        // What an agent remembers from before a crash can be older than what it told last: it looks before it tells more.
+        let told = at_server.status.observed_generation;
+        if self.report.status.observed_generation < told && told <= at_server.metadata.generation {
+            return None;
+        }
         let mut new = to_publish(at_server, &self.report.status, false, self.features, self.now);
         // The server says it of every pod, also of one that nobody has looked at yet.
         new.qos_class = new.qos_class.or_else(|| at_server.status.qos_class.clone());
