@@ -57,6 +57,7 @@ impl Actor {
 
     /// Does one thing, where it can be done. The sources are told by whoever calls.
     pub async fn act(&mut self, world: &mut World, act: Act) {
+        world.refresh();
         match act {
             Act::Add => self.add(world),
             Act::Edit => self.edit(world),
@@ -85,13 +86,13 @@ impl Actor {
             Act::CollectInit => self.collect_init(world).await,
             Act::DeleteMirror => self.delete_mirror(world),
         }
-        world.refresh();
         world.ledger.touch();
         world.ledger.look();
     }
 
     /// Nobody wants anything any more.
     pub fn remove_all(&mut self, world: &mut World) {
+        world.refresh();
         let all: Vec<(SourceKind, Arc<Pod>)> = of(world, |_| true);
         for (source, pod) in all {
             self.remove(world, source, &pod);

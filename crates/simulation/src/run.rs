@@ -295,8 +295,7 @@ impl Run {
     }
 
     /// What the API server was told must not be older than what it was told before.
-    fn look_at_server(&mut self) {
-        self.world.refresh();
+    fn look_at_server(&self) {
         let Some(server) = &self.world.api_server else { return };
         let ledger = &self.world.ledger;
         if let Some(what) = server.take_older()

@@ -118,3 +118,42 @@ fn difference(says: &PodStatus, shown: &PodStatus) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::from_text;
+
+    fn told(status: &str) -> Pod {
+        let spec = "containers: [{name: c, image: i}]";
+        (*from_text(&format!("metadata: {{name: p, uid: u}}\nspec: {{{spec}}}\nstatus: {status}\n"))).clone()
+    }
+
+    fn container(restarts: u32, id: &str, state: &str) -> String {
+        format!(
+            "{{phase: Running, containerStatuses: [{{name: c, restartCount: {restarts}, containerID: '{id}', state: {state}}}]}}"
+        )
+    }
+
+    #[test]
+    fn a_status_is_older_where_something_is_undone_that_cannot_be() {
+        let (runs, ended) = ("{running: {}}", "{terminated: {exitCode: 0}}");
+        for (before, after, words) in [
+            ("{phase: Running}".to_owned(), "{phase: Failed}".to_owned(), None),
+            ("{phase: Failed}".to_owned(), "{phase: Running}".to_owned(), Some("and is told to be")),
+            (
+                "{observedGeneration: 2}".to_owned(),
+                "{observedGeneration: 1}".to_owned(),
+                Some("before it was changed"),
+            ),
+            (container(0, "a", ended), container(1, "b", runs), None),
+            (container(1, "b", runs), container(0, "a", runs), Some("was restarted 1 times")),
+            (container(1, "b", runs), container(1, "b", ended), None),
+            (container(1, "b", ended), container(1, "b", runs), Some("had ended")),
+        ] {
+            let found = older(&told(&before), &told(&after));
+            assert_eq!(found.is_some(), words.is_some(), "{before} then {after}: {found:?}");
+            assert!(found.unwrap_or_default().contains(words.unwrap_or_default()), "{before} then {after}");
+        }
+    }
+}
