@@ -378,8 +378,9 @@ impl Worker {
     /// A pod is over when all its containers have been seen to be stopped, and its sandbox with them. Until then its
     /// phase is the one before.
     fn until_all_stopped(&self, status: PodStatus) -> PodStatus {
-        let lives = self.observed.containers().iter().any(|container| container.may_live())
-            || self.observed.has_ready_sandbox();
+        let has_container = self.observed.containers().iter().any(|container| container.may_live());
+        // What the API server shows to be over stays so, though an agent died before it had the sandbox stopped.
+        let lives = has_container || (self.observed.has_ready_sandbox() && !is_over(&self.pod.status));
         if !lives || !is_over(&status) || is_over(&self.status) {
             return status;
         }

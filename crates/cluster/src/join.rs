@@ -86,7 +86,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);
-    let mut heard = keeper.heard();
+    let node_heard = keeper.heard();
     let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
     let statuses = StatusManager::new(status_manager::Parts {
         client,
@@ -100,12 +100,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     });
     tasks.spawn(heart.run());
     tasks.spawn(keeper.run());
-    tasks.spawn(async move {
-        // Who has just begun would turn pods away by labels that the server has and it does not know of.
-        if heard.wait_for(|heard| *heard).await.is_ok() {
-            source.run().await;
-        }
-    });
+    tasks.spawn(source.run(node_heard));
     tasks.spawn(statuses.run());
     tasks.spawn(events.run());
 }

@@ -88,18 +88,27 @@ impl PodSource {
     }
 
     /// Works until it is dropped. Nothing is said before all pods are known: what is missing in half a list would be
-    /// ended. What is remembered may run meanwhile.
-    pub async fn run(mut self) {
+    /// ended. Nor before the server was heard of the node: pods would be turned away by labels that it has and nobody
+    /// here knows of. What is remembered may run meanwhile.
+    pub async fn run(mut self, mut node_heard: watch::Receiver<bool>) {
         let began = self.clock.now();
         let patience = sleep(ANSWERS_WITHIN);
         tokio::pin!(patience);
         let mut may_remember = self.memory.is_some();
         let mut is_complete = false;
         let mut is_in_trouble = false;
+        let mut knows_node = false;
         loop {
             let event = tokio::select! {
                 biased;
-                event = self.follower.next() => event,
+                event = self.follower.next(), if knows_node => event,
+                changed = async { node_heard.wait_for(|heard| *heard).await.is_ok() }, if !knows_node => {
+                    if !changed {
+                        return;
+                    }
+                    knows_node = true;
+                    continue;
+                }
                 () = &mut patience, if may_remember => {
                     may_remember = false;
                     self.run_from_memory(began);

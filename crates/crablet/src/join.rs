@@ -42,6 +42,8 @@ pub(crate) struct Membership<'a> {
     /// How far the node's certificate is, where it is ours to ask for.
     progress: Option<watch::Receiver<Progress>>,
     object_ttl: ObjectTtl,
+    /// Where what the server says is kept, if it is.
+    memory: Option<Memory>,
 }
 
 impl<'a> Membership<'a> {
@@ -51,6 +53,7 @@ impl<'a> Membership<'a> {
         name: &str,
         metrics: &Registry,
         tasks: Tasks,
+        memory: Option<Memory>,
     ) -> anyhow::Result<Membership<'a>> {
         let configuration = &effective.configuration;
         let user_agent = format!(
@@ -74,11 +77,11 @@ impl<'a> Membership<'a> {
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
-        Ok(Membership { effective, client, seed, tasks, progress, object_ttl: ObjectTtl::default() })
+        Ok(Membership { effective, client, seed, tasks, progress, object_ttl: ObjectTtl::default(), memory })
     }
 
     /// What pods refer to.
-    pub(crate) fn objects(&self, clock: &Clock, memory: Option<Memory>) -> Arc<ClusterObjects> {
+    pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
         let configuration = &self.effective.configuration;
         ClusterObjects::new(objects::Parts {
             client: self.client.clone(),
@@ -88,7 +91,7 @@ impl<'a> Membership<'a> {
             strategy: configuration.config_map_and_secret_change_detection_strategy.clone(),
             sync_frequency: configuration.sync_frequency.to_std(),
             ttl: self.object_ttl.clone(),
-            memory,
+            memory: self.memory.clone(),
         })
     }
 
@@ -101,7 +104,6 @@ impl<'a> Membership<'a> {
         feed: Feed,
         ready: SourcesReady,
         cloud: Option<Cloud>,
-        memory: Option<Memory>,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -129,7 +131,7 @@ impl<'a> Membership<'a> {
             },
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
-            memory,
+            memory: self.memory,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

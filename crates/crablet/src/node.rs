@@ -131,13 +131,16 @@ impl Prepared {
         let agent_tasks = Tasks::new(stop.clone(), tasks.clone());
         let memory = memory(effective, &agent_tasks).await?;
         let membership = match &self.api {
-            Some(_) => {
-                Some(Membership::open(effective, &self.node.name, &self.node.metrics.kubelet, agent_tasks)?)
-            }
+            Some(_) => Some(Membership::open(
+                effective,
+                &self.node.name,
+                &self.node.metrics.kubelet,
+                agent_tasks,
+                memory,
+            )?),
             None => None,
         };
-        let cluster =
-            membership.as_ref().map(|membership| membership.objects(&self.node.clock, memory.clone()));
+        let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
         let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
         let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
         let objects: Arc<dyn Objects> = match cluster {
@@ -154,7 +157,7 @@ impl Prepared {
             tasks.spawn(iptables::keep_util_chains());
         }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud, memory);
+            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
