@@ -370,7 +370,10 @@ impl Worker {
     /// checkpoint may be older than what was shown before the agent's start.
     fn show_as_it_was(&mut self) {
         if self.node.reports.statuses.get(&self.owner.uid).is_none() {
-            let status = (*self.status).clone();
+            // An agent may die after it told that the pod is over, and before it wrote that down.
+            let told = &self.pod.status;
+            let was_told = is_over(told) && !is_over(&self.status);
+            let status = if was_told { told.clone() } else { (*self.status).clone() };
             self.show(status);
         }
     }

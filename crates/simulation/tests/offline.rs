@@ -235,9 +235,8 @@ async fn a_remembered_pod_runs_after_a_reboot_before_the_server_answers_and_what
         assert_ne!(second, first);
 
         cluster.server.set_trouble(None);
-        // A watch that hangs may be waited for for half a minute.
-        seconds(if trouble == Trouble::Hangs { 60 } else { 30 }).await;
-        assert!(cluster.file(&pod, &volume, "token").is_some(), "{trouble:?} {}", cluster.story("web"));
+        eventually("it has a token", async || cluster.file(&pod, &volume, "token").is_some()).await;
+        seconds(10).await;
         let told = cluster.pod("web").await.unwrap();
         assert_eq!(told.status.phase, Some(PodPhase::Running));
         let status = &told.status.container_statuses[0];
@@ -328,6 +327,7 @@ async fn a_pod_that_needs_a_secret_waits_for_the_server_and_says_so() {
         cluster.create(name, spec).await;
         cluster.until_phase(name, PodPhase::Running).await;
     }
+    seconds(5).await;
     cluster.reboot_offline().await;
     seconds(600).await;
     assert_eq!(cluster.live(), [""; 0]);
