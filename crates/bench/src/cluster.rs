@@ -30,13 +30,13 @@ use crate::promises::Figure;
 const RUNS: usize = 5;
 /// Pods that are ready, with nothing to do.
 const RESTING: usize = 100;
-const REST_RUNS: usize = 3;
+const REST_RUNS: usize = 1;
 /// Pods whose readiness changes each second: ten thousand changes a minute.
 const CHANGING: usize = 167;
 /// Pods at once on a real runtime, and how many of them are made by hand at a time; the best counts.
 const CROWD: usize = 100;
-const CROWD_RUNS: usize = 3;
-const AT_ONCE: &[usize] = &[4, 8, 16];
+const CROWD_RUNS: usize = 2;
+const AT_ONCE: &[usize] = &[8, 16];
 /// Pods with a token, a config map and a secret.
 const WITH_VOLUMES: usize = 50;
 /// What a pod's way through the API server may take beside the runtime's own work.
@@ -110,6 +110,7 @@ impl Cluster {
     async fn run_pods(&mut self, pods: Vec<Value>) -> anyhow::Result<Duration> {
         let mut missing: std::collections::BTreeSet<String> =
             pods.iter().filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned())).collect();
+        self.connect().await?;
         let began = Instant::now();
         for pod in pods {
             self.connection.create(PODS, pod.to_string()).await?;
@@ -129,6 +130,7 @@ impl Cluster {
 
     /// Deletes pods, and waits until they are gone.
     async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<()> {
+        self.connect().await?;
         for name in names {
             self.connection.delete(&format!("{PODS}/{name}")).await?;
         }
@@ -138,6 +140,12 @@ impl Cluster {
             let Ok(Some(event)) = event else { bail!("{left} pods are left:\n{}", self.node.log()) };
             left -= usize::from(event.is_gone);
         }
+        Ok(())
+    }
+
+    /// A connection that nothing was asked on for a while is closed.
+    async fn connect(&mut self) -> anyhow::Result<()> {
+        self.connection = self.server.access.connect().await?;
         Ok(())
     }
 
