@@ -72,6 +72,8 @@ struct Outage {
 struct Slot {
     /// When it is to be looked at next, unless nothing is to be done.
     due: Option<Instant>,
+    /// How urgent that is, as far as it was found out since something changed.
+    urgency: Option<Urgency>,
     is_under_way: bool,
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
@@ -91,6 +93,7 @@ impl Default for Slot {
     fn default() -> Slot {
         Slot {
             due: None,
+            urgency: None,
             is_under_way: false,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
@@ -185,7 +188,10 @@ impl StatusManager {
         let slot = self.slots.entry(uid.to_owned()).or_default();
         // What the server does not take, it will not take sooner because there is more of it.
         if !slot.has_failed {
-            slot.due = Some(Instant::now());
+            let now = Instant::now();
+            // Who changes all the time is not behind those who do not.
+            slot.due = Some(slot.due.map_or(now, |due| due.min(now)));
+            slot.urgency = None;
         }
     }
 
@@ -227,39 +233,54 @@ impl StatusManager {
             None => AT_ONCE,
         };
         let free = |slot: &Slot| !slot.is_under_way;
-        let due: Vec<String> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| free(slot) && slot.due.is_some_and(|due| due <= now))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        let mut steps = Vec::new();
-        for uid in due {
-            match self.step_for(&uid) {
-                Some(step) => match self.in_vain_until(&uid, &step, now) {
-                    Some(until) => {
-                        if let Some(slot) = self.slots.get_mut(&uid) {
-                            (slot.due, slot.sent) = (Some(until), Vec::new());
-                        }
-                    }
-                    None => steps.push((uid, step)),
-                },
-                None => self.is_up_to_date(&uid),
+        // Without a place nobody needs to know what is next: a crowd that waits for its turn costs nothing.
+        if under_way.len() < at_once {
+            let is_due = |slot: &Slot| free(slot) && slot.due.is_some_and(|due| due <= now);
+            let due = self.slots.iter().filter(|(_, slot)| is_due(slot));
+            let due: Vec<(String, Option<Instant>)> =
+                due.map(|(uid, slot)| (uid.clone(), slot.due)).collect();
+            let mut waiting = Vec::new();
+            for (uid, since) in due {
+                let known = self.slots.get(&uid).and_then(|slot| slot.urgency);
+                if let Some(urgency) = known.or_else(|| Some(self.step_now(&uid, now)?.urgency())) {
+                    waiting.push((Reverse(urgency), since, uid));
+                }
             }
-        }
-        steps.sort_by_key(|(_, step)| Reverse(step.urgency()));
-        for (uid, step) in steps {
-            if under_way.len() >= at_once {
-                break;
+            waiting.sort();
+            for (_, _, uid) in waiting {
+                if under_way.len() >= at_once {
+                    break;
+                }
+                let Some(step) = self.step_now(&uid, now) else { continue };
+                if let Some(slot) = self.slots.get_mut(&uid) {
+                    (slot.is_under_way, slot.due, slot.urgency) = (true, None, None);
+                    slot.sent = step.patch().to_vec();
+                }
+                under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
             }
-            if let Some(slot) = self.slots.get_mut(&uid) {
-                (slot.is_under_way, slot.due) = (true, None);
-                slot.sent = step.patch().to_vec();
-            }
-            under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
         }
         let waiting = self.slots.values().filter(|slot| free(slot)).filter_map(|slot| slot.due);
         waiting.filter(|due| *due > now).min()
+    }
+
+    /// What is to be done about a pod now, if anything is.
+    fn step_now(&mut self, uid: &str, now: Instant) -> Option<Step> {
+        let Some(step) = self.step_for(uid) else {
+            self.is_up_to_date(uid);
+            return None;
+        };
+        let in_vain = self.in_vain_until(uid, &step, now);
+        let slot = self.slots.get_mut(uid)?;
+        match in_vain {
+            Some(until) => {
+                (slot.due, slot.sent) = (Some(until), Vec::new());
+                None
+            }
+            None => {
+                slot.urgency = Some(step.urgency());
+                Some(step)
+            }
+        }
     }
 
     /// Until when a step is not worth its request. A server that has its own idea of a status is not asked without end;
