@@ -116,6 +116,17 @@ pub struct News {
     pub probes: Option<Probes>,
 }
 
+/// What a worker hears that waits.
+#[derive(Debug)]
+pub enum Heard {
+    /// The pod has another status at its source.
+    Reconciled(Arc<Pod>),
+    /// This is what probes found.
+    Probes(Probes),
+    /// Something that is worth a pass over the pod, and still in the box.
+    Other,
+}
+
 impl News {
     /// Whether there is nothing that would be worth a pass over the pod.
     fn is_empty(&self) -> bool {
@@ -208,11 +219,14 @@ impl Mailbox {
         self.wait_for(|told| told.probes.take()).await
     }
 
-    /// Waits until something was told that is worth a pass over the pod, or another status, which is taken out.
-    pub async fn wait_or_reconcile(&self) -> Option<Arc<Pod>> {
-        self.wait_for(|told| match told.is_empty() {
-            true => told.reconciled.take().map(Some),
-            false => Some(None),
+    /// Waits until something was told. What may not be worth a pass over the pod is taken out.
+    pub async fn hear(&self) -> Heard {
+        self.wait_for(|told| {
+            let News { spec, reconciled, end, look, objects, probes } = told;
+            if spec.is_some() || end.is_some() || *look || *objects {
+                return Some(Heard::Other);
+            }
+            reconciled.take().map(Heard::Reconciled).or_else(|| probes.take().map(Heard::Probes))
         })
         .await
     }
@@ -305,7 +319,7 @@ mod tests {
         let pod = || Arc::new(Pod::default());
         mailbox.tell(Input::Reconcile(pod()));
         assert!(tokio::time::timeout(Duration::from_secs(1), mailbox.wait()).await.is_err());
-        assert!(mailbox.wait_or_reconcile().await.is_some());
+        assert!(matches!(mailbox.hear().await, Heard::Reconciled(_)));
         assert!(mailbox.take().reconciled.is_none());
         // What comes after a spec that was not read yet is newer than that, and what came before it is older.
         let (first, second, third) = (pod(), pod(), pod());

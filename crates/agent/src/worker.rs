@@ -56,7 +56,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::mailbox::{End, Mailbox, News};
+use crate::mailbox::{End, Heard, Mailbox, News};
 use crate::objects::Interest;
 use crate::observe::observe;
 use crate::shared::Shared;
@@ -306,8 +306,13 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                reconciled = mailbox.wait_or_reconcile() => {
-                    if reconciled.is_none_or(|pod| self.reconcile(pod)) {
+                heard = mailbox.hear() => {
+                    let calls_for_pass = match heard {
+                        Heard::Reconciled(pod) => self.reconcile(pod),
+                        Heard::Probes(probes) => Box::pin(self.weigh_probes(probes)).await,
+                        Heard::Other => true,
+                    };
+                    if calls_for_pass {
                         return;
                     }
                 }
@@ -393,12 +398,19 @@ impl Worker {
 
     /// Shows a status to whoever looks, and has its checkpoint written.
     fn show(&mut self, status: PodStatus) {
+        if self.show_unwritten(status) {
+            self.checkpoint_soon();
+        }
+    }
+
+    /// Shows a status to whoever looks, and says whether it is another than before.
+    fn show_unwritten(&mut self, status: PodStatus) -> bool {
         let status = self.until_all_stopped(status);
         let terminated = matches!(self.phase, Phase::Terminated);
         let shown = self.node.reports.statuses.get(&self.owner.uid);
         if *self.status == status && shown.is_some_and(|shown| shown.terminated == terminated) {
             self.have_probed();
-            return;
+            return false;
         }
         if self.status.phase != status.phase {
             let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
@@ -407,21 +419,22 @@ impl Worker {
         self.status = Arc::new(status);
         let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
         self.node.reports.statuses.show(Reported { terminated, ..view });
-        self.checkpoint_soon();
         self.have_probed();
+        true
     }
 
     /// Shows a status. Readiness is in the checkpoint before anybody sees it: what probes found nobody else remembers, the
     /// rest nobody can tell while the runtime does not answer, and readiness does not change because the agent
     /// restarted.
     async fn show_for_sure(&mut self, status: PodStatus) {
-        if self.must_be_remembered(&status) {
-            let next = Arc::new(self.until_all_stopped(status.clone()));
-            let shown = std::mem::replace(&mut self.status, next);
-            self.checkpoint_now().await;
-            self.status = shown;
+        if !self.must_be_remembered(&status) {
+            return self.show(status);
         }
-        self.show(status);
+        let next = Arc::new(self.until_all_stopped(status.clone()));
+        let shown = std::mem::replace(&mut self.status, next);
+        self.checkpoint_now().await;
+        self.status = shown;
+        self.show_unwritten(status);
     }
 
     /// The runtime did not answer: nothing is known, so nothing is decided.

@@ -6,13 +6,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crablet_api::meta::Time;
-use crablet_host::files::read_bounded;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
-use crate::kubeconfig::{Cluster, Exec, Pem};
+use crate::kubeconfig::{Cluster, Exec};
 use crate::secret::Secret;
 
 /// How long a program may take.
@@ -61,10 +60,7 @@ impl Exec {
 
     /// What the program is told.
     fn info(&self, cluster: &Cluster) -> String {
-        let authority = cluster.certificate_authority.as_ref().and_then(|pem| match pem {
-            Pem::Data(data) => Some(data.to_vec()),
-            Pem::File(path) => read_bounded(path, LONGEST_ANSWER).ok(),
-        });
+        let authority = cluster.certificate_authority.as_ref().and_then(|authority| authority.read().ok());
         let cluster = ClusterInfo {
             server: &cluster.server,
             tls_server_name: cluster.tls_server_name.as_deref(),
@@ -219,6 +215,7 @@ struct AnswerStatus {
 mod tests {
     use super::*;
     use crate::kubeconfig::ExecVersion;
+    use crate::kubeconfig::Pem;
 
     fn program(script: &str) -> Exec {
         Exec {

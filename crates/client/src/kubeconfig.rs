@@ -38,6 +38,17 @@ pub struct Cluster {
     pub proxy_url: Option<Secret>,
 }
 
+impl Cluster {
+    /// What tells one cluster from another: the authority of its servers, which may be many; or the address of one that
+    /// has none of its own.
+    pub fn known_by(&self) -> Result<Vec<u8>, ReadError> {
+        match &self.certificate_authority {
+            Some(authority) => authority.read(),
+            None => Ok(self.server.clone().into_bytes()),
+        }
+    }
+}
+
 /// Who one is, and what proves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
@@ -54,6 +65,15 @@ pub struct User {
 pub enum Pem {
     File(PathBuf),
     Data(Bytes),
+}
+
+impl Pem {
+    pub(crate) fn read(&self) -> Result<Vec<u8>, ReadError> {
+        match self {
+            Pem::File(path) => read_bounded(path, LARGEST),
+            Pem::Data(data) => Ok(data.to_vec()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

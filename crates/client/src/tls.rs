@@ -214,21 +214,14 @@ fn generation(
 fn read(trusts: &Trusts, own: Option<&ClientCertificate>) -> Result<Found, TlsError> {
     let authority = match trusts {
         Trusts::Anybody => None,
-        Trusts::Signed(Some(authority)) => Some(content(authority)?),
+        Trusts::Signed(Some(authority)) => Some(authority.read()?),
         Trusts::Signed(None) => Some(system_roots()?),
     };
     let own = match own {
-        Some(own) => Some((content(&own.certificate)?, content(&own.key)?)),
+        Some(own) => Some((own.certificate.read()?, own.key.read()?)),
         None => None,
     };
     Ok(Found { authority, own })
-}
-
-fn content(pem: &Pem) -> Result<Vec<u8>, ReadError> {
-    match pem {
-        Pem::File(path) => read_bounded(path, LARGEST_FILE),
-        Pem::Data(data) => Ok(data.to_vec()),
-    }
 }
 
 fn system_roots() -> Result<Vec<u8>, TlsError> {

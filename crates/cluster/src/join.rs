@@ -75,6 +75,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
         clock: clock.clone(),
+        chance: chance(3),
         facts: agent.facts.clone(),
         readiness: agent.readiness.clone(),
         runtime,

@@ -22,6 +22,7 @@ pub mod node;
 mod node_registration;
 pub mod node_status;
 pub mod objects;
+mod pod_cidrs;
 pub mod pod_source;
 mod registry;
 mod retry;

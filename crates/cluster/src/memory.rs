@@ -3,7 +3,8 @@
 //!
 //! Kept are pods without their statuses, the config maps and runtime classes that they refer to, services, and the
 //! node's labels and taints, by which pods are admitted. Each is a file that only the agent's user can read, written
-//! when it changes, behind everybody's back. **Secrets and tokens are never kept**: no kind has a [`Kept`] but those.
+//! when it changes, behind everybody's back. They are one cluster's: an agent that is sent to another starts with
+//! nothing. **Secrets and tokens are never kept**: no kind has a [`Kept`] but those.
 //!
 //! ```text
 //!   API server ──► pod_source, objects, node ──keep──► Memory ──► disk
@@ -36,6 +37,9 @@ pub(crate) type Key = (Text, Text);
 
 /// Objects of a kind.
 pub(crate) type Shelf<T> = BTreeMap<Key, Arc<T>>;
+
+/// The file that says whose the others are.
+const CLUSTER: &str = "cluster";
 
 /// What is kept. Clones are the same.
 #[derive(Clone)]
@@ -70,9 +74,26 @@ pub(crate) trait Kept: Resource {
 }
 
 impl Memory {
-    /// What is kept in a store, which nobody else writes to.
-    pub async fn open(store: Arc<dyn Checkpoints>, tasks: &Tasks) -> Result<Memory, CheckpointError> {
-        let loaded = store.load_all().await?;
+    /// What is kept of a cluster in a store, which nobody else writes to. Whatever the cluster is known by is told from
+    /// that of others.
+    pub async fn open(
+        store: Arc<dyn Checkpoints>,
+        cluster: &[u8],
+        tasks: &Tasks,
+    ) -> Result<Memory, CheckpointError> {
+        let mut loaded = store.load_all().await?;
+        let cluster = hex(cluster).into_bytes();
+        let kept = loaded.checkpoints.remove(CLUSTER);
+        if kept.as_ref() != Some(&cluster) {
+            if kept.is_some() {
+                info!("What another cluster's API server said is forgotten");
+            }
+            // Whose the rest is must not be said before nothing is left of the other's.
+            for name in std::mem::take(&mut loaded.checkpoints).into_keys() {
+                store.remove(&name).await?;
+            }
+            store.save(CLUSTER, &cluster).await?;
+        }
         for error in &loaded.unreadable {
             warn!(%error, "Cannot read what the API server said; it is asked anew");
         }
@@ -211,8 +232,13 @@ enum Unusable {
 
 /// A name can be longer than the name of a file.
 fn file_name<T: Resource>((namespace, name): &Key) -> String {
-    let mut text = format!("{}.", T::PLURAL);
-    for byte in Sha256::digest(format!("{namespace}/{name}")) {
+    format!("{}.{}", T::PLURAL, hex(format!("{namespace}/{name}").as_bytes()))
+}
+
+/// What stands for something of any length.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
         // Writing to a string never fails.
         let _ = write!(text, "{byte:02x}");
     }

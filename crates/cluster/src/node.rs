@@ -12,7 +12,7 @@ use crablet_agent::story::{State, Teller};
 use crablet_api::core::{ContainerImage, Node, NodeConditionType};
 use crablet_api::meta::{ConditionStatus, ObjectMeta, OwnerReference, Time};
 use crablet_api::{Taint, Text, patch};
-use crablet_client::{Client, Error, Event, Follower, PatchType};
+use crablet_client::{Chance, Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use tokio::sync::watch;
@@ -23,6 +23,7 @@ use crate::memory::{Kept as _, Memory};
 use crate::node_registration::{csi_node, taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
+use crate::pod_cidrs::PodCidrs;
 use crate::retry::Backoff;
 use crate::runtime_patience::RuntimePatience;
 
@@ -80,6 +81,8 @@ pub struct Parts {
     pub client: Client,
     pub follower: Follower<Node>,
     pub clock: Clock,
+    /// What reports are spread by.
+    pub chance: Chance,
     pub facts: LiveFacts,
     pub readiness: Readiness,
     pub runtime: Arc<dyn Runtime>,
@@ -110,9 +113,7 @@ pub struct NodeKeeper {
     has_csi_node: bool,
     is_unschedulable: bool,
     has_told_of_reboot: bool,
-    /// What the runtime was told that the addresses of pods are, and when it is told again if it did not listen.
-    pod_cidrs: String,
-    tells_pod_cidrs_at: Option<Instant>,
+    pod_cidrs: PodCidrs,
     /// What the node is called, labelled and annotated with by itself.
     own: ObjectMeta,
     runtime: RuntimePatience,
@@ -134,8 +135,7 @@ impl NodeKeeper {
         let keeper = NodeKeeper {
             runtime: RuntimePatience::new(parts.readiness.now()),
             has_told_of_reboot: false,
-            pod_cidrs: String::new(),
-            tells_pod_cidrs_at: None,
+            pod_cidrs: PodCidrs::default(),
             own,
             heard: watch::Sender::new(false),
             parts,
@@ -296,10 +296,14 @@ impl NodeKeeper {
                     match self.bring_up_to_date(is_report).await {
                         Ok(has_written) => {
                             backoff.reset();
-                            look_due = self.tells_pod_cidrs_at;
+                            look_due = self.pod_cidrs.again_at();
                             self.tell_how_it_is();
-                            if has_written || is_report {
+                            // What changed on many nodes at once is not told by all of them at once ever after.
+                            if is_report {
                                 report_due = now + self.settings.report_every;
+                            } else if has_written {
+                                let every = self.settings.report_every;
+                                report_due = now + every / 2 + self.parts.chance.below(every);
                             }
                         }
                         Err(error) => {
@@ -322,7 +326,7 @@ impl NodeKeeper {
     /// Writes what has changed, or all that tells the time where a report is due. Says whether anything was written.
     async fn bring_up_to_date(&mut self, is_report: bool) -> Result<bool, Error> {
         let Some(old) = self.at_server.clone() else { return Ok(false) };
-        self.tell_pod_cidrs(&old.spec.pod_cidrs).await;
+        self.pod_cidrs.tell(&*self.parts.runtime, old.spec.pod_cidrs.join(",")).await;
         self.ensure_csi_node(&old).await?;
         let new = self.with_status(&old);
         if !is_report && !node_status::differs(&old, &new) {
@@ -332,26 +336,6 @@ impl NodeKeeper {
         self.tell_events(&old, &new);
         self.take(node);
         Ok(true)
-    }
-
-    /// Tells the runtime which addresses the pods of the node have, where the cluster says so: some make their network's
-    /// configuration from that.
-    async fn tell_pod_cidrs(&mut self, cidrs: &[Text]) {
-        let cidrs = cidrs.join(",");
-        self.tells_pod_cidrs_at = None;
-        if cidrs.is_empty() || cidrs == self.pod_cidrs {
-            return;
-        }
-        match self.parts.runtime.update_pod_cidr(&cidrs).await {
-            Ok(()) => {
-                info!(original = self.pod_cidrs, new = cidrs, "Updating Pod CIDR");
-                self.pod_cidrs = cidrs;
-            }
-            Err(error) => {
-                warn!(%error, "Cannot tell the runtime the pod CIDR; it is tried again");
-                self.tells_pod_cidrs_at = Some(Instant::now() + LONGEST_WAIT);
-            }
-        }
     }
 
     async fn write(&mut self, old: &Node, new: &Node) -> Result<Node, Error> {

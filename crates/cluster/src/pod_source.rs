@@ -129,7 +129,7 @@ impl PodSource {
                 Event::Set(pod) => {
                     let key = key(&pod);
                     let before = self.pods.get(&key).cloned();
-                    self.take(pod);
+                    self.take(pod, before.clone());
                     self.note(&key, before.as_deref());
                 }
                 Event::Gone(pod) => {
@@ -165,7 +165,8 @@ impl PodSource {
         let mut before = std::mem::take(&mut self.pods);
         self.mirror_pods.clear();
         for pod in pods {
-            self.take(pod);
+            let known = before.get(&key(&pod)).cloned();
+            self.take(pod, known);
         }
         let Some(memory) = &self.memory else { return };
         if let Some(since) = memory.away_since() {
@@ -233,7 +234,7 @@ impl PodSource {
                         &pod,
                         format_args!("is run from memory: the API server has not answered since {since:.0}"),
                     );
-                    self.take((*pod).clone());
+                    self.take((*pod).clone(), None);
                 }
             }
         }
@@ -251,19 +252,24 @@ impl PodSource {
         self.stories.open(&identity).note(OFFLINE, what);
     }
 
-    fn take(&mut self, mut pod: Pod) {
+    /// Takes in a pod that was known so before, if it was. Who holds the one that was known need not hold two that say
+    /// the same, nor compare them.
+    fn take(&mut self, mut pod: Pod, known: Option<Arc<Pod>>) {
         let key = key(&pod);
+        let known = known.filter(|known| known.metadata.uid == pod.metadata.uid);
+        let seen = known.as_ref().and_then(|known| known.metadata.annotations.get(CONFIG_SEEN).cloned());
         let (one, other) = match pod.metadata.annotations.get(CONFIG_MIRROR).is_some() {
             true => (&mut self.mirror_pods, &mut self.pods),
             false => {
                 let annotations = &mut pod.metadata.annotations;
                 annotations.insert(CONFIG_SOURCE, SourceKind::Api.as_str().into());
-                annotations.insert(CONFIG_SEEN, format!("{:.9}", self.clock.now()).into());
+                let seen = seen.unwrap_or_else(|| format!("{:.9}", self.clock.now()).into());
+                annotations.insert(CONFIG_SEEN, seen);
                 (&mut self.pods, &mut self.mirror_pods)
             }
         };
         other.remove(&key);
-        one.insert(key, Arc::new(pod));
+        one.insert(key, known.filter(|known| **known == pod).unwrap_or_else(|| Arc::new(pod)));
     }
 
     fn drop_pod(&mut self, pod: &Pod) {

@@ -5,29 +5,30 @@
 //! from what is shown and from what the server has ([`View::next_step`]), so that a request whose answer was lost, or a status
 //! that somebody else changed, needs no treatment of its own.
 
+mod step;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR, Owners, SourceKind, SourcesReady};
-use crablet_agent::statuses::{Reported, StatusNews, Statuses};
-use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
-use crablet_api::meta::{ConditionStatus, DeleteOptions, OwnerReference};
-use crablet_api::{FeatureGates, Text, patch};
+use crablet_agent::sources::{Owners, SourcesReady};
+use crablet_agent::statuses::{StatusNews, Statuses};
+use crablet_api::core::Pod;
+use crablet_api::meta::DeleteOptions;
+use crablet_api::{FeatureGates, Text};
 use crablet_client::{Client, Error, PatchType};
-use crablet_core::status::to_publish;
 use crablet_host::clock::Clock;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use crate::node::{Identity, node_owner};
+use crate::node::Identity;
 use crate::pod_source::{ByName, ServerMirrors, key};
 use crate::retry::Backoff;
+use step::{Step, Urgency, View, is_static};
 
 /// How many requests are under way at the same time.
 const AT_ONCE: usize = 16;
@@ -119,25 +120,6 @@ enum Outcome {
     Untold,
     /// The object of this UID is gone, and the server's watch will tell.
     Deleted(Text),
-}
-
-/// What is to be done at the server about a pod.
-#[derive(Debug, PartialEq)]
-enum Step {
-    /// Its status is another.
-    Patch { namespace: Text, name: Text, uid: Text, patch: Vec<u8>, urgency: Urgency },
-    /// It has come to its end, or is no mirror of anything.
-    Delete { namespace: Text, name: Text, uid: Text },
-    /// It needs a mirror.
-    CreateMirror(Box<Pod>),
-}
-
-/// What goes first where not all can go at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Urgency {
-    Usual,
-    /// Others wait for it: a pod's readiness, its address, its end.
-    Awaited,
 }
 
 impl StatusManager {
@@ -419,30 +401,6 @@ impl StatusManager {
     }
 }
 
-impl Step {
-    fn patch(&self) -> &[u8] {
-        match self {
-            Step::Patch { patch, .. } => patch,
-            Step::Delete { .. } | Step::CreateMirror(_) => &[],
-        }
-    }
-
-    /// The UID of the object at the server that it is about, if there is one.
-    fn about(&self) -> Option<&Text> {
-        match self {
-            Step::Patch { uid, .. } | Step::Delete { uid, .. } => Some(uid),
-            Step::CreateMirror(_) => None,
-        }
-    }
-
-    fn urgency(&self) -> Urgency {
-        match self {
-            Step::Patch { urgency, .. } => *urgency,
-            Step::Delete { .. } | Step::CreateMirror(_) => Urgency::Awaited,
-        }
-    }
-}
-
 async fn carry_out(client: Client, uid: String, step: Step) -> Done {
     let result = match step {
         Step::Patch { namespace, name, uid: _, patch, urgency: _ } => {
@@ -467,108 +425,6 @@ async fn carry_out(client: Client, uid: String, step: Step) -> Done {
         },
     };
     Done { uid, result }
-}
-
-/// What is known of a pod that is shown, and of what the server has of it: the pod itself, or the mirror of a static one.
-struct View<'a> {
-    report: &'a Reported,
-    /// Whether its source has it. Another of the same name may be wanted in its place.
-    is_wanted: bool,
-    /// Whether the server did not take its status.
-    is_invalid: bool,
-    /// Whether a static pod of its name is still there, in whose place it comes.
-    comes_after_another: bool,
-    at_server: Option<&'a Pod>,
-    node: Option<Identity>,
-    features: &'a FeatureGates,
-    now: Timestamp,
-}
-
-impl View<'_> {
-    /// What is to be done next.
-    fn next_step(&self) -> Option<Step> {
-        match is_static(&self.report.pod) {
-            true => self.step_of_static_pod(),
-            false => {
-                // What its source does not have any more, the server has deleted.
-                let pod = self.at_server.filter(|_| self.is_wanted)?;
-                let is_over = self.report.terminated && self.report.pod.metadata.deletion_timestamp.is_some();
-                self.status_step(pod).or_else(|| is_over.then(|| delete(pod)))
-            }
-        }
-    }
-
-    /// A mirror is made, and replaced, for the pod that is wanted under its name, once the one before it is gone. Of one
-    /// that is not wanted any more nothing is told, as upstream: its mirror goes with it. A manifest that comes back has
-    /// another life under the same UID, of which the mirror of the one before may not be able to tell.
-    fn step_of_static_pod(&self) -> Option<Step> {
-        let pod = &self.report.pod;
-        let mirror = self.at_server.filter(|pod| pod.metadata.annotations.get(CONFIG_MIRROR).is_some());
-        match mirror {
-            _ if !self.is_wanted || self.comes_after_another => None,
-            Some(mirror) if is_mirror_of(mirror, pod) => {
-                let step = self.status_step(mirror)?;
-                Some(if self.is_invalid { delete(mirror) } else { step })
-            }
-            Some(mirror) => Some(delete(mirror)),
-            None => Some(Step::CreateMirror(Box::new(mirror_of(pod, self.node.as_ref()?)))),
-        }
-    }
-
-    fn status_step(&self, at_server: &Pod) -> Option<Step> {
-        // What an agent remembers from before a crash can be older than what it told last: it looks before it tells more.
-        let told = at_server.status.observed_generation;
-        if self.report.status.observed_generation < told && told <= at_server.metadata.generation {
-            return None;
-        }
-        let mut new = to_publish(at_server, &self.report.status, false, self.features, self.now);
-        // The server says it of every pod, also of one that nobody has looked at yet.
-        new.qos_class = new.qos_class.or_else(|| at_server.status.qos_class.clone());
-        if new == at_server.status {
-            return None;
-        }
-        let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
-        let urgency = urgency(&at_server.status, &new);
-        let (namespace, name) = key(at_server);
-        let uid = at_server.metadata.uid.clone();
-        Some(Step::Patch { namespace, name, uid, patch: patch.to_json(), urgency })
-    }
-}
-
-fn delete(pod: &Pod) -> Step {
-    let (namespace, name) = key(pod);
-    Step::Delete { namespace, name, uid: pod.metadata.uid.clone() }
-}
-
-fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
-    let is_ready = |status: &PodStatus| {
-        let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
-        ready.is_some_and(|condition| condition.status == ConditionStatus::True)
-    };
-    let is_over = |status: &PodStatus| matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
-    let is_awaited =
-        is_ready(old) != is_ready(new) || is_over(old) != is_over(new) || old.pod_ips != new.pod_ips;
-    if is_awaited { Urgency::Awaited } else { Urgency::Usual }
-}
-
-fn is_static(pod: &Pod) -> bool {
-    SourceKind::of(pod).is_some_and(SourceKind::is_static)
-}
-
-/// Whether a mirror shows a static pod as it is.
-fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
-    let hash = |pod: &Pod, name: &str| pod.metadata.annotations.get(name).cloned();
-    mirror.metadata.deletion_timestamp.is_none() && hash(mirror, CONFIG_MIRROR) == hash(pod, CONFIG_HASH)
-}
-
-fn mirror_of(pod: &Pod, node: &Identity) -> Pod {
-    let mut mirror = Pod { status: PodStatus::default(), ..pod.clone() };
-    let hash = pod.metadata.annotations.get(CONFIG_HASH).cloned().unwrap_or_default();
-    mirror.metadata.annotations.insert(CONFIG_MIRROR, hash);
-    mirror.metadata.creation_timestamp = None;
-    mirror.metadata.owner_references =
-        Box::new([OwnerReference { controller: Some(true), ..node_owner(node) }]);
-    mirror
 }
 
 /// What a version is counted by. One that is no number is not compared: the watch is believed.

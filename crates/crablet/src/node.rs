@@ -17,6 +17,7 @@ use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
+use crablet_client::Kubeconfig;
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
@@ -280,7 +281,13 @@ async fn memory(effective: &Effective, tasks: &Tasks) -> anyhow::Result<Option<M
     const NAME: &str = "remembered";
     let flags = &effective.flags;
     if flags.start_remembered_pods && !flags.kubeconfig.is_empty() {
-        return Ok(Some(Memory::open(keep_in(effective, NAME)?, tasks).await?));
+        // One that is to be had by bootstrapping is not there yet.
+        let path = match Path::new(&*flags.kubeconfig) {
+            path if path.exists() || flags.bootstrap_kubeconfig.is_empty() => path,
+            _ => Path::new(&*flags.bootstrap_kubeconfig),
+        };
+        let cluster = Kubeconfig::read(path)?.cluster.known_by()?;
+        return Ok(Some(Memory::open(keep_in(effective, NAME)?, &cluster, tasks).await?));
     }
     let directory = own_directory(effective).join(NAME);
     match std::fs::remove_dir_all(&directory) {
@@ -299,6 +306,7 @@ pub(crate) fn host_name() -> String {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use crablet_client::Cluster;
     use crablet_config::Flag;
 
     use super::*;
@@ -317,10 +325,14 @@ mod tests {
         let kept = root.path().join("crablet/remembered");
         assert!(!open(&[]).await);
         assert!(!open(&[("start-remembered-pods", "true")]).await, "nobody says anything");
-        assert!(open(&[("start-remembered-pods", "true"), ("kubeconfig", "/k")]).await);
+        let kubeconfig = root.path().join("kubeconfig");
+        let cluster = Cluster { server: "https://here".to_owned(), ..Cluster::default() };
+        std::fs::write(&kubeconfig, crablet_client::bootstrapped(&cluster, Path::new("/pem"))).unwrap();
+        let kubeconfig = ("kubeconfig", kubeconfig.to_str().unwrap());
+        assert!(open(&[("start-remembered-pods", "true"), kubeconfig]).await);
         let mode = std::fs::metadata(kept.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!((kept.is_dir(), mode & 0o777), (true, 0o700));
-        assert!(!open(&[("kubeconfig", "/k")]).await);
+        assert!(!open(&[kubeconfig]).await);
         assert!(!kept.exists());
     }
 }

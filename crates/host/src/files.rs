@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 
 /// What the names of files that are not yet complete begin with. Whoever lists a directory that is written to with
 /// [`write_atomically`] passes them by; what a crash left of them can be deleted.
@@ -90,12 +90,23 @@ pub(crate) fn replace<'a>(path: &'a Path, bytes: &[u8], mode: u32, sync: Sync) -
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (temporary, file) = create_temporary(directory)?;
-    let placed = fill(file, bytes, mode, sync).and_then(|()| std::fs::rename(&temporary, path));
+    let placed = fill(file, bytes, mode, sync).and_then(|()| place(&temporary, path, sync));
     if placed.is_err() {
         // The first error is the one to tell.
         let _ = std::fs::remove_file(&temporary);
     }
     placed.map(|()| directory)
+}
+
+/// Puts a new file in place of the one at a path, if there is one.
+fn place(new: &Path, path: &Path, sync: Sync) -> io::Result<()> {
+    // Some file systems (ext4) write a file to the disk at once when it replaces another, and not when two are exchanged.
+    if let Sync::Nothing = sync
+        && rustix::fs::renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE).is_ok()
+    {
+        return std::fs::remove_file(new);
+    }
+    std::fs::rename(new, path)
 }
 
 /// Puts on disk what was renamed or removed in a directory.

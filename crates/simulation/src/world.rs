@@ -181,7 +181,7 @@ impl World {
             Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
         let (owners, ready) = (config.owners(), changes.sources_ready());
         let memory = match &self.memory {
-            Some(disk) => match Memory::open(Arc::new(disk.clone()), &tasks).await {
+            Some(disk) => match Memory::open(Arc::new(disk.clone()), b"cluster", &tasks).await {
                 Ok(memory) => Some(memory),
                 // Whoever manages services starts it again.
                 Err(error) => return self.ledger.trace.note(format_args!("*** it could not: {error}")),

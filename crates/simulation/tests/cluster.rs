@@ -2,86 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::sync::Arc;
+mod common;
+
 use std::time::Duration;
 
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
 use crablet_api::coordination::Lease;
-use crablet_api::core::{Node, NodeConditionType, Pod, PodPhase};
+use crablet_api::core::{Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
-use crablet_client::{Client, PatchType};
-use crablet_simulation::api_server::{ApiServer, Trouble};
-use crablet_simulation::manifest::from_text;
-use crablet_simulation::trace::Trace;
-use crablet_simulation::world::World;
+use crablet_client::PatchType;
+use crablet_simulation::api_server::Trouble;
 
-/// A node that has joined a cluster.
-struct Cluster {
-    world: World,
-    server: ApiServer,
-    admin: Client,
-}
-
-impl Cluster {
-    async fn start() -> Cluster {
-        let mut world = World::new(0, Trace::new(false));
-        let server = world.add_api_server();
-        world.start(None).await;
-        world.tell_all();
-        let cluster = Cluster { world, admin: server.admin(), server };
-        cluster.until_ready().await;
-        cluster
-    }
-
-    async fn until_ready(&self) {
-        eventually("the node is ready", async || self.node_is(ConditionStatus::True).await).await;
-    }
-
-    async fn node_is(&self, status: ConditionStatus) -> bool {
-        let Ok(node) = self.admin.get::<Node>("", "node").await else { return false };
-        let ready = node.status.conditions.iter().find(|known| known.r#type == NodeConditionType::Ready);
-        ready.is_some_and(|ready| ready.status == status)
-    }
-
-    async fn create(&self, name: &str, spec: &str) -> Pod {
-        let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
-        );
-        let (pod, _) = crablet_api::from_manifest::<Pod>(name, &text).unwrap();
-        self.admin.create(&pod).await.unwrap()
-    }
-
-    async fn pod(&self, name: &str) -> Option<Pod> {
-        self.admin.get::<Pod>("default", name).await.ok()
-    }
-
-    async fn until_phase(&self, name: &str, phase: PodPhase) -> Pod {
-        for _ in 0..1200 {
-            if let Some(pod) = self.pod(name).await.filter(|pod| pod.status.phase == Some(phase.clone())) {
-                return pod;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        let stories = self.world.agent.as_ref().map(|agent| agent.agent.stories.find(name));
-        panic!("within two minutes not: {name} is {phase:?}\n{stories:#?}");
-    }
-
-    fn running(&self) -> usize {
-        self.world.simulator.containers().iter().filter(|container| container.alive).count()
-    }
-}
-
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..1200 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("within two minutes not: {what}");
-}
-
-const FOREVER: &str = "{terminationGracePeriodSeconds: 1, containers: [{name: c, image: 'sim/forever:1'}]}";
+use common::joined::{Cluster, FOREVER, eventually};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_joins_and_says_that_it_is_alive() {
@@ -173,31 +105,10 @@ async fn an_agent_that_starts_again_restarts_nothing_and_goes_on() {
     eventually("nothing else is left", async || cluster.world.simulator.containers().len() == 1).await;
 }
 
-/// A static pod, as a source has made it.
-fn static_pod(hash: &str) -> Arc<Pod> {
-    from_text(&format!(
-        "metadata: {{name: st-node, namespace: default, uid: {hash}, annotations: {{kubernetes.io/config.source: file, \
-         kubernetes.io/config.hash: {hash}}}}}
-spec: {{nodeName: node, terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'sim/forever:1'}}]}}
-"
-    ))
-}
-
-fn want_static(cluster: &mut Cluster, pods: &[&str]) {
-    let wanted = cluster.world.wanted.entry(SourceKind::File).or_default();
-    wanted.clear();
-    for hash in pods {
-        let pod = static_pod(hash);
-        cluster.world.ledger.want(&pod, SourceKind::File);
-        wanted.insert((*hash).to_owned(), pod);
-    }
-    cluster.world.tell(SourceKind::File);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_has_a_mirror_that_can_be_deleted_without_touching_it() {
     let mut cluster = Cluster::start().await;
-    want_static(&mut cluster, &["h1"]);
+    cluster.want_static(&["h1"]);
     let mirror = cluster.until_phase("st-node", PodPhase::Running).await;
     assert_eq!(mirror.metadata.annotations[CONFIG_MIRROR], "h1");
     assert_eq!(mirror.metadata.owner_references[0].controller, Some(true));
@@ -220,13 +131,13 @@ async fn a_static_pod_has_a_mirror_that_can_be_deleted_without_touching_it() {
     .await;
     assert_eq!(cluster.world.simulator.containers().len(), 1);
 
-    want_static(&mut cluster, &["h2"]);
+    cluster.want_static(&["h2"]);
     eventually("another manifest has another mirror", async || {
         cluster.pod("st-node").await.is_some_and(|mirror| mirror.metadata.annotations[CONFIG_MIRROR] == "h2")
     })
     .await;
     cluster.until_phase("st-node", PodPhase::Running).await;
-    want_static(&mut cluster, &[]);
+    cluster.want_static(&[]);
     eventually("it is gone", async || cluster.pod("st-node").await.is_none()).await;
     eventually("nothing runs", async || cluster.running() == 0).await;
 }
@@ -234,7 +145,7 @@ async fn a_static_pod_has_a_mirror_that_can_be_deleted_without_touching_it() {
 #[tokio::test(start_paused = true)]
 async fn a_mirror_of_what_is_no_longer_there_goes_when_the_agent_begins() {
     let mut cluster = Cluster::start().await;
-    want_static(&mut cluster, &["h1"]);
+    cluster.want_static(&["h1"]);
     cluster.until_phase("st-node", PodPhase::Running).await;
     cluster.world.kill().await;
     cluster.world.wanted.entry(SourceKind::File).or_default().clear();

@@ -2,85 +2,32 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+mod common;
+
 use std::time::Duration;
 
 use crablet_agent::sources::SourceKind;
-use crablet_api::core::{Event, Node, NodeCondition, NodeConditionType, Pod, PodPhase};
+use crablet_api::core::{Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
-use crablet_client::{Client, PatchType, Resource as _};
 use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
-use crablet_simulation::api_server::ApiServer;
 use crablet_simulation::behaviour::PULLED;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, settings};
 
-/// A node that has joined a cluster.
-struct Cluster {
-    world: World,
-    server: ApiServer,
-    admin: Client,
+use common::joined::Cluster;
+use common::seconds;
+
+/// A node on a runtime of these settings.
+async fn on(settings: Settings) -> Cluster {
+    with(World::on(settings, Trace::new(false))).await
 }
 
-async fn seconds(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
-
-impl Cluster {
-    async fn start() -> Cluster {
-        Cluster::on(settings(0)).await
-    }
-
-    async fn on(settings: Settings) -> Cluster {
-        Cluster::with(World::on(settings, Trace::new(false))).await
-    }
-
-    async fn with(mut world: World) -> Cluster {
-        let server = world.add_api_server();
-        let mut cluster = Cluster { world, admin: server.admin(), server };
-        cluster.start_agent().await;
-        cluster
-    }
-
-    async fn start_agent(&mut self) {
-        self.world.start(None).await;
-        self.world.tell_all();
-        seconds(15).await;
-    }
-
-    async fn node(&self) -> Node {
-        self.admin.get::<Node>("", "node").await.unwrap()
-    }
-
-    async fn ready(&self) -> NodeCondition {
-        let conditions = self.node().await.status.conditions.into_iter();
-        conditions.into_iter().find(|known| known.r#type == NodeConditionType::Ready).unwrap()
-    }
-
-    async fn patch_node(&self, subresource: &str, patch: &str) {
-        let kind = PatchType::StrategicMerge;
-        self.admin.patch::<Node>("", "node", subresource, kind, patch.into()).await.unwrap();
-    }
-
-    async fn create(&self, name: &str, spec: &str) {
-        let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
-        );
-        let (pod, _) = crablet_api::from_manifest::<Pod>(name, &text).unwrap();
-        self.admin.create(&pod).await.unwrap();
-    }
-
-    async fn pod(&self, name: &str) -> Option<Pod> {
-        self.admin.get::<Pod>("default", name).await.ok()
-    }
-
-    /// What was said of the node for this reason.
-    async fn events(&self, reason: &str) -> Vec<String> {
-        let events: serde_json::Value = self.admin.read(&Event::collection("default")).await.unwrap();
-        let said = events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == reason);
-        said.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
-    }
+async fn with(world: World) -> Cluster {
+    let cluster = Cluster::join(world).await;
+    seconds(15).await;
+    cluster
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,12 +62,13 @@ async fn an_agent_that_begins_admits_pods_by_the_labels_that_the_server_has() {
     let slow = Latency::Uniform(Duration::from_secs(5), Duration::from_secs(6));
     let settings = settings(0);
     let latencies = settings.latencies.clone().with(Method::ListImages, slow);
-    let mut cluster = Cluster::on(Settings { latencies, ..settings }).await;
+    let mut cluster = on(Settings { latencies, ..settings }).await;
     cluster.patch_node("", r#"{"metadata": {"labels": {"zone": "a"}}}"#).await;
     cluster.world.kill().await;
     let spec = "{nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}";
     cluster.create("web", spec).await;
     cluster.start_agent().await;
+    seconds(15).await;
     let status = cluster.pod("web").await.unwrap().status;
     assert_eq!(status.phase, Some(PodPhase::Running), "{} {}", status.reason, status.message);
 }
@@ -145,6 +93,7 @@ async fn a_node_says_when_it_was_rebooted_how_it_is_and_with_which_runtime() {
     let patch = r#"{"status": {"nodeInfo": {"bootID": "before", "containerRuntimeVersion": "other://1"}}}"#;
     cluster.patch_node("/status", patch).await;
     cluster.start_agent().await;
+    seconds(15).await;
     assert_eq!(cluster.events("Rebooted").await, ["Node node has been rebooted, boot id: "]);
     assert_eq!(cluster.events("NodeHasSufficientMemory").await.len(), 2, "as upstream, whenever it begins");
     let version = cluster.node().await.status.node_info.container_runtime_version;
@@ -203,7 +152,7 @@ async fn an_image_that_was_pulled_is_told_soon() {
 async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
     let mut world = World::on(settings(0), Trace::new(false));
     world.cloud = Some(Cloud { provided_ips: Some("10.0.0.9".into()) });
-    let cluster = Cluster::with(world).await;
+    let cluster = with(world).await;
     let node = cluster.node().await;
     let taints: Vec<_> = node.spec.taints.iter().map(ToString::to_string).collect();
     assert_eq!(taints, ["node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"]);
@@ -234,5 +183,28 @@ async fn the_runtime_is_told_which_addresses_the_cluster_gives_to_pods() {
     assert_eq!(told(&cluster), 1, "once");
     cluster.world.kill().await;
     cluster.start_agent().await;
+    seconds(15).await;
     assert_eq!(told(&cluster), 2, "another agent cannot know that it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_after_a_change_is_at_its_own_time_and_those_after_it_at_the_usual_one() {
+    let cluster = Cluster::start().await;
+    cluster.world.simulator.die();
+    seconds(45).await;
+    cluster.world.simulator.come_back();
+    seconds(30).await;
+    let heartbeat = async || cluster.ready().await.last_heartbeat_time.unwrap();
+    let mut last = heartbeat().await;
+    let mut waits = Vec::new();
+    while waits.len() < 3 {
+        seconds(1).await;
+        let now = heartbeat().await;
+        if now != last {
+            waits.push(now.unix_seconds() - last.unix_seconds());
+            last = now;
+        }
+    }
+    assert!((150..=450).contains(&waits[0]) && !(299..=301).contains(&waits[0]), "{waits:?}");
+    assert_eq!(waits[1..], [300, 300]);
 }

@@ -7,6 +7,7 @@ use std::pin::pin;
 use crablet_api::Text;
 use crablet_api::core::{PodConditionType, PodStatus};
 use crablet_api::meta::ConditionStatus;
+use crablet_core::plan::Sandbox;
 use crablet_core::probes::{ProbeKind, Probes};
 use crablet_cri_api::ContainerState;
 use tokio::time::Instant;
@@ -142,6 +143,18 @@ impl Worker {
             }
             Phase::Syncing | Phase::Terminating(_) | Phase::Terminated => {}
         }
+    }
+
+    /// Shows what probes found, and says whether that calls for a pass. Mostly it does not: whether a container is ready
+    /// matters to others.
+    pub(super) async fn weigh_probes(&mut self, probes: Probes) -> bool {
+        self.show_probes(probes).await;
+        if !matches!(self.phase, Phase::Syncing) || !self.starts.recovered {
+            return true;
+        }
+        let plan = self.plan(&self.status);
+        self.tell_headline(&plan);
+        !plan.is_empty() || matches!(plan.sandbox, Sandbox::End { .. })
     }
 
     /// Nothing is to be probed any more, or not yet.

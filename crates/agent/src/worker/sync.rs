@@ -71,7 +71,7 @@ impl Worker {
         });
     }
 
-    fn plan(&self, status: &PodStatus) -> Plan {
+    pub(super) fn plan(&self, status: &PodStatus) -> Plan {
         plan::plan(&plan::Input {
             pod: &self.pod,
             allocated: &self.allocation.pod,

@@ -118,10 +118,12 @@ impl<T: Referred> Asked<T> {
         T::keep(memory, key, before.as_deref(), now);
     }
 
-    /// What is kept of an object, or that it is not, while pods are run from memory.
+    /// What is kept of an object; or that it is not, while pods are run from memory.
     fn recalled(&self, key: &Key) -> Option<Result<Arc<T>, Unavailable>> {
         let memory = self.memory.as_ref()?;
-        let since = memory.away_since()?;
-        Some(T::recalled(memory, key).ok_or_else(|| not_kept(T::REFERENCE, key, since)))
+        match T::recalled(memory, key) {
+            Some(object) => Some(Ok(object)),
+            None => Some(Err(not_kept(T::REFERENCE, key, memory.away_since()?))),
+        }
     }
 }

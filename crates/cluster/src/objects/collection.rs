@@ -70,15 +70,14 @@ impl<T: Collected> Collection<T> {
     pub(super) fn all(&self) -> Option<Vec<Arc<T>>> {
         match &*self.seen.borrow() {
             Seen::All(found) => Some(found.values().cloned().collect()),
-            Seen::NotYet(_) => Some(self.recalled()?.into_values().collect()),
+            Seen::NotYet(trouble) => Some(self.recalled(trouble.as_deref())?.into_values().collect()),
         }
     }
 
-    /// What is kept of them, while pods are run from memory.
-    fn recalled(&self) -> Option<Shelf<T>> {
-        let memory = self.memory.as_ref()?;
-        memory.away_since()?;
-        Some(memory.all_recalled()).filter(|recalled| !recalled.is_empty())
+    /// What is kept of them, if they were asked for in vain or pods are run from memory.
+    fn recalled(&self, trouble: Option<&str>) -> Option<Shelf<T>> {
+        let memory = self.memory.as_ref().filter(|memory| trouble.is_some() || memory.away_since().is_some());
+        Some(memory?.all_recalled()).filter(|recalled| !recalled.is_empty())
     }
 
     /// One of them, when they were seen.
@@ -90,7 +89,8 @@ impl<T: Collected> Collection<T> {
         match &*self.seen.borrow() {
             Seen::All(found) => found.get(&key).cloned().ok_or(Unavailable::NotFound),
             Seen::NotYet(trouble) => {
-                let recalled = self.recalled().and_then(|mut recalled| recalled.remove(&key));
+                let recalled =
+                    self.recalled(trouble.as_deref()).and_then(|mut recalled| recalled.remove(&key));
                 recalled.ok_or_else(|| not_known(T::WORD, trouble.as_deref()))
             }
         }

@@ -100,7 +100,8 @@ impl<T: Referred> Following<T> {
             Seen::Absent => return Err(Unavailable::NotFound),
             Seen::NotYet(trouble) => trouble,
         };
-        let recalled = self.memory.as_ref().filter(|_| away_since.is_some());
+        // After trouble the server may be back already, and its word on this one still to come.
+        let recalled = self.memory.as_ref().filter(|_| away_since.is_some() || trouble.is_some());
         if let Some(object) = recalled.and_then(|memory| T::recalled(memory, &key)) {
             return Ok(object);
         }

@@ -1,5 +1,6 @@
 use crablet_api::testing::pod_yaml;
 use crablet_credentials::{ServiceAccounts, WantedToken};
+use crablet_host::checkpoint::SimulatedCheckpoints;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,15 @@ fn objects(server: &Server, strategy: ChangeDetectionStrategy) -> Arc<ClusterObj
 }
 
 fn objects_with(server: &Server, strategy: ChangeDetectionStrategy, ttl: ObjectTtl) -> Arc<ClusterObjects> {
+    objects_that_remember(server, strategy, ttl, None)
+}
+
+fn objects_that_remember(
+    server: &Server,
+    strategy: ChangeDetectionStrategy,
+    ttl: ObjectTtl,
+    memory: Option<Memory>,
+) -> Arc<ClusterObjects> {
     ClusterObjects::new(Parts {
         client: server.client(),
         clock: Clock::simulated(Timestamp::UNIX_EPOCH),
@@ -24,7 +34,7 @@ fn objects_with(server: &Server, strategy: ChangeDetectionStrategy, ttl: ObjectT
         strategy,
         sync_frequency: Duration::from_secs(60),
         ttl,
-        memory: None,
+        memory,
     })
 }
 
@@ -123,6 +133,35 @@ async fn with_the_server_away_what_is_known_stays_known_and_pods_are_told_when_i
     seconds(61).await;
     assert!(mailbox.take().objects);
     assert_eq!(value(objects.config_map("ns", "one").await), Ok("w".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_is_given_until_the_server_has_told_of_it() {
+    let (server, disk) = (Server::default(), SimulatedCheckpoints::new());
+    server.put(&map("one"), json!({"data": {"k": "v"}}));
+    server.put(&format!("{SERVICES}/s"), json!({"spec": {"clusterIP": "10.0.0.1"}}));
+    let strategy = ChangeDetectionStrategy::Watch;
+    for kept in ["v", "w"] {
+        let tasks = Tasks::new(CancellationToken::new(), TaskTracker::new());
+        let memory = Memory::open(Arc::new(disk.clone()), b"cluster", &tasks).await.unwrap();
+        let pod = pod("a", "configMap: {name: one}");
+        memory.keep(&("ns".into(), "a".into()), None, Some(&pod));
+        let objects = objects_that_remember(&server, strategy.clone(), ObjectTtl::default(), Some(memory));
+        let mailbox = Mailbox::new();
+        let _interest = objects.register_pod(&pod, &mailbox);
+        if kept == "w" {
+            // Pods are not run from memory, and yet this one's object was asked for in vain.
+            assert_eq!(value(objects.config_map("ns", "one").await), Ok("v".to_owned()));
+            assert_eq!(objects.services().map(|all| all.len()), Some(1));
+            server.put(&map("one"), json!({"data": {"k": "w"}}));
+            server.set_away(false);
+            seconds(61).await;
+            assert!(mailbox.take().objects, "it has another now");
+        }
+        assert_eq!(value(objects.config_map("ns", "one").await), Ok(kept.to_owned()));
+        seconds(1).await;
+        server.set_away(true);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test asks everything")]
 
 pub mod cluster;
+pub mod joined;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
