@@ -3,10 +3,12 @@
 use crablet_api::Object;
 use crablet_api::certificates::CertificateSigningRequest;
 use crablet_api::coordination::Lease;
-use crablet_api::core::{ConfigMap, Event, Node, Pod, Secret, Service};
+use crablet_api::core::{
+    ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
-use crablet_api::storage::CsiNode;
+use crablet_api::storage::{CsiDriver, CsiNode, VolumeAttachment};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,14 +61,18 @@ macro_rules! resources {
 resources! {
     CertificateSigningRequest: "certificatesigningrequests", false;
     ConfigMap: "configmaps", true;
+    CsiDriver: "csidrivers", false;
     CsiNode: "csinodes", false;
     Event: "events", true;
     Lease: "leases", true;
     Node: "nodes", false;
+    PersistentVolume: "persistentvolumes", false;
+    PersistentVolumeClaim: "persistentvolumeclaims", true;
     Pod: "pods", true;
     RuntimeClass: "runtimeclasses", false;
     Secret: "secrets", true;
     Service: "services", true;
+    VolumeAttachment: "volumeattachments", false;
 }
 
 #[cfg(test)]

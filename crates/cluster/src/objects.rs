@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Interests, Objects};
 use crablet_agent::tasks::Tasks;
-use crablet_api::core::{ConfigMap, Pod, Secret, Service};
+use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
 use crablet_client::{Chance, Client, Error, Resource, Selection};
@@ -152,6 +152,16 @@ impl Contents for ClusterObjects {
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         self.secrets.get(namespace, name).await
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        let found = self.client.get::<PersistentVolumeClaim>(namespace, name).await;
+        found.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
+    async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        let found = self.client.get::<PersistentVolume>("", name).await;
+        found.map(Arc::new).map_err(|error| unavailable(&error))
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {

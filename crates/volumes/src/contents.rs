@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::Text;
-use crablet_api::core::{ConfigMap, Secret};
+use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
 use crablet_core::translate::Unavailable;
 
 /// Who has the content of volumes that is not the node's own.
@@ -15,6 +15,12 @@ pub trait Contents: Send + Sync {
 
     /// A secret. Nothing of it may get into logs, errors or events.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
+
+    /// A claim to a piece of storage, as it is now.
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable>;
+
+    /// A piece of storage, as it is now.
+    async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable>;
 
     /// A token that is valid for some time to come. Whoever shows it asks again before that is over. There is none for a
     /// pod that is run from memory before the API server answers: it does without until then.
@@ -69,6 +75,14 @@ impl Contents for NoContents {
     }
 
     async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

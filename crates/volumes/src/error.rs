@@ -8,13 +8,16 @@ use crablet_core::translate::{DownwardError, ObjectKind, Unavailable};
 use crablet_host::mounts::MountError;
 
 use crate::atomic_writer::PayloadError;
+use crate::claims::ClaimError;
 
 /// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume \"{volume}\" : {cause}")]
+#[error("{}", in_event(self))]
 pub struct VolumeError {
     /// The volume's name in the pod.
     pub volume: String,
+    /// What upstream calls it: the name of what its claim leads to, or its own.
+    pub spec_name: String,
     /// What was wrong.
     pub cause: PluginError,
 }
@@ -31,6 +34,17 @@ pub enum PluginError {
     /// A source within a projected volume that nobody provides.
     #[error("sources of the kind {kind} in projected volumes are not supported yet")]
     Projection { kind: &'static str },
+    /// Its claim leads nowhere.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The path of a local volume is of no use.
+    #[error("{0}")]
+    LocalPath(String),
+    /// The host's own tool could not mount it.
+    #[error(
+        "mount failed: {status}\nMounting command: mount\nMounting arguments: {arguments}\nOutput: {output}"
+    )]
+    MountCommand { status: String, arguments: String, output: String },
     /// A name that would lead out of the pod's directory.
     #[error("{name:?} cannot be the name of a directory")]
     Name { name: String },
@@ -116,6 +130,24 @@ impl PluginError {
             return passes(why);
         }
         matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
+    }
+}
+
+impl VolumeError {
+    /// Of a volume that is called as in the pod.
+    pub(crate) fn new(volume: &str, cause: PluginError) -> VolumeError {
+        VolumeError { volume: volume.to_owned(), spec_name: volume.to_owned(), cause }
+    }
+}
+
+fn in_event(error: &VolumeError) -> String {
+    let VolumeError { volume, spec_name, cause } = error;
+    match cause {
+        PluginError::Claim(why) => format!(
+            "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], \
+             failed to process volumes=[{volume}]: {why}"
+        ),
+        cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
     }
 }
 
@@ -290,7 +322,7 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_upstreams_events() {
-        let said = |cause| VolumeError { volume: "v".to_owned(), cause }.to_string();
+        let said = |cause| VolumeError::new("v", cause).to_string();
         let file = FileError {
             call: "mkdir",
             path: "/a/b".into(),

@@ -20,6 +20,7 @@
 
 pub mod atomic_writer;
 mod beneath;
+mod claims;
 mod contents;
 mod error;
 mod files;
@@ -39,11 +40,12 @@ mod volume_file;
 mod volumes;
 
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
+pub use claims::{Broken, ClaimError, Claimed};
 pub use contents::{Contents, NoContents, Token, TokenRequest};
 pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 pub use places::Places;
-pub use plugin::{Plugin, Request, kind};
-pub use plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Projected, Secret};
+pub use plugin::{Plugin, Request, kind, persistent_kind};
+pub use plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 pub use remove_tree::remove_directory;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedVolumes, Trouble};

@@ -8,6 +8,8 @@ pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
 pub(crate) const CONFIG_MAP: &str = "kubernetes.io~configmap";
 pub(crate) const SECRET: &str = "kubernetes.io~secret";
+pub(crate) const LOCAL: &str = "kubernetes.io~local-volume";
+pub(crate) const NFS: &str = "kubernetes.io~nfs";
 
 /// Plugins whose directories hold nothing but what was made for the pod. The others' are places to mount something on.
 pub(crate) const OWN_CONTENT: [&str; 5] = [EMPTY_DIR, DOWNWARD_API, PROJECTED, CONFIG_MAP, SECRET];

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crablet_api::core::{Pod, ResourceList, VolumeSource};
+use crablet_api::core::{PersistentVolumeSource, Pod, ResourceList, VolumeSource};
 use crablet_core::qos::PodLevel;
 use crablet_core::translate::MountedVolume;
 use crablet_host::clock::Clock;
 use crablet_host::lanes::Lane;
 
+use crate::claims::Claimed;
 use crate::error::PluginError;
 use crate::places::Places;
 
@@ -20,6 +21,11 @@ use crate::places::Places;
 pub trait Plugin: Send + Sync {
     /// Whether volumes with this source are this plugin's.
     fn supports(&self, source: &VolumeSource) -> bool;
+
+    /// Whether pieces of storage of this kind, which claims lead to, are this plugin's.
+    fn supports_persistent(&self, _: &PersistentVolumeSource) -> bool {
+        false
+    }
 
     /// Whether what the volume shows changes while the pod lives, such that setting it up again brings it up to date.
     fn refreshes(&self) -> bool;
@@ -37,6 +43,10 @@ pub struct Request {
     pub volume: Arc<str>,
     /// Where its content comes from.
     pub source: Arc<VolumeSource>,
+    /// The piece of storage that its claim leads to, if it is one.
+    pub claimed: Option<Claimed>,
+    /// Whether it is for reading only, whoever says so.
+    pub read_only: bool,
     /// What pods may use of the node.
     pub allocatable: Arc<ResourceList>,
     /// Whether resources of the pod as a whole are counted.
@@ -53,6 +63,16 @@ impl Request {
     /// The pod's UID.
     pub fn uid(&self) -> &str {
         &self.pod.metadata.uid
+    }
+
+    /// What upstream calls the volume: the name of what its claim leads to, or its own.
+    pub fn spec_name(&self) -> &str {
+        self.claimed.as_ref().map_or(&self.volume, |claimed| &claimed.volume.metadata.name)
+    }
+
+    /// Where the piece of storage is that its claim leads to.
+    pub fn persistent_source(&self) -> Option<&PersistentVolumeSource> {
+        self.claimed.as_ref()?.volume.spec.source.one()
     }
 
     /// Does work that may wait, on a thread of its own. If nobody waits for it any longer it goes on, and until it ends
@@ -101,5 +121,33 @@ pub fn kind(source: &VolumeSource) -> &'static str {
         VolumeSource::Csi(_) => "csi",
         VolumeSource::Ephemeral(_) => "ephemeral",
         VolumeSource::Image(_) => "image",
+    }
+}
+
+/// What a piece of storage calls this kind.
+pub fn persistent_kind(source: &PersistentVolumeSource) -> &'static str {
+    match source {
+        PersistentVolumeSource::HostPath(_) => "hostPath",
+        PersistentVolumeSource::Nfs(_) => "nfs",
+        PersistentVolumeSource::Local(_) => "local",
+        PersistentVolumeSource::Csi(_) => "csi",
+        PersistentVolumeSource::GcePersistentDisk(_) => "gcePersistentDisk",
+        PersistentVolumeSource::AwsElasticBlockStore(_) => "awsElasticBlockStore",
+        PersistentVolumeSource::Glusterfs(_) => "glusterfs",
+        PersistentVolumeSource::Rbd(_) => "rbd",
+        PersistentVolumeSource::Iscsi(_) => "iscsi",
+        PersistentVolumeSource::Cinder(_) => "cinder",
+        PersistentVolumeSource::CephFs(_) => "cephfs",
+        PersistentVolumeSource::Fc(_) => "fc",
+        PersistentVolumeSource::Flocker(_) => "flocker",
+        PersistentVolumeSource::FlexVolume(_) => "flexVolume",
+        PersistentVolumeSource::AzureFile(_) => "azureFile",
+        PersistentVolumeSource::VsphereVolume(_) => "vsphereVolume",
+        PersistentVolumeSource::Quobyte(_) => "quobyte",
+        PersistentVolumeSource::AzureDisk(_) => "azureDisk",
+        PersistentVolumeSource::PhotonPersistentDisk(_) => "photonPersistentDisk",
+        PersistentVolumeSource::PortworxVolume(_) => "portworxVolume",
+        PersistentVolumeSource::ScaleIo(_) => "scaleIO",
+        PersistentVolumeSource::StorageOs(_) => "storageos",
     }
 }

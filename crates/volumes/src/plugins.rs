@@ -7,6 +7,8 @@ mod files;
 mod host_path;
 mod image;
 mod keys;
+mod local;
+mod nfs;
 mod projected;
 mod secret;
 
@@ -15,6 +17,8 @@ pub use downward_api::DownwardApi;
 pub use empty_dir::EmptyDir;
 pub use host_path::HostPath;
 pub use image::Image;
+pub use local::Local;
+pub use nfs::Nfs;
 pub use projected::Projected;
 pub use secret::Secret;
 

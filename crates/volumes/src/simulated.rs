@@ -20,9 +20,10 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::atomic_writer::Payload;
+use crate::claims;
 use crate::contents::{Contents, NoContents};
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
-use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, Places, SECRET};
+use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, LOCAL, PROJECTED, Places, SECRET};
 use crate::plugin::{Request, kind};
 use crate::plugins::collect;
 use crate::sub_path::SubPath;
@@ -269,13 +270,22 @@ impl SimulatedVolumes {
         let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
             let Some(source) = volume.source.one() else { continue };
-            if let VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) = source {
-                continue;
+            match source {
+                VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => continue,
+                VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_) => {
+                    let claimed = claims::resolve(&*contents, pod, volume).await;
+                    collected
+                        .push((volume.name.to_string(), claimed.map(|_| None).map_err(PluginError::from)));
+                    continue;
+                }
+                _ => {}
             }
             let request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
                 source: Arc::new(source.clone()),
+                claimed: None,
+                read_only: false,
                 allocatable: Arc::new(node.facts.allocatable.clone()),
                 pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
@@ -306,6 +316,7 @@ impl SimulatedVolumes {
                 read_only: false,
                 relabel: false,
             }),
+            VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_) => Ok(files(LOCAL, false)),
             VolumeSource::Image(image) => Ok(MountedVolume::Image(v1::ImageSpec {
                 image: image.reference.to_string(),
                 user_specified_image: image.reference.to_string(),
@@ -324,7 +335,7 @@ impl SimulatedVolumes {
 
     fn of_first(&self, pod: &Pod, cause: PluginError) -> VolumeError {
         let volume = used_volumes(pod).into_iter().next().unwrap_or_default().to_owned();
-        VolumeError { volume, cause }
+        VolumeError::new(&volume, cause)
     }
 }
 
@@ -384,7 +395,7 @@ impl Volumes for SimulatedVolumes {
                         state.show(&mounted, files.as_ref());
                         done.insert(name, mounted);
                     }
-                    Err(cause) => errors.push(VolumeError { volume: name, cause }),
+                    Err(cause) => errors.push(VolumeError::new(&name, cause)),
                 }
             }
             if !done.is_empty() {
@@ -404,7 +415,7 @@ impl Volumes for SimulatedVolumes {
                 let mounted = volume.map(|volume| self.mounted(&pod.metadata.uid, volume));
                 match (files, mounted) {
                     (Ok(files), Some(Ok(mounted))) => state.show(&mounted, files.as_ref()),
-                    (Err(cause), _) => errors.push(VolumeError { volume: name, cause }),
+                    (Err(cause), _) => errors.push(VolumeError::new(&name, cause)),
                     (Ok(_), Some(Err(_)) | None) => {}
                 }
             }

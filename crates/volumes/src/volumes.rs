@@ -16,11 +16,12 @@ use crablet_host::lanes::{Lane, Lanes};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
+use crate::claims::{self, Claimed, is_claim};
 use crate::contents::Contents;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{Places, is_one_name};
-use crate::plugin::{Plugin, Request, kind};
-use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Projected, Secret};
+use crate::plugin::{Plugin, Request, kind, persistent_kind};
+use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down;
 use crate::volume_file::{self, VolumeFile};
@@ -72,11 +73,19 @@ pub fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
     mounts.chain(devices).collect()
 }
 
+/// What volumes are looked at for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    SetUp,
+    Refresh,
+}
+
 /// The volumes of this machine.
 pub struct HostVolumes {
     places: Places,
     clock: Clock,
     deadline: Duration,
+    contents: Arc<dyn Contents>,
     plugins: Vec<Arc<dyn Plugin>>,
     lanes: Lanes,
 }
@@ -96,10 +105,13 @@ impl HostVolumes {
             Arc::new(DownwardApi),
             Arc::new(ConfigMap(Arc::clone(&contents))),
             Arc::new(Secret(Arc::clone(&contents))),
-            Arc::new(Projected(contents)),
+            Arc::new(Projected(Arc::clone(&contents))),
             Arc::new(Image),
+            Arc::new(Local),
+            Arc::new(Nfs),
         ];
-        HostVolumes { places: Places::new(root), clock, deadline: DEADLINE, plugins, lanes: Lanes::default() }
+        let places = Places::new(root);
+        HostVolumes { places, clock, deadline: DEADLINE, contents, plugins, lanes: Lanes::default() }
     }
 
     /// With one more plugin. Of two that support the same source, the later one gets it.
@@ -116,17 +128,27 @@ impl HostVolumes {
         self
     }
 
-    fn plugin(&self, source: &VolumeSource) -> Result<&Arc<dyn Plugin>, PluginError> {
-        let found = self.plugins.iter().find(|plugin| plugin.supports(source));
-        found.ok_or(PluginError::Kind { kind: kind(source) })
+    fn plugin(
+        &self,
+        source: &VolumeSource,
+        claimed: Option<&Claimed>,
+    ) -> Result<&Arc<dyn Plugin>, PluginError> {
+        let mut plugins = self.plugins.iter();
+        let Some(claimed) = claimed else {
+            let found = plugins.find(|plugin| plugin.supports(source));
+            return found.ok_or(PluginError::Kind { kind: kind(source) });
+        };
+        let source = claimed.volume.spec.source.one().ok_or(PluginError::NoSource)?;
+        let found = plugins.find(|plugin| plugin.supports_persistent(source));
+        found.ok_or(PluginError::Kind { kind: persistent_kind(source) })
     }
 
-    /// Sets up those of a pod's volumes that are used and of the kinds that are asked for.
+    /// Sets up those of a pod's volumes that are used, or those of them that change.
     async fn each(
         &self,
         pod: &Pod,
         node: &NodeContext,
-        wanted: impl Fn(&dyn Plugin) -> bool + Send,
+        why: Why,
     ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
         let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
         let deadline = Instant::now() + self.deadline;
@@ -135,13 +157,27 @@ impl HostVolumes {
         let allocatable = Arc::new(node.facts.allocatable.clone());
         let mut lane: Option<Lane> = None;
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            let failed = |cause| VolumeError { volume: volume.name.to_string(), cause };
-            let plugin = match volume.source.one().ok_or(PluginError::NoSource) {
-                Ok(source) => self.plugin(source).map(|plugin| (plugin, source)),
-                Err(error) => Err(error),
+            // What a claim leads to changes nothing that a pod sees.
+            if why == Why::Refresh && is_claim(volume) {
+                continue;
+            }
+            let mut spec_name = volume.name.clone();
+            let found = async {
+                let source = volume.source.one().ok_or(PluginError::NoSource)?;
+                let claimed = claims::resolve(&*self.contents, pod, volume).await?;
+                if let Some(claimed) = &claimed {
+                    spec_name = claimed.volume.metadata.name.clone();
+                }
+                Ok((self.plugin(source, claimed.as_ref())?, source, claimed))
             };
-            let (plugin, source) = match plugin {
-                Ok((plugin, _)) if !wanted(plugin.as_ref()) => continue,
+            let found = timeout_at(deadline, found).await;
+            let failed = |cause| VolumeError {
+                volume: volume.name.to_string(),
+                spec_name: spec_name.to_string(),
+                cause,
+            };
+            let (plugin, source, claimed) = match found.unwrap_or(Err(PluginError::TimedOut(self.deadline))) {
+                Ok((plugin, ..)) if why == Why::Refresh && !plugin.refreshes() => continue,
                 Ok(found) => found,
                 Err(cause) => {
                     errors.push(failed(cause));
@@ -149,7 +185,7 @@ impl HostVolumes {
                 }
             };
             let uid = pod.metadata.uid.as_str();
-            if let Some(name) = [uid, &volume.name].into_iter().find(|name| !is_one_name(name)) {
+            if let Some(name) = [uid, &volume.name, &spec_name].into_iter().find(|name| !is_one_name(name)) {
                 errors.push(failed(PluginError::Name { name: name.to_owned() }));
                 continue;
             }
@@ -167,6 +203,8 @@ impl HostVolumes {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
                 source: Arc::new(source.clone()),
+                read_only: claimed.as_ref().is_some_and(|claimed| claimed.read_only),
+                claimed,
                 allocatable: Arc::clone(&allocatable),
                 pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
@@ -211,14 +249,14 @@ impl Volumes for HostVolumes {
         pod: &Pod,
         node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
-        match self.each(pod, node, |_| true).await {
+        match self.each(pod, node, Why::SetUp).await {
             (done, errors) if errors.is_empty() => Ok(done),
             (_, errors) => Err(errors),
         }
     }
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
-        let (_, mut errors) = self.each(pod, node, |plugin| plugin.refreshes()).await;
+        let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
         errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

@@ -11,6 +11,14 @@ object! {
 }
 
 object! {
+    /// A secret of any namespace.
+    pub struct SecretReference {
+        name: Text = "name",
+        namespace: Text = "namespace",
+    }
+}
+
+object! {
     /// Any object, or a part of one.
     pub struct ObjectReference {
         kind: Text = "kind",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Objects};
-use crablet_api::core::{ConfigMap, Pod, Secret, Service};
+use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use crablet_api::node::RuntimeClass;
 use crablet_core::translate::Unavailable;
 use crablet_volumes::{Contents, Token, TokenRequest};
@@ -29,6 +29,14 @@ impl Contents for Cluster {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         let found = self.secrets.iter().find(|secret| is_it(&secret.metadata, namespace, name));
         found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        Err(Unavailable::NotFound)
+    }
+
+    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        Err(Unavailable::NotFound)
     }
 
     async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use async_trait::async_trait;
-use crablet_api::core::{HostPathType, VolumeSource};
+use crablet_api::core::{HostPathType, PersistentVolumeSource, VolumeSource};
 use crablet_core::translate::MountedVolume;
 
 use crate::error::{PluginError, failed};
@@ -22,12 +22,21 @@ impl Plugin for HostPath {
         matches!(source, VolumeSource::HostPath(_))
     }
 
+    fn supports_persistent(&self, source: &PersistentVolumeSource) -> bool {
+        matches!(source, PersistentVolumeSource::HostPath(_))
+    }
+
     fn refreshes(&self) -> bool {
         false
     }
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
-        let VolumeSource::HostPath(source) = &*request.source else { return Err(PluginError::NoSource) };
+        let source = match (request.persistent_source(), &*request.source) {
+            (Some(PersistentVolumeSource::HostPath(source)), _) | (None, VolumeSource::HostPath(source)) => {
+                source
+            }
+            _ => return Err(PluginError::NoSource),
+        };
         let path = source.path.to_string();
         if path.split('/').any(|part| part == "..") {
             return Err(PluginError::HostPathBacksteps(path));
@@ -37,7 +46,7 @@ impl Plugin for HostPath {
             // The path may be on a server that does not answer.
             request.blocking(move |_| check(&path, &wanted)).await?;
         }
-        Ok(MountedVolume::Files { host_path: path, read_only: false, relabel: false })
+        Ok(MountedVolume::Files { host_path: path, read_only: request.read_only, relabel: false })
     }
 }
 

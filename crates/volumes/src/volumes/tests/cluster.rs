@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crablet_api::core::{ConfigMap, Secret};
+use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
 use crablet_core::translate::Unavailable;
 
 use super::*;
@@ -14,6 +14,8 @@ struct Cluster {
     config_map: Mutex<Option<ConfigMap>>,
     secret: Mutex<Option<Secret>>,
     tokens: Mutex<Vec<TokenRequest>>,
+    claims: Mutex<BTreeMap<String, PersistentVolumeClaim>>,
+    volumes: Mutex<BTreeMap<String, PersistentVolume>>,
     /// Nobody answers.
     is_away: AtomicBool,
 }
@@ -30,6 +32,16 @@ impl Contents for Cluster {
         self.answer()?;
         let found = self.secret.lock().unwrap().clone().filter(|_| name == "one");
         found.map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn claim(&self, _: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        self.answer()?;
+        self.claims.lock().unwrap().get(name).cloned().map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        self.answer()?;
+        self.volumes.lock().unwrap().get(name).cloned().map(Arc::new).ok_or(Unavailable::NotFound)
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
@@ -345,4 +357,145 @@ async fn a_token_that_is_still_to_come_is_missing_and_takes_none_away() {
 #[test]
 fn a_token_is_not_in_what_is_printed_of_it() {
     assert_eq!(format!("{:?}", Token::new("s3cr3t")), "<6 bytes>");
+}
+
+/// A bound claim `c`, but for what is said of it, to a volume `pv` with this source.
+fn put_claim(cluster: &Cluster, claim: &str, volume: &str) {
+    let parts =
+        ["metadata: {name: c, namespace: ns, uid: cu}", "spec: {volumeName: pv}", "status: {phase: Bound}"];
+    let of_claim = parts.iter().filter(|part| !claim.contains(part.split(' ').next().unwrap()));
+    let parts: Vec<&str> = of_claim.copied().chain(Some(claim).filter(|claim| !claim.is_empty())).collect();
+    let text = format!("{{apiVersion: v1, kind: PersistentVolumeClaim, {}}}", parts.join(", "));
+    let (claim, _) = crablet_api::from_manifest::<PersistentVolumeClaim>("claim", &text).unwrap();
+    cluster.claims.lock().unwrap().insert("c".to_owned(), claim);
+    let text = format!(
+        "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: pv}}, spec: {{claimRef: {{uid: cu}}, {volume}}}}}"
+    );
+    let (volume, _) = crablet_api::from_manifest::<PersistentVolume>("volume", &text).unwrap();
+    cluster.volumes.lock().unwrap().insert("pv".to_owned(), volume);
+}
+
+const CLAIM: (&str, &str) = ("v", "persistentVolumeClaim: {claimName: c}");
+
+#[tokio::test]
+async fn a_claim_leads_to_a_local_volume_whose_files_outlive_the_pod() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let data = place.directory("data");
+    fs::write(data.join("file"), "kept").unwrap();
+    put_claim(&cluster, "", &format!("local: {{path: {}}}", data.display()));
+    let group = "securityContext: {fsGroup: 4321},";
+    let mounted = volumes.set_up(&pod("", group, &[CLAIM]), &node()).await.unwrap();
+    let path = place.path().join("pods/uid/volumes/kubernetes.io~local-volume/pv");
+    assert_eq!(path_of(&mounted, "v"), path);
+    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
+    assert_eq!(owner(&data.join("file")), (4321, 0o664));
+    // Another pod has it for reading, and leaves it to the group that it has.
+    let mut other = pod(
+        "",
+        "securityContext: {fsGroup: 99},",
+        &[("v", "persistentVolumeClaim: {claimName: c, readOnly: true}")],
+    );
+    other.metadata.uid = "other".into();
+    let mounted = volumes.set_up(&other, &node()).await.unwrap();
+    assert!(fs::write(path_of(&mounted, "v").join("file"), "no").is_err());
+    assert_eq!(owner(&data.join("file")), (4321, 0o664));
+    assert_eq!(place.mounts().len(), 2);
+    // Another agent finds what is there.
+    let volumes = HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _);
+    volumes.set_up(&other, &node()).await.unwrap();
+    cluster.is_away.store(true, Ordering::Relaxed);
+    volumes.refresh(&other, &node()).await.unwrap();
+    assert_eq!(place.mounts().len(), 2);
+    for uid in ["uid", "other"] {
+        volumes.tear_down(uid).await.unwrap();
+        assert!(!place.path().join("pods").join(uid).join("volumes").exists());
+    }
+    assert!(place.mounts().is_empty());
+    assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
+}
+
+#[tokio::test]
+async fn a_claim_to_a_path_of_the_node_is_that_path() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    put_claim(&cluster, "", "hostPath: {path: /srv, type: ''}");
+    let mounted = volumes.set_up(&pod("", "", &[CLAIM]), &node()).await.unwrap();
+    assert_eq!(path_of(&mounted, "v"), Path::new("/srv"));
+}
+
+#[tokio::test]
+async fn a_claim_that_leads_nowhere_is_told_in_upstreams_words() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let local = "local: {path: /nowhere}";
+    let processing = "error processing PVC ns/c: ";
+    for (claim, volume, expected) in [
+        ("", "", "no volume plugin matched".to_owned()),
+        ("", local, "stat /nowhere: no such file or directory".to_owned()),
+        ("", "local: {path: /a/../b}", "invalid path: /a/../b must not contain '..'".to_owned()),
+        ("", "iscsi: {}", "volumes of the kind iscsi are not supported yet".to_owned()),
+        ("status: {phase: Pending}", local, format!("{processing}PVC is not bound")),
+        ("spec: {}", local, format!("{processing}PVC has empty pvc.Spec.VolumeName")),
+        (
+            "spec: {volumeName: other}",
+            local,
+            format!(
+                "{processing}failed to fetch PV other from API server: persistentvolumes \"other\" not found"
+            ),
+        ),
+        (
+            "metadata: {name: c, namespace: ns, uid: cu, deletionTimestamp: '2026-01-01T00:00:00Z'}",
+            local,
+            format!("{processing}PVC is being deleted"),
+        ),
+        (
+            "metadata: {name: c, namespace: ns, uid: new}",
+            local,
+            format!(
+                "{processing}found PV object pv but its pv.Spec.ClaimRef.UID cu does not point to claim.UID new"
+            ),
+        ),
+        (
+            "",
+            "volumeMode: Block, local: {path: /dev/x}",
+            "volume v has volumeMode Block, but is specified in volumeMounts".to_owned(),
+        ),
+    ] {
+        put_claim(&cluster, claim, volume);
+        let said = said(volumes.set_up(&pod("", "", &[CLAIM]), &node()).await.unwrap_err());
+        let claimed = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], \
+                       failed to process volumes=[v]: ";
+        let said = said[0].replace(claimed, "").replace("MountVolume.SetUp failed for volume \"pv\" : ", "");
+        assert_eq!(said, expected, "{claim} {volume}");
+    }
+    cluster.claims.lock().unwrap().clear();
+    let said = said(volumes.set_up(&pod("", "", &[CLAIM]), &node()).await.unwrap_err());
+    let expected = "failed to fetch PVC from API server: persistentvolumeclaims \"c\" not found";
+    assert!(said[0].ends_with(expected), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_claim_that_a_pod_makes_must_be_its_own() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let ephemeral = ("c", "ephemeral: {volumeClaimTemplate: {spec: {}}}");
+    for (owner, expected) in
+        [("uid", None), ("other", Some("PVC ns/p-c was not created for pod ns/p (pod is not owner)"))]
+    {
+        put_claim(
+            &cluster,
+            &format!(
+                "metadata: {{name: p-c, namespace: ns, uid: cu, ownerReferences: [{{apiVersion: v1, kind: Pod, name: p, uid: {owner}, controller: true}}]}}"
+            ),
+            "hostPath: {path: /srv}",
+        );
+        let claim = cluster.claims.lock().unwrap().remove("c").unwrap();
+        cluster.claims.lock().unwrap().insert("p-c".to_owned(), claim);
+        let done = volumes.set_up(&pod("", "", &[ephemeral]), &node()).await;
+        match expected {
+            None => assert_eq!(path_of(&done.unwrap(), "c"), Path::new("/srv")),
+            Some(expected) => assert!(said(done.unwrap_err())[0].ends_with(expected)),
+        }
+    }
 }
