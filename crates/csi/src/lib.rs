@@ -24,7 +24,9 @@ pub use node::{
     Access, AccessMode, ExpandVolume, Node, NodeCapabilities, NodeInfo, PublishVolume, StageVolume, Usage,
     VolumeCapability, VolumeCondition, VolumeStats,
 };
-pub use registry::{Plugin, PluginHandler, PluginRegistry, PluginType, Version};
+pub use registry::{Plugin, PluginHandler, PluginRegistry, PluginState, PluginType, Version};
+/// What kind of error a driver answers with.
+pub use tonic::Code;
 
 /// The messages and services of CSI v1.
 #[allow(clippy::all)]

@@ -42,18 +42,31 @@ pub trait PluginHandler: Send + Sync {
     async fn deregister(&self, name: &str);
 }
 
+/// How far a plugin is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PluginState {
+    /// It is asked who it is, or its handler is at it.
+    Pending,
+    Registered {
+        kind: PluginType,
+        name: String,
+    },
+    /// It is not let in, and why. One that may be later is asked again.
+    Refused(String),
+}
+
 /// The plugins that make themselves known in `<root>/plugins_registry`.
 pub struct PluginRegistry {
     root: PathBuf,
     handlers: BTreeMap<PluginType, Arc<dyn PluginHandler>>,
-    problems: Problems,
+    states: States,
 }
 
 impl PluginRegistry {
     /// The registry of the kubelet with this root directory.
     pub fn new(root: &Path) -> PluginRegistry {
-        let problems = Problems(Arc::new(watch::Sender::default()));
-        PluginRegistry { root: root.to_owned(), handlers: BTreeMap::new(), problems }
+        let states = States(Arc::new(watch::Sender::default()));
+        PluginRegistry { root: root.to_owned(), handlers: BTreeMap::new(), states }
     }
 
     /// Tells a handler of the plugins of a type. Types without a handler are refused.
@@ -63,9 +76,9 @@ impl PluginRegistry {
         self
     }
 
-    /// What is in the folder and not registered, by its path, and why.
-    pub fn problems(&self) -> watch::Receiver<BTreeMap<PathBuf, String>> {
-        self.problems.0.subscribe()
+    /// How far each is that is in the folder, by the path of its socket.
+    pub fn plugins(&self) -> watch::Receiver<BTreeMap<PathBuf, PluginState>> {
+        self.states.0.subscribe()
     }
 
     /// Works for as long as it is polled. What is registered then stays so.
@@ -75,7 +88,7 @@ impl PluginRegistry {
             root: self.root,
             handlers: self.handlers,
             claims: Claims::default(),
-            problems: self.problems.clone(),
+            states: self.states.clone(),
         });
         let mut sockets = Sockets { registrar, present: BTreeMap::new(), tasks: JoinSet::new() };
         let mut folder = Folder::new(directory.clone());
@@ -88,12 +101,12 @@ impl PluginRegistry {
             match looked {
                 Ok(found) => {
                     wait = FOLDER_WAITS.0;
-                    self.problems.replace(&refused, &found.refused);
+                    self.states.refuse(&refused, &found.refused);
                     refused.clone_from(&found.refused);
                     sockets.follow(&found);
                 }
                 Err(error) => {
-                    self.problems.set(&directory, error.to_string());
+                    self.states.set(&directory, PluginState::Refused(error.to_string()));
                     retry = Some(wait);
                     wait = (wait * 2).min(FOLDER_WAITS.1);
                 }
@@ -107,7 +120,7 @@ impl PluginRegistry {
             tokio::select! {
                 () = folder.changed() => {}
                 () = sockets.ended() => {}
-                () = retry => self.problems.clear(&directory),
+                () = retry => self.states.remove(&directory),
             }
         }
     }
@@ -123,13 +136,18 @@ struct Sockets {
 
 impl Sockets {
     fn follow(&mut self, found: &Found) {
-        for (path, present) in &self.present {
+        self.present.retain(|path, present| {
             let now = found.sockets.get(path).copied();
-            // Where the task is gone that was to hear it, it is begun anew below.
             if !present.is_closed() {
                 present.send_if_modified(|present| std::mem::replace(present, now) != now);
+                return true;
             }
-        }
+            // The task is gone that was to hear it. For another socket one is begun below.
+            if now.is_none() {
+                self.registrar.states.remove(path);
+            }
+            now.is_some()
+        });
         for (path, identity) in &found.sockets {
             let is_known = |present: &watch::Sender<Option<Identity>>| *present.borrow() == Some(*identity);
             if !self.present.get(path).is_some_and(is_known) {
@@ -150,40 +168,51 @@ impl Sockets {
                 }
             }
             // The socket counts as known, so that nothing more comes of it until it is made anew.
-            Some(Err(error)) => error!(%error, "The registration of a plugin failed unexpectedly"),
+            Some(Err(error)) => {
+                error!(%error, "The registration of a plugin failed unexpectedly");
+                let left = self.present.iter().filter(|(_, present)| present.is_closed());
+                for (path, _) in left {
+                    let why = format!("its registration failed unexpectedly: {error}");
+                    self.registrar.states.set(path, PluginState::Refused(why));
+                }
+            }
             None => std::future::pending().await,
         }
     }
 }
 
-/// What is wrong, by its path. Each is logged when it is new.
+/// How far each is, by its path.
 #[derive(Clone)]
-struct Problems(Arc<watch::Sender<BTreeMap<PathBuf, String>>>);
+struct States(Arc<watch::Sender<BTreeMap<PathBuf, PluginState>>>);
 
-impl Problems {
-    fn set(&self, path: &Path, problem: String) {
-        let is_new = self.0.send_if_modified(|problems| match problems.get(path) {
-            Some(known) if *known == problem => false,
+impl States {
+    fn set(&self, path: &Path, state: PluginState) {
+        let is_new = self.0.send_if_modified(|states| match states.get(path) {
+            Some(known) if *known == state => false,
             Some(_) | None => {
-                problems.insert(path.to_owned(), problem.clone());
+                states.insert(path.to_owned(), state.clone());
                 true
             }
         });
-        if is_new {
-            warn!(path = %path.display(), %problem, "A plugin is not registered");
+        match state {
+            PluginState::Refused(why) if is_new => {
+                warn!(path = %path.display(), why, "A plugin is not registered");
+            }
+            PluginState::Refused(_) | PluginState::Pending | PluginState::Registered { .. } => {}
         }
     }
 
-    fn clear(&self, path: &Path) {
-        self.0.send_if_modified(|problems| problems.remove(path).is_some());
+    fn remove(&self, path: &Path) {
+        self.0.send_if_modified(|states| states.remove(path).is_some());
     }
 
-    fn replace(&self, old: &BTreeMap<PathBuf, String>, new: &BTreeMap<PathBuf, String>) {
+    /// Replaces what was refused in the folder.
+    fn refuse(&self, old: &BTreeMap<PathBuf, String>, new: &BTreeMap<PathBuf, String>) {
         for path in old.keys().filter(|path| !new.contains_key(*path)) {
-            self.clear(path);
+            self.remove(path);
         }
-        for (path, problem) in new {
-            self.set(path, problem.clone());
+        for (path, why) in new {
+            self.set(path, PluginState::Refused(why.clone()));
         }
     }
 }

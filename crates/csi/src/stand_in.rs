@@ -5,6 +5,7 @@
 
 mod effects;
 mod fault;
+mod loop_device;
 mod recording;
 mod services;
 
@@ -28,7 +29,7 @@ use crate::v1;
 use crate::v1::identity_server::IdentityServer;
 use crate::v1::node_server::NodeServer;
 pub use crate::v1::node_service_capability::rpc::Type as Capability;
-pub use effects::{Directories, Effects, NoEffects};
+pub use effects::{Effects, LocalVolumes, NoEffects};
 use fault::Plan;
 pub use fault::{Fault, Moment, Trouble};
 pub use recording::{Call, Outcome};

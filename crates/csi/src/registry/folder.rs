@@ -106,8 +106,14 @@ impl Folder {
             seen += 1;
             // First, so that nothing happens between looking and listening.
             if !self.watches.contains_key(&folder) {
-                let watch = Watch::directory(&folder).map_err(FolderError::Watch)?;
-                self.watches.insert(folder.clone(), watch);
+                match Watch::directory(&folder) {
+                    Ok(watch) => drop(self.watches.insert(folder.clone(), watch)),
+                    Err(error) if folder == self.path => return Err(FolderError::Watch(error)),
+                    Err(error) => {
+                        found.refuse(folder, &error.to_string());
+                        continue;
+                    }
+                }
             }
             match found.read(&folder, &mut folders) {
                 Err(source) if folder == self.path => {

@@ -12,7 +12,7 @@ use tracing::info;
 use super::claims::{Claim, Claims};
 use super::folder::Identity;
 use super::plugin::Invalid;
-use super::{Plugin, PluginHandler, PluginType, Problems};
+use super::{Plugin, PluginHandler, PluginState, PluginType, States};
 use crate::connection::{ANSWER_LIMIT, Connection, shortened};
 use crate::error::Error;
 use crate::registration::registration_client::RegistrationClient;
@@ -30,7 +30,7 @@ pub(super) struct Registrar {
     pub(super) root: PathBuf,
     pub(super) handlers: BTreeMap<PluginType, Arc<dyn PluginHandler>>,
     pub(super) claims: Claims,
-    pub(super) problems: Problems,
+    pub(super) states: States,
 }
 
 /// Why a plugin is not registered, in upstream's words.
@@ -70,6 +70,7 @@ impl Registrar {
         mut present: watch::Receiver<Option<Identity>>,
     ) -> PathBuf {
         let mut wait = WAITS.0;
+        self.states.set(&path, PluginState::Pending);
         while present.has_changed().is_ok() && present.borrow_and_update().is_some() {
             let mut claim = None;
             let failure = tokio::select! {
@@ -82,21 +83,22 @@ impl Registrar {
                 self.deregister(&claim).await;
             }
             let Some(failure) = failure else {
-                self.problems.clear(&path);
                 wait = WAITS.0;
+                self.states.set(&path, PluginState::Pending);
                 continue;
             };
-            self.problems.set(&path, failure.to_string());
+            self.states.set(&path, PluginState::Refused(failure.to_string()));
             tokio::select! {
                 _ = present.changed() => {
-                    self.problems.clear(&path);
                     wait = WAITS.0;
+                    self.states.set(&path, PluginState::Pending);
                 }
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(WAITS.1),
                 // The name that it wants may be free now.
                 () = self.claims.released(), if failure.is_taken() => {}
             }
         }
+        self.states.remove(&path);
         path
     }
 
@@ -109,13 +111,14 @@ impl Registrar {
             Ok(accepted) => accepted,
             Err(invalid) => return Err(registration.refuse(Failure::Invalid(invalid)).await),
         };
+        let registered = PluginState::Registered { kind: plugin.kind, name: plugin.name.clone() };
         info!(name = %plugin.name, endpoint = %plugin.endpoint.display(), "Register new plugin");
         if let Err(error) = handler.register(plugin).await {
             *claim = None;
             return Err(registration.refuse(Failure::Handler(shortened(&error))).await);
         }
         registration.notify(RegistrationStatus { plugin_registered: true, error: String::new() }).await?;
-        self.problems.clear(path);
+        self.states.set(path, registered);
         drop(registration);
         std::future::pending().await
     }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-mod directories;
 mod driver;
+mod local_volumes;
 mod refused;
 mod registry;
 mod support;

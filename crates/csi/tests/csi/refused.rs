@@ -21,7 +21,7 @@ async fn assert_refused(world: &World, name: &str, settings: Settings, why: &str
     let mut registry = world.registry();
     let stand_in = world.start_at(name, settings);
     let expected = format!("RegisterPlugin error -- {why}");
-    assert_eq!(registry.problem(&world.registration_socket(name)).await, expected);
+    assert_eq!(registry.refusal(&world.registration_socket(name)).await, expected);
     let calls = answered(&stand_in, 2).await;
     assert_eq!(calls[1]["call"], "Registration.NotifyRegistrationStatus");
     assert_eq!(calls[1]["request"], json!({"error": expected}));
@@ -82,7 +82,7 @@ async fn a_driver_that_announces_anothers_name_waits_until_it_is_free() {
     registry.told(&["+a.io"]).await;
     let settings = Settings { supported_versions: vec!["1.9.0".to_owned()], ..Settings::new("a.io") };
     let other = world.start_at("other", settings);
-    let problem = registry.problem(&world.registration_socket("other")).await;
+    let problem = registry.refusal(&world.registration_socket("other")).await;
     let expected = format!(
         "ValidatePlugin for CSI driver \"a.io\" failed. Another driver with the same name is already registered with a \
          higher supported version: \"1.0.0\" (at socket {})",
@@ -101,7 +101,7 @@ async fn a_name_that_leads_elsewhere() {
     let world = World::new();
     let mut registry = world.registry();
     let other = world.start_at("other", Settings::new("../../etc"));
-    let problem = registry.problem(&world.registration_socket("other")).await;
+    let problem = registry.refusal(&world.registration_socket("other")).await;
     assert!(problem.contains("Its name must be"), "{problem}");
     drop(other);
 }
@@ -114,7 +114,7 @@ async fn a_registrar_that_connects_and_says_nothing() {
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let _listener = UnixListener::bind(&socket).unwrap();
     assert_others_come_through(&world, &mut registry).await;
-    let problem = registry.problem(&socket).await;
+    let problem = registry.refusal(&socket).await;
     assert!(problem.ends_with("code = DeadlineExceeded desc = context deadline exceeded"), "{problem}");
 }
 
@@ -125,11 +125,11 @@ async fn a_socket_that_nobody_listens_on() {
     let socket = world.registration_socket("dead");
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     drop(UnixListener::bind(&socket).unwrap());
-    let problem = registry.problem(&socket).await;
+    let problem = registry.refusal(&socket).await;
     assert!(problem.contains("connect: connection refused"), "{problem}");
     assert_others_come_through(&world, &mut registry).await;
     std::fs::remove_file(&socket).unwrap();
-    registry.no_problem().await;
+    registry.all(&[]).await;
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_registrar_that_sends_a_hundred_megabytes() {
     let world = World::new();
     let mut registry = world.registry();
     let other = world.start_at("other", Settings::new(&"x".repeat(100 << 20)));
-    let problem = registry.problem(&world.registration_socket("other")).await;
+    let problem = registry.refusal(&world.registration_socket("other")).await;
     // A slow machine takes more than the second that it has.
     let is_refused =
         problem.contains("grpc: received message larger than max (") || problem.contains("deadline");
@@ -158,9 +158,9 @@ async fn a_link_instead_of_a_socket_and_files_that_are_none() {
     std::fs::write(folder.join("file"), "").unwrap();
     let link = folder.join("link.sock");
     std::os::unix::fs::symlink(Path::new(".hidden.sock"), &link).unwrap();
-    assert_eq!(registry.problem(&link).await, "it is a symbolic link, not a socket");
+    assert_eq!(registry.refusal(&link).await, "it is a symbolic link, not a socket");
     assert_others_come_through(&world, &mut registry).await;
     std::fs::remove_file(&link).unwrap();
-    registry.no_problem().await;
+    registry.all(&[]).await;
     assert!(hidden.calls().is_empty());
 }

@@ -7,7 +7,7 @@ use crablet_csi::stand_in::{Fault, Settings};
 use serde_json::json;
 use tonic::Code;
 
-use crate::support::{NAME, World, answered, count, quiet, soon};
+use crate::support::{NAME, PANICKING, World, answered, count, quiet, soon};
 
 #[tokio::test]
 async fn a_driver_is_asked_who_it_is_and_told_that_it_is_registered() {
@@ -55,9 +55,10 @@ async fn a_driver_whose_sockets_go_is_deregistered_and_comes_back() {
     let world = World::new();
     let mut registry = world.registry();
     let stand_in = world.start(Settings::new("a.io"));
-    answered(&stand_in, 3).await;
+    registry.all(&["a.io"]).await;
     stand_in.stop();
     registry.told(&["+a.io", "-a.io"]).await;
+    registry.all(&[]).await;
     stand_in.start_again().unwrap();
     registry.told(&["+a.io", "-a.io", "+a.io"]).await;
 }
@@ -67,7 +68,7 @@ async fn a_driver_that_was_killed_stays_registered_until_its_socket_is_made_anew
     let world = World::new();
     let mut registry = world.registry();
     let stand_in = world.start(Settings::new("a.io"));
-    answered(&stand_in, 3).await;
+    registry.all(&["a.io"]).await;
     stand_in.kill();
     // Another that comes later shows that nothing was said of the first meanwhile.
     let other = world.start(Settings::new("b.io"));
@@ -87,7 +88,7 @@ async fn a_registrar_that_fails_once_is_asked_again() {
     let socket = world.registration_socket("a.io");
     stand_in.start(&world.driver_socket("a.io"), Some(&socket)).unwrap();
     assert_eq!(
-        registry.problem(&socket).await,
+        registry.refusal(&socket).await,
         format!(
             "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {}, err: rpc error: code = \
              Internal desc = not yet",
@@ -95,7 +96,7 @@ async fn a_registrar_that_fails_once_is_asked_again() {
         )
     );
     registry.told(&["+a.io"]).await;
-    registry.no_problem().await;
+    registry.all(&["a.io"]).await;
     assert_eq!(count(&stand_in.calls(), "Registration.GetInfo"), 2);
 }
 
@@ -112,7 +113,7 @@ async fn a_driver_without_a_node_is_told_so_and_asked_again() {
     assert_eq!(calls[2]["request"], told);
     assert_eq!(calls[5]["request"], json!({"plugin_registered": true}));
     registry.told(&["+a.io"]).await;
-    registry.no_problem().await;
+    registry.all(&["a.io"]).await;
 }
 
 #[tokio::test]
@@ -138,5 +139,26 @@ async fn a_socket_that_goes_in_the_middle_of_a_registration_cuts_it_off() {
     registry.told(&["-a.io"]).await;
     stand_in.start_again().unwrap();
     registry.told(&["-a.io", "+a.io"]).await;
-    registry.no_problem().await;
+    registry.all(&["a.io"]).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_that_plugins_affair_until_it_is_made_anew() {
+    let world = World::new();
+    let mut registry = world.registry();
+    let stand_in = world.start_at("a.io", Settings::new(PANICKING));
+    let problem = registry.refusal(&world.registration_socket("a.io")).await;
+    assert!(problem.starts_with("its registration failed unexpectedly"), "{problem}");
+    let other = world.start(Settings::new("b.io"));
+    registry.told(&["+b.io"]).await;
+    stand_in.change(|settings| settings.name = "a.io".to_owned());
+    stand_in.start_again().unwrap();
+    registry.told(&["+b.io", "+a.io"]).await;
+    registry.all(&["a.io", "b.io"]).await;
+    stand_in.change(|settings| settings.name = PANICKING.to_owned());
+    stand_in.start_again().unwrap();
+    registry.refusal(&world.registration_socket("a.io")).await;
+    stand_in.stop();
+    registry.all(&["b.io"]).await;
+    drop(other);
 }

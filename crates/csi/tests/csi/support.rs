@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_csi::stand_in::{Call, NoEffects, Outcome, Settings, StandIn};
-use crablet_csi::{Driver, Node as _, Plugin, PluginHandler, PluginRegistry, PluginType};
+use crablet_csi::{Driver, Node as _, Plugin, PluginHandler, PluginRegistry, PluginState, PluginType};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
 pub const NAME: &str = "record.csi.example.com";
+
+/// The name of a driver that the handler cannot bear.
+pub const PANICKING: &str = "panic.example.com";
 
 /// Waits, but not for ever.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -71,8 +74,8 @@ impl World {
         let handler = Arc::new(Handler::default());
         let events = handler.events.subscribe();
         let registry = PluginRegistry::new(self.root()).with_handler(PluginType::Csi, handler);
-        let problems = registry.problems();
-        Registry { events, problems, task: tokio::spawn(registry.run()) }
+        let states = registry.plugins();
+        Registry { events, states, task: tokio::spawn(registry.run()) }
     }
 }
 
@@ -92,6 +95,7 @@ struct Handler {
 #[async_trait]
 impl PluginHandler for Handler {
     async fn register(&self, plugin: Plugin) -> Result<(), String> {
+        assert_ne!(plugin.name, PANICKING);
         Driver::new(&plugin.endpoint).info().await.map_err(|error| error.to_string())?;
         self.events.send_modify(|events| events.push(Event::Registered(Box::new(plugin))));
         Ok(())
@@ -105,7 +109,7 @@ impl PluginHandler for Handler {
 /// A registry that runs.
 pub struct Registry {
     events: watch::Receiver<Vec<Event>>,
-    problems: watch::Receiver<BTreeMap<PathBuf, String>>,
+    states: watch::Receiver<BTreeMap<PathBuf, PluginState>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -138,14 +142,27 @@ impl Registry {
         self.events.borrow().iter().filter_map(plugin).collect()
     }
 
-    /// Waits until something is wrong with a path, and says what.
-    pub async fn problem(&mut self, path: &Path) -> String {
-        soon(self.problems.wait_for(|problems| problems.contains_key(path))).await.unwrap()[path].clone()
+    /// Waits until a plugin is refused, and says why.
+    pub async fn refusal(&mut self, path: &Path) -> String {
+        let is_refused = |states: &BTreeMap<PathBuf, PluginState>| {
+            matches!(states.get(path), Some(PluginState::Refused(_)))
+        };
+        match &soon(self.states.wait_for(is_refused)).await.unwrap()[path] {
+            PluginState::Refused(why) => why.clone(),
+            PluginState::Pending | PluginState::Registered { .. } => unreachable!(),
+        }
     }
 
-    /// Waits until nothing is wrong any more.
-    pub async fn no_problem(&mut self) {
-        soon(self.problems.wait_for(BTreeMap::is_empty)).await.unwrap();
+    /// Waits until these are registered and nobody else is there.
+    pub async fn all(&mut self, names: &[&str]) {
+        let is_so = |states: &BTreeMap<PathBuf, PluginState>| {
+            let is_one = |state: &PluginState| match state {
+                PluginState::Registered { name, .. } => names.contains(&name.as_str()),
+                PluginState::Pending | PluginState::Refused(_) => false,
+            };
+            states.len() == names.len() && states.values().all(is_one)
+        };
+        soon(self.states.wait_for(is_so)).await.unwrap();
     }
 }
 

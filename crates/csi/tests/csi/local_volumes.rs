@@ -1,11 +1,15 @@
-//! The stand-in with real directories.
+//! The stand-in with real directories and devices.
 
 use std::fs;
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crablet_csi::stand_in::{Directories, Fault, Moment, Settings, StandIn};
-use crablet_csi::{Driver, Node as _, PublishVolume, StageVolume};
+use crablet_csi::stand_in::{Fault, LocalVolumes, Moment, Settings, StandIn};
+use crablet_csi::{
+    Access, AccessMode, Driver, ExpandVolume, Node as _, PublishVolume, StageVolume, VolumeCapability,
+};
 use crablet_host::mounts::{UnmountMode, is_mount_point, unmount};
 
 use crate::support::{NAME, World};
@@ -60,8 +64,8 @@ fn text(path: &Path) -> String {
 async fn a_volume_is_a_directory_that_is_bound_where_it_is_wanted() {
     let world = World::new();
     let places = Places::new(&world);
-    let directories = Arc::new(Directories::new(&world.root().join("data")));
-    let stand_in = StandIn::new(Settings::new(NAME), directories.clone());
+    let volumes = Arc::new(LocalVolumes::new(&world.root().join("data")));
+    let stand_in = StandIn::new(Settings::new(NAME), volumes.clone());
     stand_in.start(&world.driver_socket(NAME), None).unwrap();
     let driver = Driver::new(&world.driver_socket(NAME));
 
@@ -75,7 +79,7 @@ async fn a_volume_is_a_directory_that_is_bound_where_it_is_wanted() {
         driver.stage(places.stage()).await.unwrap();
         driver.publish(places.publish()).await.unwrap();
     }
-    fs::write(directories.data("../vol").join("file"), "kept").unwrap();
+    fs::write(volumes.data("../vol").join("file"), "kept").unwrap();
     assert_eq!(fs::read_to_string(places.target.join("file")).unwrap(), "kept");
     assert!(fs::write(places.target.join("file"), "").is_err(), "it is read-only");
     fs::write(places.staging.join("file"), "kept too").unwrap();
@@ -85,14 +89,14 @@ async fn a_volume_is_a_directory_that_is_bound_where_it_is_wanted() {
         driver.unstage("../vol", &text(&places.staging)).await.unwrap();
     }
     assert!(!places.target.exists() && fs::read_dir(&places.staging).unwrap().next().is_none());
-    assert_eq!(fs::read_to_string(directories.data("../vol").join("file")).unwrap(), "kept too");
+    assert_eq!(fs::read_to_string(volumes.data("../vol").join("file")).unwrap(), "kept too");
 }
 
 #[tokio::test]
 async fn a_driver_that_dies_after_the_effect_leaves_the_mount() {
     let world = World::new();
     let places = Places::new(&world);
-    let stand_in = StandIn::new(Settings::new(NAME), Arc::new(Directories::new(&world.root().join("data"))));
+    let stand_in = StandIn::new(Settings::new(NAME), Arc::new(LocalVolumes::new(&world.root().join("data"))));
     stand_in.start(&world.driver_socket(NAME), None).unwrap();
     let driver = Driver::new(&world.driver_socket(NAME));
     for (moment, is_mounted) in [(Moment::BeforeEffect, false), (Moment::AfterEffect, true)] {
@@ -101,4 +105,38 @@ async fn a_driver_that_dies_after_the_effect_leaves_the_mount() {
         assert_eq!(is_mount_point(&places.staging).unwrap(), is_mounted);
         stand_in.start_again().unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_volume_that_is_a_block_device_is_bound_as_one_and_grows() {
+    let world = World::new();
+    let places = Places::new(&world);
+    let volumes = Arc::new(LocalVolumes::new(&world.root().join("data")));
+    let stand_in = StandIn::new(Settings::new(NAME), volumes.clone());
+    stand_in.start(&world.driver_socket(NAME), None).unwrap();
+    let driver = Driver::new(&world.driver_socket(NAME));
+    let block = || VolumeCapability { access: Access::Block, access_mode: AccessMode::SingleNodeWriter };
+    let publish = || PublishVolume { capability: block(), read_only: false, ..places.publish() };
+    assert!(driver.publish(publish()).await.unwrap_err().to_string().contains("not staged"));
+    for _ in 0..2 {
+        driver.stage(StageVolume { capability: block(), ..places.stage() }).await.unwrap();
+        driver.publish(publish()).await.unwrap();
+    }
+    assert!(fs::metadata(&places.target).unwrap().file_type().is_block_device());
+    let size = || fs::File::open(&places.target).unwrap().seek(SeekFrom::End(0)).unwrap();
+    assert_eq!(size(), 64 << 20);
+    let expand = ExpandVolume {
+        volume_id: "../vol".to_owned(),
+        volume_path: text(&places.target),
+        required_bytes: 128 << 20,
+        capability: block(),
+        ..ExpandVolume::default()
+    };
+    assert_eq!(driver.expand(expand).await, Ok(128 << 20));
+    assert_eq!(size(), 128 << 20);
+    for _ in 0..2 {
+        driver.unpublish("../vol", &text(&places.target)).await.unwrap();
+        driver.unstage("../vol", &text(&places.staging)).await.unwrap();
+    }
+    assert!(!places.target.exists() && volumes.image("../vol").exists());
 }
