@@ -22,7 +22,7 @@ test: ## Install what is missing, and run every check and test
 lint: ## Check the formatting and the lints, and that the product has no parts that are for tests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	! cargo tree --package crablet --edges normal,features --prefix none | grep -E 'crablet-cri-sim|feature "(simulated|testing)"'
+	! cargo tree --package crablet --edges normal,features --prefix none | grep -E 'crablet-cri-sim|feature "(simulated|stand-in|testing)"'
 
 bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if one is missed
 	@scripts/need-root bench
