@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use crate::node::Identity;
 use crate::pod_source::{ByName, ServerMirrors, key};
 use crate::retry::Backoff;
-use step::{Step, Urgency, View, is_static};
+use step::{Step, Urgency, View, is_static, urgency};
 
 /// How many requests are under way at the same time.
 const AT_ONCE: usize = 16;
@@ -73,8 +73,6 @@ struct Outage {
 struct Slot {
     /// When it is to be looked at next, unless nothing is to be done.
     due: Option<Instant>,
-    /// How urgent that is, as far as it was found out since something changed.
-    urgency: Option<Urgency>,
     is_under_way: bool,
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
@@ -94,7 +92,6 @@ impl Default for Slot {
     fn default() -> Slot {
         Slot {
             due: None,
-            urgency: None,
             is_under_way: false,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
@@ -173,7 +170,6 @@ impl StatusManager {
             let now = Instant::now();
             // Who changes all the time is not behind those who do not.
             slot.due = Some(slot.due.map_or(now, |due| due.min(now)));
-            slot.urgency = None;
         }
     }
 
@@ -221,13 +217,8 @@ impl StatusManager {
             let due = self.slots.iter().filter(|(_, slot)| is_due(slot));
             let due: Vec<(String, Option<Instant>)> =
                 due.map(|(uid, slot)| (uid.clone(), slot.due)).collect();
-            let mut waiting = Vec::new();
-            for (uid, since) in due {
-                let known = self.slots.get(&uid).and_then(|slot| slot.urgency);
-                if let Some(urgency) = known.or_else(|| Some(self.step_now(&uid, now)?.urgency())) {
-                    waiting.push((Reverse(urgency), since, uid));
-                }
-            }
+            let mut waiting: Vec<_> =
+                due.into_iter().map(|(uid, since)| (Reverse(self.urgency_of(&uid)), since, uid)).collect();
             waiting.sort();
             for (_, _, uid) in waiting {
                 if under_way.len() >= at_once {
@@ -235,7 +226,7 @@ impl StatusManager {
                 }
                 let Some(step) = self.step_now(&uid, now) else { continue };
                 if let Some(slot) = self.slots.get_mut(&uid) {
-                    (slot.is_under_way, slot.due, slot.urgency) = (true, None, None);
+                    (slot.is_under_way, slot.due) = (true, None);
                     slot.sent = step.patch().to_vec();
                 }
                 under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
@@ -251,18 +242,21 @@ impl StatusManager {
             self.is_up_to_date(uid);
             return None;
         };
-        let in_vain = self.in_vain_until(uid, &step, now);
+        let Some(until) = self.in_vain_until(uid, &step, now) else { return Some(step) };
         let slot = self.slots.get_mut(uid)?;
-        match in_vain {
-            Some(until) => {
-                (slot.due, slot.sent) = (Some(until), Vec::new());
-                None
-            }
-            None => {
-                slot.urgency = Some(step.urgency());
-                Some(step)
-            }
-        }
+        (slot.due, slot.sent) = (Some(until), Vec::new());
+        None
+    }
+
+    /// How urgent it is to look at a pod. What is to be done is found out when its turn has come.
+    fn urgency_of(&self, uid: &str) -> Urgency {
+        let Some(report) = self.parts.statuses.get(uid) else { return Urgency::Awaited };
+        let answer = self.slots.get(uid).and_then(|slot| slot.answer.clone());
+        let at_server = answer.or_else(|| match is_static(&report.pod) {
+            false => Some(Arc::clone(&report.pod)),
+            true => self.parts.mirrors.borrow().as_ref()?.pods.get(&key(&report.pod)).cloned(),
+        });
+        at_server.map_or(Urgency::Awaited, |pod| urgency(&pod.status, &report.status))
     }
 
     /// Until when a step is not worth its request. A server that has its own idea of a status is not asked without end;
@@ -403,7 +397,7 @@ impl StatusManager {
 
 async fn carry_out(client: Client, uid: String, step: Step) -> Done {
     let result = match step {
-        Step::Patch { namespace, name, uid: _, patch, urgency: _ } => {
+        Step::Patch { namespace, name, uid: _, patch } => {
             let patched =
                 client.patch::<Pod>(&namespace, &name, "/status", PatchType::StrategicMerge, patch).await;
             patched.map(|pod| Outcome::Now(Arc::new(pod)))

@@ -95,18 +95,14 @@ impl Storage {
 
 /// Of pods of one source with the same name or UID, the first counts.
 fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec<Refused>) {
-    let (mut names, mut uids) = (BTreeSet::new(), BTreeMap::<Text, Arc<Pod>>::new());
-    let mut refused = Vec::new();
-    let mut accepted = Vec::with_capacity(wanted.len());
-    for wanted in wanted {
-        let metadata = &wanted.pod.metadata;
-        let (name, uid) = (&metadata.name, &metadata.uid);
-        let described = format_args!("{name}_{}({uid})", metadata.namespace);
-        let why = if !names.insert((metadata.namespace.clone(), name.clone())) {
-            format!(
-                "Error validating pod {described} from {source} due to duplicate pod name {:?}, ignoring",
-                name.as_str()
-            )
+    let mut refused = BTreeMap::new();
+    let (mut names, mut uids) = (BTreeSet::new(), BTreeMap::<&str, &Arc<Pod>>::new());
+    for (number, Wanted { pod, .. }) in wanted.iter().enumerate() {
+        let metadata = &pod.metadata;
+        let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
+        let described = format_args!("{name}_{namespace}({uid})");
+        let why = if !names.insert((namespace, name)) {
+            format!("Error validating pod {described} from {source} due to duplicate pod name {name:?}, ignoring")
         } else if uid.is_empty() {
             format!("Error validating pod {described} from {source}: it has no UID, ignoring")
         } else if let Some(other) = uids.get(uid) {
@@ -115,13 +111,19 @@ fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec
                 "Error validating pod {described} from {source}: its UID is that of pod {other}, ignoring"
             )
         } else {
-            uids.insert(uid.clone(), wanted.pod.clone());
-            accepted.push(wanted);
+            uids.insert(uid, pod);
             continue;
         };
-        refused.push(Refused { origin: wanted.origin, why });
+        refused.insert(number, why);
     }
-    (accepted, refused)
+    let (mut accepted, mut told) = (Vec::with_capacity(wanted.len()), Vec::new());
+    for (number, wanted) in wanted.into_iter().enumerate() {
+        match refused.remove(&number) {
+            Some(why) => told.push(Refused { origin: wanted.origin, why }),
+            None => accepted.push(wanted),
+        }
+    }
+    (accepted, told)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::pod_source::key;
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Its status is another.
-    Patch { namespace: Text, name: Text, uid: Text, patch: Vec<u8>, urgency: Urgency },
+    Patch { namespace: Text, name: Text, uid: Text, patch: Vec<u8> },
     /// It has come to its end, or is no mirror of anything.
     Delete { namespace: Text, name: Text, uid: Text },
     /// It needs a mirror.
@@ -43,13 +43,6 @@ impl Step {
         match self {
             Step::Patch { uid, .. } | Step::Delete { uid, .. } => Some(uid),
             Step::CreateMirror(_) => None,
-        }
-    }
-
-    pub(super) fn urgency(&self) -> Urgency {
-        match self {
-            Step::Patch { urgency, .. } => *urgency,
-            Step::Delete { .. } | Step::CreateMirror(_) => Urgency::Awaited,
         }
     }
 }
@@ -113,10 +106,9 @@ impl View<'_> {
             return None;
         }
         let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
-        let urgency = urgency(&at_server.status, &new);
         let (namespace, name) = key(at_server);
         let uid = at_server.metadata.uid.clone();
-        Some(Step::Patch { namespace, name, uid, patch: patch.to_json(), urgency })
+        Some(Step::Patch { namespace, name, uid, patch: patch.to_json() })
     }
 }
 
@@ -125,7 +117,8 @@ fn delete(pod: &Pod) -> Step {
     Step::Delete { namespace, name, uid: pod.metadata.uid.clone() }
 }
 
-fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
+/// How urgent it is to tell a status where another is known.
+pub(super) fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
     let is_ready = |status: &PodStatus| {
         let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
         ready.is_some_and(|condition| condition.status == ConditionStatus::True)
