@@ -1,7 +1,7 @@
 //! What the API server said last, kept on the node's disk for an agent that starts while the server is away: after a
 //! reboot it can start pods before anybody answers.
 //!
-//! Kept are pods without their statuses, the config maps and runtime classes that they refer to, services, and the
+//! Kept are pods without their statuses, the config maps, runtime classes and CSI drivers that they refer to, services, and the
 //! node's labels and taints, by which pods are admitted. Each is a file that only the agent's user can read, written
 //! when it changes, behind everybody's back. They are one cluster's: an agent that is sent to another starts with
 //! nothing. **Secrets and tokens are never kept**: no kind has a [`Kept`] but those.
@@ -23,6 +23,7 @@ use crablet_api::core::{ConfigMap, Node, NodeSpec, Pod, PodStatus, Service, Serv
 use crablet_api::document::Limits;
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
+use crablet_api::storage::CsiDriver;
 use crablet_api::{JsonError, Text};
 use crablet_client::Resource;
 use crablet_core::translate::{ObjectKind, pod_references};
@@ -59,6 +60,7 @@ pub(crate) struct Recalled {
     config_maps: Shelf<ConfigMap>,
     services: Shelf<Service>,
     runtime_classes: Shelf<RuntimeClass>,
+    csi_drivers: Shelf<CsiDriver>,
     nodes: Shelf<Node>,
 }
 
@@ -208,6 +210,7 @@ impl Recalled {
             ConfigMap::PLURAL => self.add::<ConfigMap>(bytes),
             Service::PLURAL => self.add::<Service>(bytes),
             RuntimeClass::PLURAL => self.add::<RuntimeClass>(bytes),
+            CsiDriver::PLURAL => self.add::<CsiDriver>(bytes),
             Node::PLURAL => self.add::<Node>(bytes),
             _ => Err(Unusable::Kind),
         }
@@ -288,6 +291,20 @@ impl Kept for Service {
 
     fn kept(&self) -> Service {
         Service { status: ServiceStatus::default(), ..self.clone() }
+    }
+}
+
+impl Kept for CsiDriver {
+    fn shelf(recalled: &mut Recalled) -> &mut Shelf<CsiDriver> {
+        &mut recalled.csi_drivers
+    }
+
+    fn is_kept_as(&self, other: &CsiDriver) -> bool {
+        self.spec == other.spec
+    }
+
+    fn kept(&self) -> CsiDriver {
+        self.clone()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   worker ──register_pod──► ClusterObjects ──one watch each──► config maps, secrets
-//!     ▲ │                       │    │    └────one watch──────► services; runtime classes, once a pod names one
+//!     ▲ │                       │    │    └────one watch──────► services; runtime classes and CSI drivers, once a pod needs one
 //!     │ └──config_map, …──────► │    └─────────TokenRequest───► tokens
 //!     └───── Input::Objects ◄───┘
 //! ```
@@ -24,6 +24,7 @@ use crablet_agent::tasks::Tasks;
 use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
+use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_client::{Chance, Client, Error, Resource, Selection};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
@@ -35,7 +36,7 @@ use crate::memory::{Key, Memory};
 use crate::tokens::{PodTokens, Tokens};
 pub use asked::ObjectTtl;
 use asked::{Asked, KeepsFor};
-use collection::Collection;
+use collection::{Collected, Collection};
 use followed::Following;
 
 /// How long somebody who asks for an object waits until it is known whether it is there, as upstream.
@@ -65,6 +66,7 @@ pub struct ClusterObjects {
     secrets: Source<Secret>,
     services: Collection<Service>,
     runtime_classes: OnceLock<Collection<RuntimeClass>>,
+    csi_drivers: OnceLock<Collection<CsiDriver>>,
     tokens: Arc<Tokens>,
     client: Client,
     chance: Mutex<Chance>,
@@ -114,6 +116,7 @@ impl ClusterObjects {
             secrets: Source::new(&client, &interests, &tasks, &mut chance, &memory, keeps_for),
             services,
             runtime_classes: OnceLock::new(),
+            csi_drivers: OnceLock::new(),
             interests,
             tokens,
             client,
@@ -128,11 +131,17 @@ impl ClusterObjects {
     }
 
     fn runtime_classes(&self) -> &Collection<RuntimeClass> {
-        self.runtime_classes.get_or_init(|| {
-            let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();
-            let all = Selection::default();
-            Collection::follow(self.client.clone(), &all, chance, &self.tasks, self.memory.clone())
-        })
+        self.runtime_classes.get_or_init(|| self.follow_all())
+    }
+
+    fn csi_drivers(&self) -> &Collection<CsiDriver> {
+        self.csi_drivers.get_or_init(|| self.follow_all())
+    }
+
+    fn follow_all<T: Collected>(&self) -> Collection<T> {
+        let chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner).split();
+        let all = Selection::default();
+        Collection::follow(self.client.clone(), &all, chance, &self.tasks, self.memory.clone())
     }
 }
 
@@ -161,6 +170,24 @@ impl Contents for ClusterObjects {
 
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         let found = self.client.get::<PersistentVolume>("", name).await;
+        found.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
+    async fn csi_driver(&self, name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
+        match self.csi_drivers().get("", name).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Unavailable::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
+        let found = self.client.get::<VolumeAttachment>("", name).await;
+        found.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
+    async fn secret_of_storage(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
+        let found = self.client.get::<Secret>(namespace, name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))
     }
 

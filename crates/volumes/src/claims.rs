@@ -56,7 +56,7 @@ pub enum Broken {
     OtherClaim { volume: String, theirs: String, ours: String },
 }
 
-fn words(why: &Unavailable, plural: &str, name: &str) -> String {
+pub(crate) fn words(why: &Unavailable, plural: &str, name: &str) -> String {
     match why {
         Unavailable::NotFound => format!("{plural} {name:?} not found"),
         Unavailable::NoClient => "there is no API server".to_owned(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crablet_api::Text;
 use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 
 /// Who has the content of volumes that is not the node's own.
@@ -21,6 +22,15 @@ pub trait Contents: Send + Sync {
 
     /// A piece of storage, as it is now.
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable>;
+
+    /// What the cluster knows of a CSI driver, if it is told of it.
+    async fn csi_driver(&self, name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable>;
+
+    /// Whether a volume is attached to the node, as it is now.
+    async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, Unavailable>;
+
+    /// A secret that storage refers to, as it is now.
+    async fn secret_of_storage(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
 
     /// A token that is valid for some time to come. Whoever shows it asks again before that is over. There is none for a
     /// pod that is run from memory before the API server answers: it does without until then.
@@ -83,6 +93,18 @@ impl Contents for NoContents {
     }
 
     async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

@@ -45,6 +45,32 @@ pub enum PluginError {
         "mount failed: {status}\nMounting command: mount\nMounting arguments: {arguments}\nOutput: {output}"
     )]
     MountCommand { status: String, arguments: String, output: String },
+    /// No driver of this name is on the node.
+    #[error(
+        "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {0} not found in the list of registered CSI drivers"
+    )]
+    NoDriver(String),
+    /// A driver could not do it.
+    #[error(transparent)]
+    Csi(crablet_csi::Error),
+    /// A driver could not stage it.
+    #[error(transparent)]
+    MountDevice(crablet_csi::Error),
+    /// The volume is not attached to the node.
+    #[error("{0}")]
+    Attachment(String),
+    /// What the cluster knows of a driver cannot be had.
+    #[error("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {0}")]
+    CsiDriverObject(String),
+    /// A driver has no such volumes.
+    #[error("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {0}")]
+    CsiMode(String),
+    /// A secret that storage refers to cannot be had.
+    #[error("{0}")]
+    CsiSecret(String),
+    /// What is written of a volume cannot be read or written.
+    #[error("kubernetes.io/csi: failed to save or load volume info data: {0}")]
+    VolumeData(String),
     /// A name that would lead out of the pod's directory.
     #[error("{name:?} cannot be the name of a directory")]
     Name { name: String },
@@ -133,6 +159,7 @@ impl PluginError {
     }
 }
 
+#[cfg(any(test, feature = "simulated"))]
 impl VolumeError {
     /// Of a volume that is called as in the pod.
     pub(crate) fn new(volume: &str, cause: PluginError) -> VolumeError {
@@ -147,6 +174,9 @@ fn in_event(error: &VolumeError) -> String {
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], \
              failed to process volumes=[{volume}]: {why}"
         ),
+        PluginError::MountDevice(why) => {
+            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
+        }
         cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
     }
 }
@@ -242,6 +272,9 @@ pub enum TearDownError {
     /// It took too long: a file system does not answer. The work goes on.
     #[error("timed out after {}s, the work on it continues", .0.as_secs())]
     TimedOut(Duration),
+    /// A driver could not take a volume back.
+    #[error("{0}")]
+    Csi(String),
     /// The work ended by a panic.
     #[error("the work on it ended by a panic")]
     Panicked,

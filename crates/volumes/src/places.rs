@@ -9,6 +9,7 @@ pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
 pub(crate) const CONFIG_MAP: &str = "kubernetes.io~configmap";
 pub(crate) const SECRET: &str = "kubernetes.io~secret";
 pub(crate) const LOCAL: &str = "kubernetes.io~local-volume";
+pub(crate) const CSI: &str = "kubernetes.io~csi";
 pub(crate) const NFS: &str = "kubernetes.io~nfs";
 
 /// Plugins whose directories hold nothing but what was made for the pod. The others' are places to mount something on.
@@ -44,6 +45,16 @@ impl Places {
     /// A volume's directory; `plugin` is the plugin's name with `~` for `/`.
     pub fn volume(&self, uid: &str, plugin: &str, volume: &str) -> PathBuf {
         self.volumes(uid).join(plugin).join(volume)
+    }
+
+    /// What is staged for pods by CSI drivers, one level for the driver and one for the volume.
+    pub fn csi(&self) -> PathBuf {
+        self.root.join("plugins/kubernetes.io/csi")
+    }
+
+    /// Where a volume of a CSI driver is staged. What the driver calls it may be any text.
+    pub fn csi_staged(&self, driver: &str, handle: &str) -> PathBuf {
+        self.csi().join(driver).join(crate::csi::hash(&[handle]))
     }
 
     /// What plugins remember of a pod.

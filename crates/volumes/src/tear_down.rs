@@ -17,6 +17,17 @@ use crate::remove_tree::remove_tree;
 /// How often the table is read again when something was mounted while we unmounted.
 const ROUNDS: usize = 4;
 
+/// Unmounts the parts of volumes that a pod's containers had.
+pub(crate) fn unmount_sub_paths(places: &Places, uid: &str) -> Result<(), TearDownError> {
+    if !is_one_name(uid) {
+        return Err(TearDownError::Uid(uid.to_owned()));
+    }
+    match resolved(&places.sub_paths(uid))? {
+        Some(directory) => unmount_all(&directory),
+        None => Ok(()),
+    }
+}
+
 /// Unmounts everything in a pod's directory and removes its volumes.
 pub(crate) fn tear_down(places: &Places, uid: &str, method: Method) -> Result<(), TearDownError> {
     if !is_one_name(uid) {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::beneath::Method;
 use crate::claims::{self, Claimed, is_claim};
 use crate::contents::Contents;
+use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind, persistent_kind};
@@ -87,6 +88,7 @@ pub struct HostVolumes {
     deadline: Duration,
     contents: Arc<dyn Contents>,
     plugins: Vec<Arc<dyn Plugin>>,
+    csi: Option<Csi>,
     lanes: Lanes,
 }
 
@@ -111,7 +113,15 @@ impl HostVolumes {
             Arc::new(Nfs),
         ];
         let places = Places::new(root);
-        HostVolumes { places, clock, deadline: DEADLINE, contents, plugins, lanes: Lanes::default() }
+        HostVolumes {
+            places,
+            clock,
+            deadline: DEADLINE,
+            contents,
+            plugins,
+            csi: None,
+            lanes: Lanes::default(),
+        }
     }
 
     /// With one more plugin. Of two that support the same source, the later one gets it.
@@ -119,6 +129,13 @@ impl HostVolumes {
     pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> HostVolumes {
         self.plugins.insert(0, plugin);
         self
+    }
+
+    /// With the volumes of CSI drivers.
+    #[must_use]
+    pub fn with_csi(mut self, csi: Csi) -> HostVolumes {
+        self.csi = Some(csi.clone());
+        self.with_plugin(Arc::new(csi))
     }
 
     /// With another deadline for each call than [`DEADLINE`].
@@ -286,6 +303,17 @@ impl Volumes for HostVolumes {
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
+        if let Some(csi) = &self.csi {
+            // What is mounted on parts of a volume would keep its driver from taking it back.
+            let (places, owned) = (places.clone(), owned.clone());
+            let unmount = move || tear_down::unmount_sub_paths(&places, &owned);
+            match self.alone(uid, unmount).await {
+                Some(Ok(done)) => done?,
+                Some(Err(_)) => return Err(TearDownError::Panicked),
+                None => return Err(TearDownError::TimedOut(self.deadline)),
+            }
+            csi.tear_down(uid).await?;
+        }
         let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
         match self.alone(uid, work).await {
             Some(Ok(done)) => done,

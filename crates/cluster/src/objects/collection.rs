@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::{Service, ServiceStatus};
 use crablet_api::node::RuntimeClass;
+use crablet_api::storage::CsiDriver;
 use crablet_client::{Chance, Client, Event, Follower, Selection};
 use crablet_core::translate::Unavailable;
 use tokio::sync::watch;
@@ -46,6 +47,14 @@ impl Collected for Service {
 
 impl Collected for RuntimeClass {
     const WORD: &'static str = "runtimeclass";
+
+    fn strip(&mut self) {
+        strip(&mut self.metadata);
+    }
+}
+
+impl Collected for CsiDriver {
+    const WORD: &'static str = "csidriver";
 
     fn strip(&mut self) {
         strip(&mut self.metadata);

@@ -7,6 +7,7 @@ use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Objects};
 use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use crablet_api::node::RuntimeClass;
+use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 use crablet_volumes::{Contents, Token, TokenRequest};
 
@@ -36,6 +37,18 @@ impl Contents for Cluster {
     }
 
     async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        Err(Unavailable::NotFound)
+    }
+
+    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
+        Ok(None)
+    }
+
+    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
+        Err(Unavailable::NotFound)
+    }
+
+    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
         Err(Unavailable::NotFound)
     }
 

@@ -244,7 +244,7 @@ async fn what_cannot_be_set_up_is_told_volume_by_volume() {
         ("path", "hostPath: {path: /no/such/dir, type: Directory}"),
         ("steps", "hostPath: {path: /a/../b}"),
         ("map", "configMap: {name: c, defaultMode: 420}"),
-        ("nfs", "nfs: {server: s, path: /}"),
+        ("rbd", "rbd: {monitors: [m], image: i}"),
         ("tape", "emptyDir: {medium: Tape}"),
         (
             "field",
@@ -261,7 +261,7 @@ async fn what_cannot_be_set_up_is_told_volume_by_volume() {
         "\"path\" : hostPath type check failed: /no/such/dir is not a directory",
         "\"steps\" : invalid HostPath `/a/../b`: must not contain '..'",
         "\"map\" : not supported due to running kubelet in standalone mode",
-        "\"nfs\" : volumes of the kind nfs are not supported yet",
+        "\"rbd\" : volumes of the kind rbd are not supported yet",
         "\"tape\" : unknown storage medium \"Tape\"",
         "\"field\" : unsupported fieldPath: spec.nodeName",
         "\"outside\" : invalid path: must not contain '..': ../a",

@@ -1,0 +1,622 @@
+//! Volumes of CSI drivers: staged once on the node, published to each pod, and back.
+//!
+//! ```text
+//!   worker ──set_up──► Csi ──stage, publish──────► driver
+//!   worker ──tear_down─► │ ──unpublish───────────► │
+//!                        └──no pod uses it──► run ──unstage─┘
+//! ```
+//!
+//! What is staged and published is in the mount table and in upstream's `vol_data.json`, which is written before the
+//! driver is asked and goes after it has answered: whatever an agent dies at, the next one asks the driver to take it
+//! back. In memory is only who uses what is staged, which is read from the pods' directories at the start.
+//!
+//! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
+//! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
+
+mod vol_data;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_api::core::{PersistentVolumeSource, SecretReference, VolumeSource};
+use crablet_api::storage::{CsiDriver, FsGroupPolicy, VolumeLifecycleMode};
+use crablet_core::translate::MountedVolume;
+use crablet_csi::{
+    Access, AccessMode, Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler,
+    PublishVolume, StageVolume, VolumeCapability,
+};
+use crablet_host::lanes::Lanes;
+use crablet_host::mounts;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Notify, OnceCell, watch};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::claims;
+use crate::contents::Contents;
+use crate::error::{PluginError, TearDownError, failed};
+use crate::files::make_all;
+use crate::ownership::{self, ChangePolicy, Ownership};
+use crate::places::{CSI, Places};
+use crate::plugin::{Plugin, Request};
+use vol_data::VolumeData;
+
+/// The waits between tries to unstage a volume.
+const SHORTEST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(122);
+
+/// The CSI drivers of a node and their volumes. Clones are the same.
+#[derive(Clone)]
+pub struct Csi(Arc<Inner>);
+
+struct Inner {
+    places: Places,
+    node: String,
+    contents: Arc<dyn Contents>,
+    drivers: watch::Sender<BTreeMap<String, Arc<Registered>>>,
+    /// One thing at a time for each volume that is staged.
+    staging: Lanes,
+    used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
+    /// Volumes that nobody uses any more.
+    unused: Mutex<BTreeMap<Staged, Retry>>,
+    news: Notify,
+}
+
+/// A driver that made itself known.
+pub struct Registered {
+    node: Arc<dyn Node>,
+    pub info: NodeInfo,
+    /// What it can do does not change while it is registered.
+    capabilities: OnceCell<NodeCapabilities>,
+}
+
+/// A volume that is, or may be, staged: its driver and what the driver calls it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Staged {
+    driver: String,
+    handle: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    at: Instant,
+    wait: Duration,
+}
+
+/// A volume that a pod wants of a driver.
+struct Wanted {
+    driver: String,
+    handle: String,
+    mode: VolumeLifecycleMode,
+    fs_type: String,
+    attributes: BTreeMap<String, String>,
+    mount_flags: Vec<String>,
+    access_mode: String,
+    stage_secret: Option<SecretReference>,
+    publish_secret: Option<SecretReference>,
+    read_only: bool,
+}
+
+impl Csi {
+    /// Those of a node with this name, whose root directory is there. Who uses what is read from there.
+    pub fn open(root: &Path, node: &str, contents: Arc<dyn Contents>) -> Csi {
+        let places = Places::new(root);
+        let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
+        for (uid, data) in vol_data::of_pods(&places) {
+            used.entry(Staged::of(&data)).or_default().insert(uid);
+        }
+        let now = Instant::now();
+        for data in vol_data::staged(&places) {
+            let staged = Staged::of(&data);
+            if !used.contains_key(&staged) {
+                unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+            }
+        }
+        Csi(Arc::new(Inner {
+            places,
+            node: node.to_owned(),
+            contents,
+            drivers: watch::Sender::default(),
+            staging: Lanes::default(),
+            used: Mutex::new(used),
+            unused: Mutex::new(unused),
+            news: Notify::new(),
+        }))
+    }
+
+    /// The drivers that are there, by name.
+    pub fn drivers(&self) -> watch::Receiver<BTreeMap<String, Arc<Registered>>> {
+        self.0.drivers.subscribe()
+    }
+
+    /// Unstages what nobody uses any more, for as long as it is polled.
+    pub async fn run(self) {
+        let mut under_way = FuturesUnordered::new();
+        let mut drivers = self.drivers();
+        loop {
+            let (due, next) = self.take_due();
+            for (staged, retry) in due {
+                under_way.push(self.unstage(staged, retry));
+            }
+            tokio::select! {
+                Some(()) = under_way.next() => {}
+                () = self.0.news.notified() => {}
+                // A driver that is back is not kept waiting.
+                Ok(()) = drivers.changed() => self.retry_now(),
+                () = until(next) => {}
+            }
+        }
+    }
+
+    fn take_due(&self) -> (Vec<(Staged, Retry)>, Option<Instant>) {
+        let now = Instant::now();
+        let mut unused = lock(&self.0.unused);
+        let due: Vec<_> = unused.extract_if(.., |_, retry| retry.at <= now).collect();
+        (due, unused.values().map(|retry| retry.at).min())
+    }
+
+    fn retry_now(&self) {
+        let now = Instant::now();
+        for retry in lock(&self.0.unused).values_mut() {
+            *retry = Retry { at: now, wait: SHORTEST_WAIT };
+        }
+    }
+
+    async fn unstage(&self, staged: Staged, retry: Retry) {
+        let _lane = self.0.staging.enter(&staged.key()).await;
+        if lock(&self.0.used).contains_key(&staged) {
+            return;
+        }
+        if let Err(error) = self.try_to_unstage(&staged).await {
+            let Staged { driver, handle } = &staged;
+            warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
+            let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
+            lock(&self.0.unused).entry(staged).or_insert(again);
+        }
+    }
+
+    async fn try_to_unstage(&self, staged: &Staged) -> Result<(), PluginError> {
+        let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
+        let place = directory.join("globalmount");
+        if vol_data::read(&directory)?.is_none() {
+            return Ok(());
+        }
+        let driver = self.driver(&staged.driver)?;
+        if driver.capabilities().await?.stage_unstage_volume {
+            driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
+        }
+        info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
+        tokio::task::spawn_blocking(move || forget(&directory, &place))
+            .await
+            .unwrap_or(Err(PluginError::Panicked))
+    }
+
+    fn driver(&self, name: &str) -> Result<Arc<Registered>, PluginError> {
+        let found = self.0.drivers.borrow().get(name).cloned();
+        found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
+    }
+
+    /// What is staged counts as used from here on, whether it comes to be staged or not.
+    fn use_for(&self, staged: &Staged, uid: &str) {
+        lock(&self.0.used).entry(staged.clone()).or_default().insert(uid.to_owned());
+        lock(&self.0.unused).remove(staged);
+    }
+
+    /// A pod uses nothing any more, be it that something was staged for it and never published.
+    fn release(&self, uid: &str) {
+        let mut used = lock(&self.0.used);
+        for users in used.values_mut() {
+            users.remove(uid);
+        }
+        let free = used.extract_if(.., |_, users| users.is_empty());
+        let now = Instant::now();
+        let mut unused = lock(&self.0.unused);
+        for (staged, _) in free {
+            unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+            self.0.news.notify_one();
+        }
+    }
+
+    /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
+    pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        for (directory, data) in vol_data::of_pod(&self.0.places, uid) {
+            let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+            let driver = self.driver(&data.driver_name).map_err(wrong)?;
+            let target = directory.join("mount");
+            let done = driver.node.unpublish(&data.volume_handle, &text(&target)).await;
+            done.map_err(|error| wrong(PluginError::Csi(error)))?;
+            let forgotten = tokio::task::spawn_blocking(move || forget(&directory, &target)).await;
+            forgotten.unwrap_or(Err(PluginError::Panicked)).map_err(wrong)?;
+        }
+        self.release(uid);
+        Ok(())
+    }
+
+    async fn stage(
+        &self,
+        request: &Request,
+        wanted: &Wanted,
+        driver: &Registered,
+        context: &BTreeMap<String, String>,
+    ) -> Result<Option<PathBuf>, PluginError> {
+        if wanted.mode != VolumeLifecycleMode::Persistent {
+            return Ok(None);
+        }
+        let staged = Staged { driver: wanted.driver.clone(), handle: wanted.handle.clone() };
+        let _lane = self.0.staging.enter(&staged.key()).await;
+        self.use_for(&staged, request.uid());
+        let capabilities = driver.capabilities().await?;
+        if !capabilities.stage_unstage_volume {
+            return Ok(None);
+        }
+        let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
+        let place = directory.join("globalmount");
+        let data = VolumeData::of_staged(&staged.driver, &staged.handle);
+        let made = {
+            let (directory, place) = (directory.clone(), place.clone());
+            request.blocking(move |_| {
+                make_all(&place, 0o750)?;
+                let was_there = vol_data::read(&directory)?.as_ref() == Some(&data);
+                let is_mounted = mounts::is_mount_point(&place).map_err(PluginError::MountTable)?;
+                vol_data::write(&directory, &data)?;
+                Ok(was_there && is_mounted)
+            })
+        };
+        if made.await? {
+            return Ok(Some(place));
+        }
+        let volume = StageVolume {
+            volume_id: wanted.handle.clone(),
+            staging_target_path: text(&place),
+            capability: wanted.capability(capabilities, ownership::group_of_pod(&request.pod)),
+            publish_context: context.clone(),
+            volume_context: wanted.attributes.clone(),
+            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+        };
+        match driver.node.stage(volume).await {
+            Ok(()) => Ok(Some(place)),
+            Err(error) => {
+                if error.is_final() {
+                    let kept = place.clone();
+                    request.blocking(move |_| forget(&directory, &kept)).await?;
+                }
+                Err(PluginError::MountDevice(error))
+            }
+        }
+    }
+
+    async fn publish(
+        &self,
+        request: &Request,
+        wanted: &Wanted,
+        staged: Option<PathBuf>,
+        context: BTreeMap<String, String>,
+        of_cluster: Option<&CsiDriver>,
+    ) -> Result<PathBuf, PluginError> {
+        let driver = self.driver(&wanted.driver)?;
+        let capabilities = driver.capabilities().await?;
+        let directory = self.0.places.volume(request.uid(), CSI, request.spec_name());
+        let target = directory.join("mount");
+        let data = VolumeData {
+            spec_vol_id: Some(request.spec_name().to_owned()),
+            node_name: Some(self.0.node.clone()),
+            volume_lifecycle_mode: Some(wanted.mode.clone()),
+            attachment_id: Some(self.attachment(wanted)),
+            ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
+        };
+        let is_published = {
+            let (directory, target) = (directory.clone(), target.clone());
+            request.blocking(move |_| {
+                make_all(&directory, 0o750)?;
+                vol_data::write(&directory, &data)?;
+                mounts::is_mount_point(&target).map_err(PluginError::MountTable)
+            })
+        };
+        let is_published = is_published.await?;
+        let requires_republish =
+            of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true));
+        if is_published && !requires_republish {
+            return Ok(target);
+        }
+        let mut attributes = wanted.attributes.clone();
+        if of_cluster.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
+            attributes.extend(pod_info(request, &wanted.mode));
+        }
+        let group = ownership::group_of_pod(&request.pod);
+        let volume = PublishVolume {
+            volume_id: wanted.handle.clone(),
+            staging_target_path: staged.as_deref().map(text).unwrap_or_default(),
+            target_path: text(&target),
+            capability: wanted.capability(capabilities, group),
+            read_only: wanted.read_only,
+            publish_context: context,
+            volume_context: attributes,
+            secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
+        };
+        if let Err(error) = driver.node.publish(volume).await {
+            if error.is_final() && !is_published {
+                let target = target.clone();
+                request.blocking(move |_| remove_place(&target)).await?;
+            }
+            return Err(PluginError::Csi(error));
+        }
+        if let Some(group) = group.filter(|_| !capabilities.volume_mount_group)
+            && wanted.belongs_to_group(of_cluster)
+        {
+            let place = target.clone();
+            request
+                .blocking(move |request| {
+                    let policy = ChangePolicy::of_pod(&request.pod);
+                    Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
+                })
+                .await?;
+        }
+        Ok(target)
+    }
+
+    /// What the driver's controller said when it attached the volume, if it has to be.
+    async fn publish_context(
+        &self,
+        wanted: &Wanted,
+        of_cluster: Option<&CsiDriver>,
+    ) -> Result<BTreeMap<String, String>, PluginError> {
+        let is_attached = of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false));
+        if wanted.mode != VolumeLifecycleMode::Persistent || !is_attached {
+            return Ok(BTreeMap::new());
+        }
+        let name = self.attachment(wanted);
+        let found = self.0.contents.volume_attachment(&name).await;
+        let found = found.map_err(|why| {
+            PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
+        })?;
+        match (found.status.attached, &found.status.attach_error) {
+            (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
+            (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
+            (false, None) => {
+                Err(PluginError::Attachment(format!("volume attachment {name} is not attached yet")))
+            }
+        }
+    }
+
+    fn attachment(&self, wanted: &Wanted) -> String {
+        format!("csi-{}", hash(&[&wanted.handle, &wanted.driver, &self.0.node]))
+    }
+
+    async fn secrets(
+        &self,
+        reference: Option<&SecretReference>,
+        field: &'static str,
+    ) -> Result<BTreeMap<String, String>, PluginError> {
+        let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
+        let found = self.0.contents.secret_of_storage(namespace, name).await;
+        let found = found.map_err(|why| {
+            let why = claims::words(&why, "secrets", name);
+            PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"))
+        })?;
+        let entries = found.data.iter();
+        Ok(entries
+            .map(|(key, value)| (key.to_owned(), String::from_utf8_lossy(value).into_owned()))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl PluginHandler for Csi {
+    async fn register(&self, plugin: Announced) -> Result<(), String> {
+        let node: Arc<dyn Node> = Arc::new(Driver::new(&plugin.endpoint));
+        let info = node.info().await.map_err(|error| error.to_string())?;
+        info!(driver = plugin.name, node_id = info.node_id, "A CSI driver is there");
+        let registered = Registered { node, info, capabilities: OnceCell::new() };
+        self.0.drivers.send_modify(|drivers| drop(drivers.insert(plugin.name, Arc::new(registered))));
+        Ok(())
+    }
+
+    async fn deregister(&self, name: &str) {
+        info!(driver = name, "A CSI driver is gone");
+        self.0.drivers.send_modify(|drivers| drop(drivers.remove(name)));
+    }
+}
+
+#[async_trait]
+impl Plugin for Csi {
+    fn supports(&self, source: &VolumeSource) -> bool {
+        matches!(source, VolumeSource::Csi(_))
+    }
+
+    fn supports_persistent(&self, source: &PersistentVolumeSource) -> bool {
+        matches!(source, PersistentVolumeSource::Csi(_))
+    }
+
+    fn refreshes(&self) -> bool {
+        false
+    }
+
+    async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
+        let wanted = Wanted::of(request)?;
+        let driver = self.driver(&wanted.driver)?;
+        let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
+            Ok(found) => found,
+            Err(why) => {
+                return Err(PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)));
+            }
+        };
+        let of_cluster = of_cluster.as_deref();
+        wanted.check_mode(of_cluster)?;
+        let context = self.publish_context(&wanted, of_cluster).await?;
+        let staged = self.stage(request, &wanted, &driver, &context).await?;
+        let target = self.publish(request, &wanted, staged, context, of_cluster).await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+    }
+}
+
+impl Registered {
+    async fn capabilities(&self) -> Result<NodeCapabilities, PluginError> {
+        self.capabilities
+            .get_or_try_init(|| self.node.capabilities())
+            .await
+            .copied()
+            .map_err(PluginError::Csi)
+    }
+}
+
+impl Staged {
+    fn of(data: &VolumeData) -> Staged {
+        Staged { driver: data.driver_name.clone(), handle: data.volume_handle.clone() }
+    }
+
+    fn key(&self) -> String {
+        format!("{}^{}", self.driver, self.handle)
+    }
+}
+
+impl Wanted {
+    fn of(request: &Request) -> Result<Wanted, PluginError> {
+        let of_pod = |name: &str| SecretReference {
+            name: name.into(),
+            namespace: request.pod.metadata.namespace.clone(),
+        };
+        let wanted = match (request.persistent_source(), &*request.source) {
+            (Some(PersistentVolumeSource::Csi(source)), _) => {
+                let spec = request.claimed.as_ref().map(|claimed| &claimed.volume.spec);
+                let mut modes = spec.into_iter().flat_map(|spec| &spec.access_modes);
+                Wanted {
+                    driver: source.driver.to_string(),
+                    handle: source.volume_handle.to_string(),
+                    mode: VolumeLifecycleMode::Persistent,
+                    fs_type: source.fs_type.to_string(),
+                    attributes: strings(source.volume_attributes.iter()),
+                    mount_flags: spec
+                        .map(|spec| spec.mount_options.iter().map(ToString::to_string).collect())
+                        .unwrap_or_default(),
+                    access_mode: modes.next().map_or("ReadWriteOnce", |mode| mode.as_str()).to_owned(),
+                    stage_secret: source.node_stage_secret_ref.clone(),
+                    publish_secret: source.node_publish_secret_ref.clone(),
+                    read_only: request.read_only || source.read_only,
+                }
+            }
+            (None, VolumeSource::Csi(source)) => Wanted {
+                driver: source.driver.to_string(),
+                handle: format!("csi-{}", hash(&[request.uid(), &request.volume])),
+                mode: VolumeLifecycleMode::Ephemeral,
+                fs_type: source.fs_type.as_ref().map(ToString::to_string).unwrap_or_default(),
+                attributes: strings(source.volume_attributes.iter()),
+                mount_flags: Vec::new(),
+                access_mode: "ReadWriteOnce".to_owned(),
+                stage_secret: None,
+                publish_secret: source.node_publish_secret_ref.as_ref().map(|secret| of_pod(&secret.name)),
+                read_only: source.read_only == Some(true),
+            },
+            _ => return Err(PluginError::NoSource),
+        };
+        Ok(wanted)
+    }
+
+    fn capability(&self, capabilities: NodeCapabilities, group: Option<u32>) -> VolumeCapability {
+        let group = group.filter(|_| capabilities.volume_mount_group).map(i64::from);
+        VolumeCapability {
+            access: Access::Mount {
+                fs_type: self.fs_type.clone(),
+                mount_flags: self.mount_flags.clone(),
+                volume_mount_group: group,
+            },
+            access_mode: AccessMode::of_persistent_volume(&self.access_mode, capabilities),
+        }
+    }
+
+    /// Whether the driver has volumes of this kind. Without its object only those are known that outlive pods.
+    fn check_mode(&self, of_cluster: Option<&CsiDriver>) -> Result<(), PluginError> {
+        let (mode, driver) = (self.mode.as_str(), &self.driver);
+        let why = match of_cluster {
+            None if self.mode == VolumeLifecycleMode::Persistent => return Ok(()),
+            None => format!("volume mode {mode:?} not supported by driver {driver} (no CSIDriver object)"),
+            Some(found) if found.spec.volume_lifecycle_modes.contains(&self.mode) => return Ok(()),
+            Some(found) => {
+                let modes =
+                    found.spec.volume_lifecycle_modes.iter().map(|mode| format!("{:?}", mode.as_str()));
+                let modes = modes.collect::<Vec<_>>().join(" ");
+                format!("volume mode {mode:?} not supported by driver {driver} (only supports [{modes}])")
+            }
+        };
+        Err(PluginError::CsiMode(why))
+    }
+
+    /// Whether the node gives the files to the pod's group.
+    fn belongs_to_group(&self, of_cluster: Option<&CsiDriver>) -> bool {
+        let policy = of_cluster.and_then(|driver| driver.spec.fs_group_policy.clone());
+        match policy.unwrap_or(FsGroupPolicy::ReadWriteOnceWithFSType) {
+            _ if self.read_only => false,
+            FsGroupPolicy::None => false,
+            FsGroupPolicy::File => true,
+            FsGroupPolicy::ReadWriteOnceWithFSType | FsGroupPolicy::Other(_) => {
+                !self.fs_type.is_empty() && self.access_mode == "ReadWriteOnce"
+            }
+        }
+    }
+}
+
+/// What a driver is told of the pod, if it wants to know.
+fn pod_info(request: &Request, mode: &VolumeLifecycleMode) -> [(String, String); 5] {
+    let pod = &request.pod;
+    let is_ephemeral = *mode == VolumeLifecycleMode::Ephemeral;
+    [
+        ("pod.name", pod.metadata.name.to_string()),
+        ("pod.namespace", pod.metadata.namespace.to_string()),
+        ("pod.uid", pod.metadata.uid.to_string()),
+        ("serviceAccount.name", pod.spec.service_account_name.to_string()),
+        ("ephemeral", is_ephemeral.to_string()),
+    ]
+    .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value))
+}
+
+/// Forgets a volume that the driver has taken back: a place to mount something on, and what was written of it.
+fn forget(directory: &Path, place: &Path) -> Result<(), PluginError> {
+    remove_place(place)?;
+    vol_data::remove(directory)?;
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("remove", directory)(error).into())
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Removes an empty directory that nothing is mounted on.
+fn remove_place(place: &Path) -> Result<(), PluginError> {
+    match fs::remove_dir(place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", place)(error).into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+pub(crate) fn hash(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn strings<'a>(entries: impl Iterator<Item = (&'a str, &'a crablet_api::Text)>) -> BTreeMap<String, String> {
+    entries.map(|(key, value)| (key.to_owned(), value.to_string())).collect()
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,117 @@
+//! `vol_data.json`: what is written of a volume beside the place where it is staged or published, as upstream, so that
+//! whoever takes it back knows whom to ask.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crablet_api::storage::VolumeLifecycleMode;
+use crablet_host::files::{self, ReadError};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::error::{PluginError, failed};
+use crate::places::{CSI, Places};
+
+const NAME: &str = "vol_data.json";
+/// It is some hundred bytes large.
+const LARGEST: usize = 64 << 10;
+
+/// What is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct VolumeData {
+    #[serde(skip_serializing_if = "Option::is_none", rename = "attachmentID")]
+    pub(super) attachment_id: Option<String>,
+    pub(super) driver_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "specVolID")]
+    pub(super) spec_vol_id: Option<String>,
+    pub(super) volume_handle: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) volume_lifecycle_mode: Option<VolumeLifecycleMode>,
+}
+
+impl VolumeData {
+    pub(super) fn of_staged(driver: &str, handle: &str) -> VolumeData {
+        VolumeData {
+            driver_name: driver.to_owned(),
+            volume_handle: handle.to_owned(),
+            ..VolumeData::default()
+        }
+    }
+}
+
+/// What is written in a directory, if anything is.
+pub(super) fn read(directory: &Path) -> Result<Option<VolumeData>, PluginError> {
+    let path = directory.join(NAME);
+    let bytes = match files::read_bounded(&path, LARGEST) {
+        Ok(bytes) => bytes,
+        Err(ReadError::Failed { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(PluginError::VolumeData(error.to_string())),
+    };
+    let wrong = |why: String| PluginError::VolumeData(format!("{}: {why}", path.display()));
+    let data: VolumeData = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    match data.driver_name.is_empty() || data.volume_handle.is_empty() {
+        true => Err(wrong("it names no driver or no volume".to_owned())),
+        false => Ok(Some(data)),
+    }
+}
+
+/// Writes it, unless it is there.
+pub(super) fn write(directory: &Path, data: &VolumeData) -> Result<(), PluginError> {
+    if let Ok(Some(there)) = read(directory)
+        && there == *data
+    {
+        return Ok(());
+    }
+    let written = serde_json::to_vec(data).map_err(|error| PluginError::VolumeData(error.to_string()))?;
+    let path = directory.join(NAME);
+    files::write_atomically(&path, &written, 0o600)
+        .map_err(|error| PluginError::VolumeData(error.to_string()))
+}
+
+pub(super) fn remove(directory: &Path) -> Result<(), PluginError> {
+    let path = directory.join(NAME);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("remove", &path)(error).into())
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// What is published to a pod, and where. What nobody can read is left where it is: nothing is removed with it.
+pub(super) fn of_pod(places: &Places, uid: &str) -> Vec<(PathBuf, VolumeData)> {
+    let directories = children(&places.volumes(uid).join(CSI));
+    directories.filter_map(|directory| Some((directory.clone(), readable(&directory)?))).collect()
+}
+
+/// What is published to all pods that outlives them, by the pods' UIDs.
+pub(super) fn of_pods(places: &Places) -> Vec<(String, VolumeData)> {
+    let mut found = Vec::new();
+    for pod in children(&places.root().join("pods")) {
+        let Some(uid) = pod.file_name().and_then(|name| name.to_str()) else { continue };
+        let of_pod = of_pod(places, uid).into_iter().map(|(_, data)| data);
+        let outlives = |data: &VolumeData| data.volume_lifecycle_mode != Some(VolumeLifecycleMode::Ephemeral);
+        found.extend(of_pod.filter(outlives).map(|data| (uid.to_owned(), data)));
+    }
+    found
+}
+
+/// What is, or may be, staged.
+pub(super) fn staged(places: &Places) -> Vec<VolumeData> {
+    let drivers = children(&places.csi());
+    drivers.flat_map(|driver| children(&driver)).filter_map(|directory| readable(&directory)).collect()
+}
+
+fn readable(directory: &Path) -> Option<VolumeData> {
+    read(directory).inspect_err(|error| warn!(%error, "Cannot tell what a CSI volume is")).ok()?
+}
+
+fn children(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
