@@ -1,5 +1,6 @@
 //! All of an agent's part in a cluster, put together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_agent::agent::Agent;
@@ -9,8 +10,11 @@ use crablet_api::core::PodIdentity;
 use crablet_api::{FeatureGates, Text};
 use crablet_client::{Chance, Client, Follower, Selection};
 use crablet_cri::Runtime;
+use crablet_csi::NodeInfo;
 use crablet_host::clock::Clock;
+use tokio::sync::watch;
 
+use crate::csi_node::CsiNodeKeeper;
 use crate::event_writer::EventWriter;
 use crate::lease::Heart;
 use crate::memory::Memory;
@@ -41,6 +45,8 @@ pub struct Joining {
     pub lease_seconds: i32,
     /// Where what the server says is kept, if it is.
     pub memory: Option<Memory>,
+    /// What the CSI drivers of the node say of it.
+    pub csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
 }
 
 /// Whose story a node's is. Events about it are found by its name too.
@@ -63,6 +69,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         object_ttl,
         lease_seconds,
         memory,
+        csi_drivers,
     } = joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
@@ -89,6 +96,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let (keeper, identity) = NodeKeeper::new(parts, node);
     let node_heard = keeper.heard();
     let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
+    let csi_node = CsiNodeKeeper { client: client.clone(), node: identity.clone(), drivers: csi_drivers };
     let statuses = StatusManager::new(status_manager::Parts {
         client,
         clock,
@@ -102,6 +110,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     tasks.spawn(heart.run());
     tasks.spawn(keeper.run());
     tasks.spawn(source.run(node_heard));
+    tasks.spawn(csi_node.run());
     tasks.spawn(statuses.run());
     tasks.spawn(events.run());
 }

@@ -6,6 +6,7 @@
 //!        ◄──────patch, create, delete──── status_manager ◄───────┘
 //!        ◄──────create, patch──────────── event_writer ◄──────── Recorder
 //!        ◄──────create, patch, watch───── node ◄───────────────► LiveFacts, Readiness
+//!        ◄──────patch, update──────────── csi_node ◄──────────── volumes: drivers
 //!        ◄──────create, update─────────── lease
 //!        ──────watch, TokenRequest──────► objects, tokens ──Objects──► workers, volumes
 //! ```
@@ -14,6 +15,7 @@
 //! API server away, what runs goes on, and what is to be told waits in its slot. Where that is wanted, what the server
 //! said is kept on disk ([`memory`]), so that an agent that begins while it is away can run pods before it answers.
 
+mod csi_node;
 pub mod event_writer;
 mod join;
 pub mod lease;

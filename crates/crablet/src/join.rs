@@ -1,5 +1,6 @@
 //! The agent in a cluster: the client that its kubeconfigs describe, and what is done with it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
+use crablet_csi::NodeInfo;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
@@ -104,6 +106,7 @@ impl<'a> Membership<'a> {
         feed: Feed,
         ready: SourcesReady,
         cloud: Option<Cloud>,
+        csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -132,6 +135,7 @@ impl<'a> Membership<'a> {
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
             memory: self.memory,
+            csi_drivers,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

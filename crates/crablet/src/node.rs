@@ -26,6 +26,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_credentials::{ProviderConfig, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
+use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::cgroup;
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
@@ -35,7 +36,7 @@ use crablet_host::machine::{
 use crablet_host::swap;
 use crablet_metrics::Registries;
 use crablet_server::{NodeHandles, Stage};
-use crablet_volumes::HostVolumes;
+use crablet_volumes::{Contents, Csi, HostVolumes};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -148,9 +149,14 @@ impl Prepared {
             Some(cluster) => cluster,
             None => Arc::new(NoObjects),
         };
-        let parts = parts(effective, client.clone(), access, &self.node, objects)?;
+        let csi = Csi::open(root(effective), &self.node.name, Arc::clone(&objects) as Arc<dyn Contents>);
+        let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         let tasks = Tasks::new(stop.clone(), tasks.clone());
+        let registry =
+            PluginRegistry::new(root(effective)).with_handler(PluginType::Csi, Arc::new(csi.clone()));
+        tasks.spawn(registry.run());
+        tasks.spawn(csi.clone().run());
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }
@@ -158,7 +164,7 @@ impl Prepared {
             tasks.spawn(iptables::keep_util_chains());
         }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud);
+            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud, csi.drivers());
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
@@ -232,6 +238,7 @@ fn parts(
     access: Access,
     node: &NodeHandles,
     objects: Arc<dyn Objects>,
+    csi: Csi,
 ) -> anyhow::Result<Parts> {
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
@@ -240,7 +247,7 @@ fn parts(
     let contents = Arc::clone(&objects);
     Ok(Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone(), contents)),
+        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone(), contents).with_csi(csi)),
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {

@@ -238,6 +238,7 @@ impl World {
                         node: node::Settings { cloud: self.cloud.clone(), ..node_settings(&name) },
                         object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
+                        csi_drivers: tokio::sync::watch::Sender::default().subscribe(),
                         memory,
                     };
                     join(&tasks, &agent, joining);

@@ -59,7 +59,9 @@ struct Inner {
     places: Places,
     node: String,
     contents: Arc<dyn Contents>,
-    drivers: watch::Sender<BTreeMap<String, Arc<Registered>>>,
+    drivers: Mutex<BTreeMap<String, Arc<Registered>>>,
+    /// What they say of the node.
+    told: watch::Sender<BTreeMap<String, NodeInfo>>,
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
@@ -69,9 +71,8 @@ struct Inner {
 }
 
 /// A driver that made itself known.
-pub struct Registered {
+struct Registered {
     node: Arc<dyn Node>,
-    pub info: NodeInfo,
     /// What it can do does not change while it is registered.
     capabilities: OnceCell<NodeCapabilities>,
 }
@@ -122,7 +123,8 @@ impl Csi {
             places,
             node: node.to_owned(),
             contents,
-            drivers: watch::Sender::default(),
+            drivers: Mutex::default(),
+            told: watch::Sender::default(),
             staging: Lanes::default(),
             used: Mutex::new(used),
             unused: Mutex::new(unused),
@@ -130,9 +132,9 @@ impl Csi {
         }))
     }
 
-    /// The drivers that are there, by name.
-    pub fn drivers(&self) -> watch::Receiver<BTreeMap<String, Arc<Registered>>> {
-        self.0.drivers.subscribe()
+    /// What the drivers that are there say of the node, by their names.
+    pub fn drivers(&self) -> watch::Receiver<BTreeMap<String, NodeInfo>> {
+        self.0.told.subscribe()
     }
 
     /// Unstages what nobody uses any more, for as long as it is polled.
@@ -198,7 +200,7 @@ impl Csi {
     }
 
     fn driver(&self, name: &str) -> Result<Arc<Registered>, PluginError> {
-        let found = self.0.drivers.borrow().get(name).cloned();
+        let found = lock(&self.0.drivers).get(name).cloned();
         found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
     }
 
@@ -412,14 +414,16 @@ impl PluginHandler for Csi {
         let node: Arc<dyn Node> = Arc::new(Driver::new(&plugin.endpoint));
         let info = node.info().await.map_err(|error| error.to_string())?;
         info!(driver = plugin.name, node_id = info.node_id, "A CSI driver is there");
-        let registered = Registered { node, info, capabilities: OnceCell::new() };
-        self.0.drivers.send_modify(|drivers| drop(drivers.insert(plugin.name, Arc::new(registered))));
+        let registered = Registered { node, capabilities: OnceCell::new() };
+        lock(&self.0.drivers).insert(plugin.name.clone(), Arc::new(registered));
+        self.0.told.send_modify(|told| drop(told.insert(plugin.name, info)));
         Ok(())
     }
 
     async fn deregister(&self, name: &str) {
         info!(driver = name, "A CSI driver is gone");
-        self.0.drivers.send_modify(|drivers| drop(drivers.remove(name)));
+        lock(&self.0.drivers).remove(name);
+        self.0.told.send_modify(|told| drop(told.remove(name)));
     }
 }
 

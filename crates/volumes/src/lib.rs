@@ -43,7 +43,7 @@ mod volumes;
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
 pub use claims::{Broken, ClaimError, Claimed};
 pub use contents::{Contents, NoContents, Token, TokenRequest};
-pub use csi::{Csi, Registered};
+pub use csi::Csi;
 pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind, persistent_kind};

@@ -12,16 +12,16 @@ use crate::service::{PODS, ask, awaits_node, awaits_phase, create, with_curl};
 use crate::world::{OBEDIENT, PATIENCE, PROGRAM, World, container, container_status};
 
 /// An API server, whatever it is made of.
-struct Server {
+pub(crate) struct Server {
     /// `admin.conf`, and in `pki` the certificates and keys of `ca` and `admin`.
-    data: PathBuf,
+    pub(crate) data: PathBuf,
     process: u32,
-    _embedded: Option<Daemon>,
+    embedded: Option<Daemon>,
     _real: Option<Real>,
 }
 
 impl Server {
-    async fn embedded(world: &World) -> Server {
+    pub(crate) async fn embedded(world: &World) -> Server {
         let data = world.node.path("api");
         let arguments =
             ["apiserver".to_owned(), "--secure-port=0".to_owned(), format!("--data-dir={}", data.display())];
@@ -32,11 +32,11 @@ impl Server {
             .await
             .unwrap();
         let process = u32::try_from(server.pid()).unwrap();
-        Server { data, process, _embedded: Some(server), _real: None }
+        Server { data, process, embedded: Some(server), _real: None }
     }
 
     /// A kube-apiserver alone: what controllers make is made by hand.
-    async fn real(world: &World, assets: &Path) -> Server {
+    pub(crate) async fn real(world: &World, assets: &Path) -> Server {
         let server = tokio::task::block_in_place(|| Real::start(assets, &[]));
         let data = world.node.path("api");
         std::fs::create_dir_all(data.join("pki")).unwrap();
@@ -46,7 +46,7 @@ impl Server {
         let address = format!("server: https://127.0.0.1:{}\n", server.port);
         std::fs::write(data.join("admin.conf"), address).unwrap();
         let process = server.process();
-        let server = Server { data, process, _embedded: None, _real: Some(server) };
+        let server = Server { data, process, embedded: None, _real: Some(server) };
         let authority = std::fs::read_to_string(server.data.join("pki/ca.crt")).unwrap();
         for (resource, object) in [
             ("serviceaccounts", json!({"kind": "ServiceAccount", "metadata": {"name": "default"}})),
@@ -64,6 +64,11 @@ impl Server {
         server
     }
 
+    /// Whether somebody binds claims.
+    pub(crate) fn has_controllers(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     fn url(&self) -> String {
         let kubeconfig = std::fs::read_to_string(self.data.join("admin.conf")).unwrap();
         let server = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
@@ -71,7 +76,7 @@ impl Server {
     }
 
     /// A kubeconfig by which a node is itself, and nobody else.
-    async fn kubeconfig(&self) -> PathBuf {
+    pub(crate) async fn kubeconfig(&self) -> PathBuf {
         let script = "openssl req -newkey rsa:2048 -nodes -keyout node.key -out node.csr -subj /O=system:nodes/CN=system:node:node && \
              printf extendedKeyUsage=clientAuth > node.ext && \
              openssl x509 -req -in node.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out node.crt -days 10 -extfile node.ext";
@@ -104,11 +109,11 @@ impl Server {
         assert!(kill.success());
     }
 
-    async fn pod(&self, name: &str) -> Result<Value, String> {
+    pub(crate) async fn pod(&self, name: &str) -> Result<Value, String> {
         ask(&self.data, &format!("{PODS}/{name}"), &[]).await
     }
 
-    async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         ask(&self.data, &format!("{PODS}/{name}"), &["--request", "DELETE"]).await.unwrap();
     }
 
@@ -121,7 +126,7 @@ impl Server {
         .unwrap()
     }
 
-    async fn awaits_end(&self, name: &str) {
+    pub(crate) async fn awaits_end(&self, name: &str) {
         eventually(&format!("{name} is gone"), PATIENCE, || async {
             match self.pod(name).await {
                 Ok(pod) => Err(format!("{:#}", pod["status"])),
@@ -142,7 +147,7 @@ fn on_node(command: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_live_in_the_cluster_of_the_embedded_server_on_containerd() {
+async fn pods_live_in_the_cluster_of_theembedded_server_on_containerd() {
     let world = World::start().await;
     let server = Server::embedded(&world).await;
     pods_live(world, server).await;

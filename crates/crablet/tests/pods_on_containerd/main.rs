@@ -5,6 +5,7 @@
 //!
 //! - [`adoption`]: pods that another kubelet ran.
 //! - [`cluster`]: a node in a cluster, with a real API server too where there is one ([`real`]).
+//! - [`csi`]: claims, and a CSI driver that stands in for one.
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`probes`]: their probes and hooks, against servers in containers.
@@ -16,6 +17,7 @@
 
 mod adoption;
 mod cluster;
+mod csi;
 mod kills;
 mod lives;
 mod probes;

@@ -1,0 +1,184 @@
+//! What the cluster knows of the node's CSI drivers: their entries in its `CSINode`, and on the node's object what they
+//! call it and where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crablet_api::Text;
+use crablet_api::core::Node;
+use crablet_api::storage::{CsiNode, CsiNodeDriver, VolumeNodeResources};
+use crablet_client::{Client, Error, PatchType};
+use crablet_csi::NodeInfo;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::warn;
+
+use crate::node::Identity;
+use crate::node_registration::csi_node;
+use crate::retry::Backoff;
+
+/// What drivers call the node, by their names, as a JSON text.
+const NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What the drivers on the node say of it, by their names.
+pub type Drivers = BTreeMap<String, NodeInfo>;
+
+/// Tells the cluster of the node's drivers.
+pub(crate) struct CsiNodeKeeper {
+    pub(crate) client: Client,
+    pub(crate) node: watch::Receiver<Option<Identity>>,
+    pub(crate) drivers: watch::Receiver<Drivers>,
+}
+
+impl CsiNodeKeeper {
+    /// Works until it is dropped. What a driver before this agent's start said stays until it comes again.
+    pub(crate) async fn run(mut self) {
+        let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+        let mut told = BTreeSet::new();
+        loop {
+            let drivers = self.drivers.borrow_and_update().clone();
+            let node = self.node.borrow_and_update().clone();
+            if let Some(node) = node
+                && (!drivers.is_empty() || !told.is_empty())
+            {
+                let gone: BTreeSet<&String> =
+                    told.iter().filter(|name| !drivers.contains_key(*name)).collect();
+                match self.tell(&node, &drivers, &gone).await {
+                    Ok(()) => {
+                        told = drivers.into_keys().collect();
+                        backoff.reset();
+                    }
+                    Err(error) => {
+                        let wait = backoff.after(&error);
+                        warn!(%error, ?wait, "Cannot tell the API server of the node's CSI drivers; trying again");
+                        sleep(wait).await;
+                        continue;
+                    }
+                }
+            }
+            tokio::select! {
+                Ok(()) = self.drivers.changed() => {}
+                Ok(()) = self.node.changed() => {}
+                else => return,
+            }
+        }
+    }
+
+    async fn tell(&self, node: &Identity, drivers: &Drivers, gone: &BTreeSet<&String>) -> Result<(), Error> {
+        let at_server = self.client.get::<Node>("", &node.name).await?;
+        if let Some(patch) = node_patch(&at_server, drivers, gone) {
+            let kind = PatchType::StrategicMerge;
+            self.client.patch::<Node>("", &node.name, "/status", kind, patch.to_string().into()).await?;
+        }
+        let found = match self.client.get::<CsiNode>("", &node.name).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => self.client.create(&csi_node(node)).await?,
+            Err(error) => return Err(error),
+        };
+        let mut wanted = found.clone();
+        wanted.spec.drivers = entries(&found.spec.drivers, drivers, gone);
+        if wanted != found {
+            self.client.replace(&wanted).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The entries that are there, with those of the node's drivers as they are now, and without those of who went.
+fn entries(known: &[CsiNodeDriver], drivers: &Drivers, gone: &BTreeSet<&String>) -> Box<[CsiNodeDriver]> {
+    let mut entries: Vec<CsiNodeDriver> =
+        known.iter().filter(|entry| !gone.contains(&entry.name.to_string())).cloned().collect();
+    for (name, driver) in drivers {
+        let entry = entry(name, driver);
+        match entries.iter_mut().find(|known| *known.name == **name) {
+            Some(known) => *known = entry,
+            None => entries.push(entry),
+        }
+    }
+    entries.into()
+}
+
+fn entry(name: &str, info: &NodeInfo) -> CsiNodeDriver {
+    let topology = info.accessible_topology.iter().flat_map(BTreeMap::keys);
+    let count = i32::try_from(info.max_volumes_per_node).unwrap_or(i32::MAX);
+    CsiNodeDriver {
+        name: name.into(),
+        node_id: info.node_id.as_str().into(),
+        topology_keys: topology.map(|key| Text::from(key.as_str())).collect(),
+        allocatable: (count > 0).then_some(VolumeNodeResources { count: Some(count) }),
+    }
+}
+
+/// What the node's object lacks. A label that says something else is somebody's, and stays.
+fn node_patch(node: &Node, drivers: &Drivers, gone: &BTreeSet<&String>) -> Option<serde_json::Value> {
+    let metadata = &node.metadata;
+    let known = metadata.annotations.get(NODE_ID);
+    let mut ids: BTreeMap<String, String> =
+        known.and_then(|known| serde_json::from_str(known).ok()).unwrap_or_default();
+    ids.retain(|name, _| !gone.contains(name));
+    let mut labels = BTreeMap::new();
+    for (name, driver) in drivers {
+        ids.insert(name.clone(), driver.node_id.clone());
+        for (key, value) in driver.accessible_topology.iter().flatten() {
+            match metadata.labels.get(key) {
+                Some(known) if **known != **value => {
+                    warn!(driver = name, label = key, known = %known, value, "A CSI driver says that the node is elsewhere than its label does");
+                }
+                Some(_) => {}
+                None => drop(labels.insert(key, value)),
+            }
+        }
+    }
+    let ids = (!ids.is_empty()).then(|| json!(ids).to_string());
+    if labels.is_empty() && ids.as_deref() == known.map(|known| &**known) {
+        return None;
+    }
+    Some(json!({"metadata": {"labels": labels, "annotations": {NODE_ID: ids}}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drivers(names: &[&str]) -> Drivers {
+        let topology = BTreeMap::from([("zone".to_owned(), "z1".to_owned())]);
+        let info = NodeInfo {
+            node_id: "n".to_owned(),
+            max_volumes_per_node: 8,
+            accessible_topology: Some(topology),
+        };
+        names.iter().map(|name| ((*name).to_owned(), info.clone())).collect()
+    }
+
+    #[test]
+    fn entries_of_others_stay_and_those_of_who_went_go() {
+        let other = CsiNodeDriver { name: "other".into(), ..CsiNodeDriver::default() };
+        let known = [other.clone(), entry("old", &NodeInfo::default()), entry("a", &NodeInfo::default())];
+        let gone = "old".to_owned();
+        let found = entries(&known, &drivers(&["a", "b"]), &BTreeSet::from([&gone]));
+        let names: Vec<&str> = found.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(names, ["other", "a", "b"]);
+        assert_eq!(found[0], other);
+        let a = &found[1];
+        assert_eq!((&*a.node_id, &*a.topology_keys[0]), ("n", "zone"));
+        assert_eq!(a.allocatable.as_ref().unwrap().count, Some(8));
+    }
+
+    #[test]
+    fn the_node_says_what_drivers_call_it_and_where_it_is() {
+        let mut node = Node::default();
+        let none = BTreeSet::new();
+        let patch = node_patch(&node, &drivers(&["a"]), &none).unwrap();
+        assert_eq!(patch["metadata"]["labels"]["zone"], "z1");
+        assert_eq!(patch["metadata"]["annotations"][NODE_ID], r#"{"a":"n"}"#);
+        node.metadata.labels.insert("zone", "z2".into());
+        node.metadata.annotations.insert(NODE_ID, r#"{"a":"n","b":"m"}"#.into());
+        assert_eq!(node_patch(&node, &drivers(&["a"]), &none), None, "somebody's label stays");
+        let (a, b) = ("a".to_owned(), "b".to_owned());
+        let patch = node_patch(&node, &Drivers::new(), &BTreeSet::from([&a, &b])).unwrap();
+        assert!(patch["metadata"]["annotations"][NODE_ID].is_null());
+    }
+}

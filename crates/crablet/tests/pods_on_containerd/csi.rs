@@ -1,0 +1,172 @@
+//! Claims of pods on a real containerd, and a CSI driver that stands in for one: what a container writes is where the
+//! driver keeps it, and stays there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
+use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
+use crablet_testkit::eventually;
+use serde_json::{Value, json};
+
+use crate::cluster::Server;
+use crate::service::{ask, awaits_node, awaits_phase, create};
+use crate::world::{PATIENCE, World, container_status};
+
+const DRIVER: &str = "stand-in.csi.example.com";
+
+async fn put(server: &Server, path: &str, object: Value) {
+    let request = ["--header", "Content-Type: application/json", "--data", &object.to_string()];
+    ask(&server.data, path, &request).await.unwrap();
+}
+
+/// A piece of storage and a claim to it, which is bound: a server without controllers is told so.
+async fn put_claim(server: &Server, name: &str, source: Value) {
+    let size = json!({"storage": "1Mi"});
+    let mut spec = json!({
+        "capacity": size, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+        "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name},
+        "persistentVolumeReclaimPolicy": "Retain",
+    });
+    spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+    let volume =
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
+    put(server, "/api/v1/persistentvolumes", volume).await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": size}},
+    });
+    put(server, claims, claim).await;
+    if server.has_controllers() {
+        let path = format!("{claims}/{name}");
+        eventually("the claim is bound", PATIENCE, || async {
+            let claim = ask(&server.data, &path, &[]).await?;
+            if claim["status"]["phase"] == "Bound" { Ok(()) } else { Err(format!("{claim:#}")) }
+        })
+        .await
+        .unwrap();
+        return;
+    }
+    let merge = async |path: &str, patch: Value| {
+        let kind = "Content-Type: application/merge-patch+json";
+        let request = ["--request", "PATCH", "--header", kind, "--data", &patch.to_string()];
+        ask(&server.data, path, &request).await.unwrap()
+    };
+    let claim = merge(&format!("{claims}/{name}/status"), json!({"status": {"phase": "Bound"}})).await;
+    let uid = &claim["metadata"]["uid"];
+    merge(&format!("/api/v1/persistentvolumes/{name}"), json!({"spec": {"claimRef": {"uid": uid}}})).await;
+}
+
+fn with_claim(name: &str, command: &str) -> Value {
+    json!({
+        "nodeName": "node", "hostNetwork": true, "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "main", "image": "crablet.test/busybox:1", "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", format!("{command}; trap 'exit 0' TERM; while :; do sleep 0.1; done")],
+            "volumeMounts": [{"name": "v", "mountPath": "/data"}],
+        }],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_mounted_in_the_cluster_of_the_embedded_server_on_containerd() {
+    let world = World::start().await;
+    let server = Server::embedded(&world).await;
+    claims_are_mounted(world, server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_mounted_in_the_cluster_of_a_real_server_on_containerd() {
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else { return };
+    let world = World::start().await;
+    let server = Server::real(&world, Path::new(&assets)).await;
+    claims_are_mounted(world, server).await;
+}
+
+async fn claims_are_mounted(mut world: World, server: Server) {
+    let root = world.node.root();
+    let volumes = Arc::new(LocalVolumes::new(&world.node.path("driver")));
+    let settings = Settings {
+        capabilities: vec![Capability::StageUnstageVolume],
+        max_volumes_per_node: 8,
+        topology: Some([("topology.example.com/zone".to_owned(), "z1".to_owned())].into()),
+        ..Settings::new(DRIVER)
+    };
+    let driver = StandIn::new(settings, Arc::clone(&volumes) as _);
+    let registrar = root.join("plugins_registry/stand-in-reg.sock");
+    driver.start(&root.join("plugins").join(DRIVER).join("csi.sock"), Some(&registrar)).unwrap();
+    world.stop_agent().await;
+    world.node.join(&server.kubeconfig().await);
+    world.start_agent().await;
+    awaits_node(&server.data).await;
+    eventually("the driver is known", PATIENCE, || async {
+        let found = ask(&server.data, "/apis/storage.k8s.io/v1/csinodes/node", &[]).await?;
+        let expected = json!([{
+            "name": DRIVER, "nodeID": "node", "topologyKeys": ["topology.example.com/zone"], "allocatable": {"count": 8},
+        }]);
+        if found["spec"]["drivers"] == expected { Ok(()) } else { Err(format!("{found:#}")) }
+    })
+    .await
+    .unwrap();
+    let node = ask(&server.data, "/api/v1/nodes/node", &[]).await.unwrap();
+    assert_eq!(node["metadata"]["labels"]["topology.example.com/zone"], "z1");
+    let told = &node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
+    assert_eq!(*told, format!("{{\"{DRIVER}\":\"node\"}}"));
+
+    let of_driver = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": false},
+    });
+    put(&server, "/apis/storage.k8s.io/v1/csidrivers", of_driver).await;
+    put_claim(&server, "stored", json!({"csi": {"driver": DRIVER, "volumeHandle": "vol-1"}})).await;
+    let local = world.node.path("local");
+    std::fs::create_dir_all(&local).unwrap();
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]},
+    ]}]}});
+    put_claim(&server, "local", json!({"local": {"path": local}, "nodeAffinity": affinity})).await;
+    for (name, kept) in [("stored", volumes.data("vol-1")), ("local", local.clone())] {
+        create(&server.data, name, with_claim(name, &format!("echo {name} > /data/greeting"))).await;
+        awaits_phase(&server.data, world.agent.as_ref().unwrap(), name, &["Running"]).await;
+        eventually("what it wrote is kept", PATIENCE, || async {
+            std::fs::read_to_string(kept.join("greeting")).map_err(|error| error.to_string())
+        })
+        .await
+        .unwrap();
+    }
+
+    // Another agent asks for nothing that is there, and restarts nothing.
+    let before = server.pod("stored").await.unwrap();
+    let asked = |method: &str| driver.calls().iter().filter(|call| call.call.ends_with(method)).count();
+    world.stop_agent().await;
+    world.start_agent().await;
+    driver
+        .until(|calls| {
+            calls.iter().filter(|call| call.call.ends_with("NotifyRegistrationStatus")).count() == 2
+        })
+        .await;
+    create(&server.data, "beside", with_claim("stored", "cat /data/greeting > /dev/termination-log")).await;
+    awaits_phase(&server.data, world.agent.as_ref().unwrap(), "beside", &["Running"]).await;
+    let id = |pod: &Value| container_status(pod, "main")["containerID"].clone();
+    assert_eq!(id(&server.pod("stored").await.unwrap()), id(&before));
+    assert_eq!((asked("NodeStageVolume"), asked("NodePublishVolume")), (1, 2));
+
+    for name in ["stored", "local", "beside"] {
+        server.delete(name).await;
+        server.awaits_end(name).await;
+    }
+    driver.until(|calls| calls.iter().any(|call| call.call.ends_with("NodeUnstageVolume"))).await;
+    assert_eq!(asked("NodeUnpublishVolume"), 2);
+    eventually("nothing is mounted any more", PATIENCE, || async {
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(|error| error.to_string())?;
+        let left: Vec<_> = table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(std::fs::read_to_string(volumes.data("vol-1").join("greeting")).unwrap(), "stored\n");
+    assert_eq!(std::fs::read_to_string(local.join("greeting")).unwrap(), "local\n");
+    world.stop_agent().await;
+}
