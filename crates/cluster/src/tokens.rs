@@ -176,7 +176,12 @@ impl Tokens {
             (None, Some(end)) => Duration::try_from(end.duration_since(self.clock.now())).unwrap_or_default(),
             (None, None) => LONGEST,
         };
-        Ok((Token::new(&answer.status.token), life))
+        let token = Token::new(&answer.status.token);
+        let token = match answer.status.expiration_timestamp {
+            Some(end) => token.until(&format!("{end:.0}")),
+            None => token,
+        };
+        Ok((token, life))
     }
 
     /// Tells pods when their tokens are to be renewed.

@@ -64,9 +64,12 @@ pub(crate) fn words(why: &Unavailable, plural: &str, name: &str) -> String {
     }
 }
 
-/// Whether a volume is a claim, or something that makes one.
-pub(crate) fn is_claim(volume: &Volume) -> bool {
-    matches!(volume.source.one(), Some(VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_)))
+/// Whether what a volume shows is nothing that the node makes: a claim, something that makes one, or a driver's.
+pub(crate) fn is_of_others(volume: &Volume) -> bool {
+    matches!(
+        volume.source.one(),
+        Some(VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_) | VolumeSource::Csi(_))
+    )
 }
 
 /// What a volume of a pod leads to, if it is a claim, or something that makes one.

@@ -55,22 +55,36 @@ pub struct TokenRequest {
 
 /// A token of a service account. Its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Arc<str>);
+pub struct Token {
+    token: Arc<str>,
+    expires: Option<Arc<str>>,
+}
 
 impl Token {
     pub fn new(token: &str) -> Token {
-        Token(token.into())
+        Token { token: token.into(), expires: None }
+    }
+
+    /// One of which the server says when it is worth nothing any more.
+    #[must_use]
+    pub fn until(self, time: &str) -> Token {
+        Token { expires: Some(time.into()), ..self }
+    }
+
+    /// When it is worth nothing any more.
+    pub fn expires(&self) -> Option<&str> {
+        self.expires.as_deref()
     }
 
     /// The token itself.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.token
     }
 }
 
 impl fmt::Debug for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "<{} bytes>", self.0.len())
+        write!(formatter, "<{} bytes>", self.token.len())
     }
 }
 

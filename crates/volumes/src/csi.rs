@@ -25,7 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_api::core::{PersistentVolumeSource, SecretReference, VolumeSource};
 use crablet_api::storage::{CsiDriver, FsGroupPolicy, VolumeLifecycleMode};
-use crablet_core::translate::MountedVolume;
+use crablet_core::translate::{MountedVolume, Unavailable};
 use crablet_csi::{
     Access, AccessMode, Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler,
     PublishVolume, StageVolume, VolumeCapability,
@@ -33,13 +33,14 @@ use crablet_csi::{
 use crablet_host::lanes::Lanes;
 use crablet_host::mounts;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::claims;
-use crate::contents::Contents;
+use crate::contents::{Contents, Token, TokenRequest};
 use crate::error::{PluginError, TearDownError, failed};
 use crate::files::make_all;
 use crate::ownership::{self, ChangePolicy, Ownership};
@@ -65,6 +66,8 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
+    /// The pods that have a volume whose driver wants to publish it again now and then.
+    republished: Mutex<BTreeSet<String>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     news: Notify,
@@ -75,6 +78,14 @@ struct Registered {
     node: Arc<dyn Node>,
     /// What it can do does not change while it is registered.
     capabilities: OnceCell<NodeCapabilities>,
+}
+
+/// A token as drivers are told of it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenStatus {
+    token: String,
+    expiration_timestamp: Option<String>,
 }
 
 /// A volume that is, or may be, staged: its driver and what the driver calls it.
@@ -127,6 +138,7 @@ impl Csi {
             told: watch::Sender::default(),
             staging: Lanes::default(),
             used: Mutex::new(used),
+            republished: Mutex::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
         }))
@@ -210,8 +222,14 @@ impl Csi {
         lock(&self.0.unused).remove(staged);
     }
 
+    /// Whether a pod has a volume whose driver wants to publish it again now and then.
+    pub(crate) fn republishes(&self, uid: &str) -> bool {
+        lock(&self.0.republished).contains(uid)
+    }
+
     /// A pod uses nothing any more, be it that something was staged for it and never published.
     fn release(&self, uid: &str) {
+        lock(&self.0.republished).remove(uid);
         let mut used = lock(&self.0.used);
         for users in used.values_mut() {
             users.remove(uid);
@@ -323,12 +341,22 @@ impl Csi {
         let is_published = is_published.await?;
         let requires_republish =
             of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true));
-        if is_published && !requires_republish {
+        if requires_republish {
+            lock(&self.0.republished).insert(request.uid().to_owned());
+        } else if is_published {
             return Ok(target);
         }
         let mut attributes = wanted.attributes.clone();
         if of_cluster.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
             attributes.extend(pod_info(request, &wanted.mode));
+        }
+        let mut secrets = self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
+        if let Some(driver) = of_cluster
+            && let Some(tokens) = self.tokens(request, driver).await?
+        {
+            let in_secrets = driver.spec.service_account_token_in_secrets == Some(true);
+            let place = if in_secrets { &mut secrets } else { &mut attributes };
+            place.insert("csi.storage.k8s.io/serviceAccount.tokens".to_owned(), tokens);
         }
         let group = ownership::group_of_pod(&request.pod);
         let volume = PublishVolume {
@@ -339,7 +367,7 @@ impl Csi {
             read_only: wanted.read_only,
             publish_context: context,
             volume_context: attributes,
-            secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
+            secrets,
         };
         if let Err(error) = driver.node.publish(volume).await {
             if error.is_final() && !is_published {
@@ -390,6 +418,35 @@ impl Csi {
         format!("csi-{}", hash(&[&wanted.handle, &wanted.driver, &self.0.node]))
     }
 
+    /// The tokens that a driver wants of the pod, by their audiences, as a JSON text.
+    async fn tokens(&self, request: &Request, driver: &CsiDriver) -> Result<Option<String>, PluginError> {
+        let pod = &request.pod;
+        let mut tokens = BTreeMap::new();
+        for wanted in &driver.spec.token_requests {
+            let asked = TokenRequest {
+                namespace: pod.metadata.namespace.clone(),
+                service_account: pod.spec.service_account_name.clone(),
+                service_account_uid: None,
+                audiences: Some(wanted.audience.clone()).filter(|it| !it.is_empty()).into_iter().collect(),
+                expiration_seconds: wanted.expiration_seconds,
+                pod: pod.metadata.name.clone(),
+                pod_uid: pod.metadata.uid.clone(),
+            };
+            let token = self.0.contents.service_account_token(&asked).await.map_err(PluginError::Token)?;
+            let token = token.ok_or(PluginError::Token(Unavailable::NoClient))?;
+            tokens.insert(wanted.audience.to_string(), token);
+        }
+        let told = |token: &Token| TokenStatus {
+            token: token.reveal().to_owned(),
+            expiration_timestamp: token.expires().map(str::to_owned),
+        };
+        let told: BTreeMap<&String, TokenStatus> =
+            tokens.iter().map(|(audience, token)| (audience, told(token))).collect();
+        let text =
+            serde_json::to_string(&told).map_err(|error| PluginError::VolumeData(error.to_string()))?;
+        Ok((!told.is_empty()).then_some(text))
+    }
+
     async fn secrets(
         &self,
         reference: Option<&SecretReference>,
@@ -438,7 +495,7 @@ impl Plugin for Csi {
     }
 
     fn refreshes(&self) -> bool {
-        false
+        true
     }
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {

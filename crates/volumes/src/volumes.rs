@@ -16,7 +16,7 @@ use crablet_host::lanes::{Lane, Lanes};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
-use crate::claims::{self, Claimed, is_claim};
+use crate::claims::{self, Claimed, is_of_others};
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
@@ -29,6 +29,9 @@ use crate::volume_file::{self, VolumeFile};
 
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
+
+/// When drivers that want that are asked to publish a volume again: about each minute, as upstream.
+const REPUBLISHED_AFTER: Duration = Duration::from_secs(60);
 
 /// The volumes of pods.
 ///
@@ -48,6 +51,11 @@ pub trait Volumes: Send + Sync {
     /// it was.
     /// Volumes of kinds that nobody knows, of a pod that another agent began, are left alone.
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>>;
+
+    /// After what time a pod's volumes want to be refreshed though nothing has changed, if some do.
+    fn refresh_after(&self, _uid: &str) -> Option<Duration> {
+        None
+    }
 
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
@@ -145,6 +153,10 @@ impl HostVolumes {
         self
     }
 
+    fn republishes(&self, uid: &str) -> bool {
+        self.csi.as_ref().is_some_and(|csi| csi.republishes(uid))
+    }
+
     fn plugin(
         &self,
         source: &VolumeSource,
@@ -169,13 +181,14 @@ impl HostVolumes {
     ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
         let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
         let deadline = Instant::now() + self.deadline;
+        let republishes = self.republishes(&pod.metadata.uid);
         let used = used_volumes(pod);
         let shared = Arc::new(pod.clone());
         let allocatable = Arc::new(node.facts.allocatable.clone());
         let mut lane: Option<Lane> = None;
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            // What a claim leads to changes nothing that a pod sees.
-            if why == Why::Refresh && is_claim(volume) {
+            // What others have changes nothing that a pod sees, but where a driver wants to be asked again.
+            if why == Why::Refresh && is_of_others(volume) && !republishes {
                 continue;
             }
             let mut spec_name = volume.name.clone();
@@ -276,6 +289,10 @@ impl Volumes for HostVolumes {
         let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
         errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
         if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn refresh_after(&self, uid: &str) -> Option<Duration> {
+        self.republishes(uid).then_some(REPUBLISHED_AFTER)
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {

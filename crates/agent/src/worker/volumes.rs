@@ -28,6 +28,8 @@ pub(super) struct PodVolumes {
     mounted: BTreeMap<String, MountedVolume>,
     /// Whether their files tell of the pod, and of what it refers to, in its latest form.
     is_current: bool,
+    /// When they want to be refreshed though nothing has changed.
+    refresh_at: Option<Instant>,
     /// Why they could not be set up the last time.
     failure: Option<String>,
 }
@@ -117,7 +119,8 @@ impl Worker {
                 self.retries.worked(&What::Refresh);
                 let count = mounted.len();
                 self.story.step(WHAT, began.elapsed(), format_args!("set up its volumes ({count})"));
-                self.volumes = PodVolumes { mounted, is_current: true, failure: None };
+                let refresh_at = self.refresh_at();
+                self.volumes = PodVolumes { mounted, is_current: true, refresh_at, failure: None };
                 Ok(())
             }
             Err(errors) => {
@@ -135,6 +138,10 @@ impl Worker {
         }
     }
 
+    fn refresh_at(&self) -> Option<Instant> {
+        self.node.host.volumes.refresh_after(&self.owner.uid).map(|after| Instant::now() + after)
+    }
+
     fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
             self.warn_pod(reason::FAILED_MOUNT, &error.to_string());
@@ -144,8 +151,10 @@ impl Worker {
     /// Brings the files up to date that tell of the pod and of what it refers to. What cannot be stays as it was, and is
     /// tried again.
     pub(super) async fn refresh_volumes(&mut self) -> Next {
-        if self.volumes.is_current || used_volumes(&self.pod).is_empty() {
-            return Next::Wait(None);
+        let refresh_at = self.volumes.refresh_at;
+        let is_due = refresh_at.is_some_and(|at| at <= Instant::now());
+        if (self.volumes.is_current && !is_due) || used_volumes(&self.pod).is_empty() {
+            return Next::Wait(refresh_at);
         }
         if let Some(until) = self.retries.held(&What::Refresh) {
             return Next::Wait(Some(until));
@@ -159,7 +168,8 @@ impl Worker {
             Ok(()) => {
                 self.retries.worked(&What::Refresh);
                 self.volumes.is_current = true;
-                Next::Wait(None)
+                self.volumes.refresh_at = self.refresh_at();
+                Next::Wait(self.volumes.refresh_at)
             }
             Err(errors) => {
                 self.tell_of_volumes(&errors);
