@@ -12,6 +12,7 @@ use crablet_client::{Chance, Client, Follower, Selection};
 use crablet_cri::Runtime;
 use crablet_csi::NodeInfo;
 use crablet_host::clock::Clock;
+use crablet_volumes::Attachments;
 use tokio::sync::watch;
 
 use crate::csi_node::CsiNodeKeeper;
@@ -47,6 +48,8 @@ pub struct Joining {
     pub memory: Option<Memory>,
     /// What the CSI drivers of the node say of it.
     pub csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
+    /// Which volumes are in use, and where it is told which are attached.
+    pub attachments: Attachments,
 }
 
 /// Whose story a node's is. Events about it are found by its name too.
@@ -70,6 +73,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         lease_seconds,
         memory,
         csi_drivers,
+        attachments,
     } = joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
@@ -87,6 +91,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         readiness: agent.readiness.clone(),
         runtime,
         recorder: agent.recorder.clone(),
+        attachments,
         pulls: agent.images.changes(),
         object_ttl,
         story,

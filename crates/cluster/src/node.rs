@@ -15,6 +15,7 @@ use crablet_api::{Taint, Text, patch};
 use crablet_client::{Chance, Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
+use crablet_volumes::Attachments;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
@@ -87,6 +88,8 @@ pub struct Parts {
     pub readiness: Readiness,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
+    /// Which volumes are in use, and where it is told which are attached.
+    pub attachments: Attachments,
     /// Tells when there may be other images.
     pub pulls: watch::Receiver<()>,
     /// Where it is told for how long objects may be taken for current.
@@ -250,6 +253,7 @@ impl NodeKeeper {
                 storage,
                 isolates_local_storage: self.settings.isolates_local_storage,
                 images: &self.images,
+                volumes_in_use: self.parts.attachments.in_use().borrow().iter().cloned().collect(),
                 cloud: self.settings.cloud.as_ref(),
                 now,
             },
@@ -260,6 +264,7 @@ impl NodeKeeper {
     /// case.
     async fn keep(&mut self) {
         let mut facts = self.parts.facts.subscribe();
+        let mut volumes = self.parts.attachments.in_use();
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
         let mut report_due = Instant::now();
         let mut look_due = Some(Instant::now());
@@ -272,6 +277,7 @@ impl NodeKeeper {
                 biased;
                 event = self.parts.follower.next() => self.hear(event),
                 Ok(()) = facts.changed() => look_due = Some(Instant::now()),
+                Ok(()) = volumes.changed() => look_due = Some(Instant::now()),
                 () = readiness.other_than(&ready) => {
                     // One that is back may be another.
                     if ready.runtime.is_err() && readiness.now().runtime.is_ok() {
@@ -414,6 +420,7 @@ impl NodeKeeper {
         // What belongs to a node that goes would go with it.
         let is_going = node.metadata.deletion_timestamp.is_some();
         self.is_known_as((!is_going).then(|| identity(&node)));
+        self.parts.attachments.note(&node);
         self.at_server = Some(node);
         self.has_heard();
     }

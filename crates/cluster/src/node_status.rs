@@ -35,13 +35,15 @@ pub struct Input<'a> {
     /// Whether it must be known how much of the disk there is.
     pub isolates_local_storage: bool,
     pub images: &'a [ContainerImage],
+    /// The volumes that must not be detached from the node.
+    pub volumes_in_use: Vec<Text>,
     pub cloud: Option<&'a Cloud>,
     pub now: Time,
 }
 
 /// The node with the status that it has now. What others have put there stays.
 pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
-    let Input { facts, images, .. } = input;
+    let Input { facts, images, volumes_in_use, .. } = input;
     let mut node = old.clone();
     let ours = &facts.node;
     let status = &mut node.status;
@@ -67,6 +69,7 @@ pub fn with_status(old: &Node, input: &Input<'_>) -> Node {
     status.features = ours.status.features.clone().or(status.features.take());
     status.declared_features = ours.status.declared_features.clone();
     status.images = images.to_vec().into();
+    status.volumes_in_use = volumes_in_use.clone().into();
     let mut handlers: Vec<_> = facts.handlers().iter().map(handler).collect();
     handlers.sort_by(|one, other| one.name.cmp(&other.name));
     status.runtime_handlers = handlers.into();
@@ -295,6 +298,7 @@ mod tests {
                 storage,
                 isolates_local_storage: true,
                 images: &[],
+                volumes_in_use: Vec::new(),
                 cloud: None,
                 now,
             },
@@ -416,6 +420,7 @@ mod tests {
                 storage,
                 isolates_local_storage: true,
                 images,
+                volumes_in_use: Vec::new(),
                 cloud,
                 now,
             };

@@ -27,6 +27,7 @@ use crablet_csi::NodeInfo;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
+use crablet_volumes::Attachments;
 use http::{Request, Response};
 use hyper::body::Bytes;
 use serde_json::Value;
@@ -107,6 +108,7 @@ impl<'a> Membership<'a> {
         ready: SourcesReady,
         cloud: Option<Cloud>,
         csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
+        attachments: Attachments,
     ) {
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
@@ -136,6 +138,7 @@ impl<'a> Membership<'a> {
             lease_seconds: configuration.node_lease_duration_seconds,
             memory: self.memory,
             csi_drivers,
+            attachments,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

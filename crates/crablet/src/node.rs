@@ -36,7 +36,7 @@ use crablet_host::machine::{
 use crablet_host::swap;
 use crablet_metrics::Registries;
 use crablet_server::{NodeHandles, Stage};
-use crablet_volumes::{Contents, Csi, HostVolumes};
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -149,7 +149,9 @@ impl Prepared {
             Some(cluster) => cluster,
             None => Arc::new(NoObjects),
         };
-        let csi = Csi::open(root(effective), &self.node.name, Arc::clone(&objects) as Arc<dyn Contents>);
+        let attachments = Attachments::default();
+        let contents = Arc::clone(&objects) as Arc<dyn Contents>;
+        let csi = Csi::open(root(effective), &self.node.name, contents, attachments.clone());
         let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         let tasks = Tasks::new(stop.clone(), tasks.clone());
@@ -164,7 +166,16 @@ impl Prepared {
             tasks.spawn(iptables::keep_util_chains());
         }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(&agent, &self.node, Arc::new(client), feed, self.ready, cloud, csi.drivers());
+            membership.join(
+                &agent,
+                &self.node,
+                Arc::new(client),
+                feed,
+                self.ready,
+                cloud,
+                csi.drivers(),
+                attachments,
+            );
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())

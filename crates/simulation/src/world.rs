@@ -33,7 +33,7 @@ use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registries;
-use crablet_volumes::SimulatedVolumes;
+use crablet_volumes::{Attachments, SimulatedVolumes};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -239,6 +239,7 @@ impl World {
                         object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
                         csi_drivers: tokio::sync::watch::Sender::default().subscribe(),
+                        attachments: Attachments::default(),
                         memory,
                     };
                     join(&tasks, &agent, joining);

@@ -36,9 +36,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::{Contents, Token, TokenRequest};
 use crate::error::{PluginError, TearDownError, failed};
@@ -52,6 +53,9 @@ use vol_data::VolumeData;
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(122);
 
+/// How long a pod waits for its volume to be attached before it says so.
+const ATTACHED_WITHIN: Duration = Duration::from_secs(100);
+
 /// The CSI drivers of a node and their volumes. Clones are the same.
 #[derive(Clone)]
 pub struct Csi(Arc<Inner>);
@@ -60,6 +64,7 @@ struct Inner {
     places: Places,
     node: String,
     contents: Arc<dyn Contents>,
+    attachments: Attachments,
     drivers: Mutex<BTreeMap<String, Arc<Registered>>>,
     /// What they say of the node.
     told: watch::Sender<BTreeMap<String, NodeInfo>>,
@@ -117,10 +122,12 @@ struct Wanted {
 
 impl Csi {
     /// Those of a node with this name, whose root directory is there. Who uses what is read from there.
-    pub fn open(root: &Path, node: &str, contents: Arc<dyn Contents>) -> Csi {
+    pub fn open(root: &Path, node: &str, contents: Arc<dyn Contents>, attachments: Attachments) -> Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
         for (uid, data) in vol_data::of_pods(&places) {
+            // Whether it had to be attached is not known yet.
+            attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
         let now = Instant::now();
@@ -134,6 +141,7 @@ impl Csi {
             places,
             node: node.to_owned(),
             contents,
+            attachments,
             drivers: Mutex::default(),
             told: watch::Sender::default(),
             staging: Lanes::default(),
@@ -153,6 +161,8 @@ impl Csi {
     pub async fn run(self) {
         let mut under_way = FuturesUnordered::new();
         let mut drivers = self.drivers();
+        let mut found = Box::pin(self.forget_what_is_not_attached());
+        let mut is_found = false;
         loop {
             let (due, next) = self.take_due();
             for (staged, retry) in due {
@@ -160,10 +170,31 @@ impl Csi {
             }
             tokio::select! {
                 Some(()) = under_way.next() => {}
+                () = &mut found, if !is_found => is_found = true,
                 () = self.0.news.notified() => {}
                 // A driver that is back is not kept waiting.
                 Ok(()) = drivers.changed() => self.retry_now(),
                 () = until(next) => {}
+            }
+        }
+    }
+
+    /// What was found on the disk and never had to be attached is not told of.
+    async fn forget_what_is_not_attached(&self) {
+        let found: Vec<Staged> = lock(&self.0.used).keys().cloned().collect();
+        for staged in found {
+            loop {
+                match self.0.contents.csi_driver(&staged.driver).await {
+                    Ok(driver) if !needs_attachment(driver.as_deref()) => {
+                        self.0.attachments.uses_no_more(&staged.unique_name());
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        tokio::time::sleep(LONGEST_WAIT).await;
+                        continue;
+                    }
+                }
+                break;
             }
         }
     }
@@ -187,7 +218,11 @@ impl Csi {
         if lock(&self.0.used).contains_key(&staged) {
             return;
         }
-        if let Err(error) = self.try_to_unstage(&staged).await {
+        let done = self.try_to_unstage(&staged).await;
+        if done.is_ok() {
+            self.0.attachments.uses_no_more(&staged.unique_name());
+        }
+        if let Err(error) = done {
             let Staged { driver, handle } = &staged;
             warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
             let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
@@ -268,9 +303,8 @@ impl Csi {
         if wanted.mode != VolumeLifecycleMode::Persistent {
             return Ok(None);
         }
-        let staged = Staged { driver: wanted.driver.clone(), handle: wanted.handle.clone() };
+        let staged = wanted.staged();
         let _lane = self.0.staging.enter(&staged.key()).await;
-        self.use_for(&staged, request.uid());
         let capabilities = driver.capabilities().await?;
         if !capabilities.stage_unstage_volume {
             return Ok(None);
@@ -396,9 +430,13 @@ impl Csi {
         wanted: &Wanted,
         of_cluster: Option<&CsiDriver>,
     ) -> Result<BTreeMap<String, String>, PluginError> {
-        let is_attached = of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false));
-        if wanted.mode != VolumeLifecycleMode::Persistent || !is_attached {
+        if wanted.mode != VolumeLifecycleMode::Persistent || !needs_attachment(of_cluster) {
             return Ok(BTreeMap::new());
+        }
+        let volume = wanted.staged().unique_name();
+        self.0.attachments.uses(&volume);
+        if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
+            return Err(PluginError::NotAttached(volume));
         }
         let name = self.attachment(wanted);
         let found = self.0.contents.volume_attachment(&name).await;
@@ -509,6 +547,9 @@ impl Plugin for Csi {
         };
         let of_cluster = of_cluster.as_deref();
         wanted.check_mode(of_cluster)?;
+        if wanted.mode == VolumeLifecycleMode::Persistent {
+            self.use_for(&wanted.staged(), request.uid());
+        }
         let context = self.publish_context(&wanted, of_cluster).await?;
         let staged = self.stage(request, &wanted, &driver, &context).await?;
         let target = self.publish(request, &wanted, staged, context, of_cluster).await?;
@@ -533,6 +574,11 @@ impl Staged {
 
     fn key(&self) -> String {
         format!("{}^{}", self.driver, self.handle)
+    }
+
+    /// What the node's object calls it.
+    fn unique_name(&self) -> String {
+        format!("kubernetes.io/csi/{}", self.key())
     }
 }
 
@@ -578,6 +624,10 @@ impl Wanted {
         Ok(wanted)
     }
 
+    fn staged(&self) -> Staged {
+        Staged { driver: self.driver.clone(), handle: self.handle.clone() }
+    }
+
     fn capability(&self, capabilities: NodeCapabilities, group: Option<u32>) -> VolumeCapability {
         let group = group.filter(|_| capabilities.volume_mount_group).map(i64::from);
         VolumeCapability {
@@ -619,6 +669,11 @@ impl Wanted {
             }
         }
     }
+}
+
+/// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.
+fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
+    of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false))
 }
 
 /// What a driver is told of the pod, if it wants to know.

@@ -56,6 +56,11 @@ pub enum PluginError {
     /// A driver could not stage it.
     #[error(transparent)]
     MountDevice(crablet_csi::Error),
+    /// Nobody has attached the volume to the node.
+    #[error(
+        "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
+    )]
+    NotAttached(String),
     /// The volume is not attached to the node.
     #[error("{0}")]
     Attachment(String),
@@ -173,6 +178,10 @@ fn in_event(error: &VolumeError) -> String {
         PluginError::Claim(why) => format!(
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], \
              failed to process volumes=[{volume}]: {why}"
+        ),
+        PluginError::NotAttached(_) => format!(
+            "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[{volume}], \
+             failed to process volumes=[]: timed out waiting for the condition"
         ),
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")

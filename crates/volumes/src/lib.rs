@@ -19,6 +19,7 @@
 //! **Secrets and tokens are in memory, never on disk**, and in no `Debug`, log or error.
 
 pub mod atomic_writer;
+mod attachments;
 mod beneath;
 mod claims;
 mod contents;
@@ -41,6 +42,7 @@ mod volume_file;
 mod volumes;
 
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
+pub use attachments::Attachments;
 pub use claims::{Broken, ClaimError, Claimed};
 pub use contents::{Contents, NoContents, Token, TokenRequest};
 pub use csi::Csi;

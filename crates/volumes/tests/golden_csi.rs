@@ -20,7 +20,7 @@ use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, Sta
 use crablet_csi::{Code, PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
 use serde_json::Value as Json;
 use tokio::task::JoinHandle;
 
@@ -140,6 +140,7 @@ struct Node {
     driver: StandIn,
     agent: Option<Agent>,
     registrations: usize,
+    attachments: Attachments,
     settling: Mutex<BTreeMap<String, JoinHandle<()>>>,
     _directory: tempfile::TempDir,
 }
@@ -190,6 +191,7 @@ impl Node {
             driver,
             agent: None,
             registrations: 0,
+            attachments: Attachments::default(),
             settling: Mutex::default(),
             _directory: directory,
         }
@@ -203,7 +205,7 @@ impl Node {
 
     async fn start_agent(&mut self) {
         let contents: Arc<dyn Contents> = Arc::clone(&self.recording) as _;
-        let csi = Csi::open(&self.root, "<node>", Arc::clone(&contents));
+        let csi = Csi::open(&self.root, "<node>", Arc::clone(&contents), self.attachments.clone());
         let volumes = HostVolumes::new(&self.root, Clock::system(), contents).with_csi(csi.clone());
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         let tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
@@ -407,6 +409,20 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
                 let name = node.recording.0["scenario"].as_str().unwrap().to_owned();
                 node.end(&format!("pod-{name}")).await;
             }
+            ["VolumeAttachment", "made", ..] => {
+                let volume = "kubernetes.io/csi/record.csi.example.com^vol-attach-required";
+                let mut in_use = node.attachments.in_use();
+                in_use.wait_for(|in_use| in_use.iter().any(|used| *used == *volume)).await.unwrap();
+                assert_eq!(node.calls().len(), 3, "nothing is asked before it is attached");
+            }
+            ["node.status.volumesAttached", ..] => {
+                let mut at_server = crablet_api::core::Node::default();
+                at_server.status.volumes_in_use =
+                    node.attachments.in_use().borrow().iter().cloned().collect();
+                at_server.status.volumes_attached =
+                    serde_json::from_value(node.recording.0["node"]["volumesAttached"].clone()).unwrap();
+                node.attachments.note(&at_server);
+            }
             ["published", "three", "times"] => {
                 for _ in 0..2 {
                     node.refresh().await;
@@ -429,6 +445,8 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let mut in_use = node.attachments.in_use();
+    in_use.wait_for(|in_use| in_use.is_empty()).await.unwrap();
     assert!(nothing_is_staged(), "it is still staged after half a minute");
     (node.calls(), seen, node.left())
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
+use crablet_csi::stand_in::{Call, Capability, LocalVolumes, Settings, StandIn};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use crablet_testkit::eventually;
 use serde_json::{Value, json};
@@ -153,12 +153,37 @@ async fn claims_are_mounted(mut world: World, server: Server) {
     assert_eq!(id(&server.pod("stored").await.unwrap()), id(&before));
     assert_eq!((asked("NodeStageVolume"), asked("NodePublishVolume")), (1, 2));
 
+    // What has to be attached is in use before it is mounted, and no longer than that.
+    let in_use = async || {
+        let node = ask(&server.data, "/api/v1/nodes/node", &[]).await.unwrap();
+        node["status"]["volumesInUse"].clone()
+    };
+    assert_eq!(in_use().await, Value::Null, "nobody attaches volumes of this driver");
+    if server.has_controllers() {
+        let path = format!("/apis/storage.k8s.io/v1/csidrivers/{DRIVER}");
+        ask(&server.data, &path, &["--request", "DELETE"]).await.unwrap();
+        put_claim(&server, "attached", json!({"csi": {"driver": DRIVER, "volumeHandle": "vol-2"}})).await;
+        create(&server.data, "attached", with_claim("attached", "echo attached > /data/greeting")).await;
+        awaits_phase(&server.data, world.agent.as_ref().unwrap(), "attached", &["Running"]).await;
+        assert_eq!(in_use().await, json!([format!("kubernetes.io/csi/{DRIVER}^vol-2")]));
+        server.delete("attached").await;
+        server.awaits_end("attached").await;
+        eventually("it is not in use any more", PATIENCE, || async {
+            let in_use = in_use().await;
+            if in_use.is_null() { Ok(()) } else { Err(in_use.to_string()) }
+        })
+        .await
+        .unwrap();
+    }
+
     for name in ["stored", "local", "beside"] {
         server.delete(name).await;
         server.awaits_end(name).await;
     }
-    driver.until(|calls| calls.iter().any(|call| call.call.ends_with("NodeUnstageVolume"))).await;
-    assert_eq!(asked("NodeUnpublishVolume"), 2);
+    let attached = usize::from(server.has_controllers());
+    let is_unstage = |call: &&Call| call.call.ends_with("NodeUnstageVolume");
+    driver.until(|calls| calls.iter().filter(is_unstage).count() == 1 + attached).await;
+    assert_eq!(asked("NodeUnpublishVolume"), 2 + attached);
     eventually("nothing is mounted any more", PATIENCE, || async {
         let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(|error| error.to_string())?;
         let left: Vec<_> = table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect();
