@@ -102,7 +102,9 @@ fn without_clashes(source: SourceKind, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec
         let (namespace, name, uid) = (&*metadata.namespace, &*metadata.name, &*metadata.uid);
         let described = format_args!("{name}_{namespace}({uid})");
         let why = if !names.insert((namespace, name)) {
-            format!("Error validating pod {described} from {source} due to duplicate pod name {name:?}, ignoring")
+            format!(
+                "Error validating pod {described} from {source} due to duplicate pod name {name:?}, ignoring"
+            )
         } else if uid.is_empty() {
             format!("Error validating pod {described} from {source}: it has no UID, ignoring")
         } else if let Some(other) = uids.get(uid) {
