@@ -31,6 +31,8 @@ pub struct Mirrors {
     pub pods: Arc<ByName>,
     /// How often it has said all that it has: what was known before may not be so any more.
     pub lists: u64,
+    /// The newest version of one that its watch has told of, be it that it is gone.
+    pub told: Option<u64>,
 }
 
 /// What is said of where such a pod comes from.
@@ -56,6 +58,8 @@ pub struct PodSource {
     pods: ByName,
     mirror_pods: ByName,
     lists: u64,
+    /// The newest version of a mirror that was told.
+    told: Option<u64>,
     origin: Arc<str>,
 }
 
@@ -82,6 +86,7 @@ impl PodSource {
             pods,
             mirror_pods,
             lists: 0,
+            told: None,
             origin,
         };
         (source, known)
@@ -128,12 +133,14 @@ impl PodSource {
                 }
                 Event::Set(pod) => {
                     let key = key(&pod);
+                    self.note_mirror(&pod);
                     let before = self.pods.get(&key).cloned();
                     self.take(pod, before.clone());
                     self.note(&key, before.as_deref());
                 }
                 Event::Gone(pod) => {
                     let key = key(&pod);
+                    self.note_mirror(&pod);
                     let before = self.pods.get(&key).cloned();
                     self.drop_pod(&pod);
                     self.note(&key, before.as_deref());
@@ -272,6 +279,13 @@ impl PodSource {
         one.insert(key, known.filter(|known| **known == pod).unwrap_or_else(|| Arc::new(pod)));
     }
 
+    /// One that came and went between two looks is told of by its version alone.
+    fn note_mirror(&mut self, pod: &Pod) {
+        if pod.metadata.annotations.contains_key(CONFIG_MIRROR) {
+            self.told = self.told.max(version(pod));
+        }
+    }
+
     fn drop_pod(&mut self, pod: &Pod) {
         let key = key(pod);
         for pods in [&mut self.pods, &mut self.mirror_pods] {
@@ -289,13 +303,14 @@ impl PodSource {
     fn tell(&self) {
         self.feed.set(self.wanted());
         self.mirrors.send_if_modified(|mirrors| {
-            let is_same = mirrors.as_ref().is_some_and(|Mirrors { pods, lists }| {
-                *lists == self.lists
+            let is_same = mirrors.as_ref().is_some_and(|Mirrors { pods, lists, told }| {
+                (*lists, *told) == (self.lists, self.told)
                     && pods.len() == self.mirror_pods.len()
                     && pods.iter().zip(&self.mirror_pods).all(|(one, other)| Arc::ptr_eq(one.1, other.1))
             });
             if !is_same {
-                *mirrors = Some(Mirrors { pods: Arc::new(self.mirror_pods.clone()), lists: self.lists });
+                let pods = Arc::new(self.mirror_pods.clone());
+                *mirrors = Some(Mirrors { pods, lists: self.lists, told: self.told });
             }
             !is_same
         });
@@ -341,6 +356,11 @@ impl fmt::Display for Left {
             more => write!(formatter, " and {more} more"),
         }
     }
+}
+
+/// What a version is counted by. One that is no number is not compared: the watch is believed.
+pub(crate) fn version(pod: &Pod) -> Option<u64> {
+    pod.metadata.resource_version.parse().ok()
 }
 
 pub(crate) fn key(pod: &Pod) -> (Text, Text) {

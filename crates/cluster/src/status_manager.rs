@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::node::Identity;
-use crate::pod_source::{ByName, ServerMirrors, key};
+use crate::pod_source::{ByName, Mirrors, ServerMirrors, key, version};
 use crate::retry::Backoff;
 use step::{Step, Urgency, View, is_static, urgency};
 
@@ -285,7 +285,7 @@ impl StatusManager {
         let report = self.parts.statuses.get(uid);
         let mirrors = self.parts.mirrors.borrow().clone();
         // Before the server has said what it has, nothing can be compared with that.
-        let mirrors = &*mirrors?.pods;
+        let Mirrors { pods: mirrors, told, .. } = &mirrors?;
         let Some(report) = report else { return self.step_for_mirror(uid, mirrors) };
         let slot = self.slots.get_mut(uid)?;
         let known = match is_static(&report.pod) {
@@ -298,6 +298,10 @@ impl StatusManager {
             && (answer.metadata.uid != known.metadata.uid
                 || (version(known) >= version(answer) && known.metadata.resource_version != slot.told))
         {
+            slot.answer = None;
+        }
+        // A mirror that its watch does not have, though it has told of something newer, is gone.
+        if known.is_none() && slot.answer.as_ref().is_some_and(|answer| version(answer) <= *told) {
             slot.answer = None;
         }
         if slot.answer.is_none() {
@@ -419,11 +423,6 @@ async fn carry_out(client: Client, uid: String, step: Step) -> Done {
         },
     };
     Done { uid, result }
-}
-
-/// What a version is counted by. One that is no number is not compared: the watch is believed.
-fn version(pod: &Pod) -> Option<u64> {
-    pod.metadata.resource_version.parse().ok()
 }
 
 async fn until(due: Option<Instant>) {

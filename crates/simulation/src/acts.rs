@@ -171,7 +171,7 @@ impl Actor {
             return;
         };
         let grace = self.random.weighted(&[(1, 0), (2, 1), (2, 5), (2, 30)]);
-        let grace = pod.metadata.deletion_grace_period_seconds.map_or(grace, |before| grace.min(before));
+        let mut grace = pod.metadata.deletion_grace_period_seconds.map_or(grace, |before| grace.min(before));
         let uid = pod.metadata.uid.to_string();
         if let Some(server) = &world.api_server {
             // One that is deleted without any time is gone at once.
@@ -179,6 +179,9 @@ impl Actor {
                 return self.remove(world, SourceKind::Api, &pod);
             }
             at_server::delete(server, &pod, grace);
+            // It counts from when the pod was deleted first, and leaves a second where that is over.
+            let at_server = server.pods().into_iter().find(|known| known.metadata.uid == pod.metadata.uid);
+            grace = at_server.and_then(|pod| pod.metadata.deletion_grace_period_seconds).unwrap_or(grace);
         }
         note(world, format!("{uid} is deleted within {grace} s"));
         let mut deleted = (*pod).clone();

@@ -143,6 +143,22 @@ async fn a_static_pod_has_a_mirror_that_can_be_deleted_without_touching_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mirror_that_came_and_went_while_watches_were_silent_comes_back() {
+    let mut cluster = Cluster::start().await;
+    cluster.server.silence_watches(true);
+    cluster.want_static(&["h1"]);
+    let mirror = cluster.until_phase("st-node", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let first = mirror.metadata.uid.clone();
+    cluster.admin.delete::<Pod>("default", "st-node", &DeleteOptions::now(&first)).await.unwrap();
+    cluster.server.silence_watches(false);
+    eventually("it is back", async || {
+        cluster.pod("st-node").await.is_some_and(|mirror| mirror.metadata.uid != first)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mirror_of_what_is_no_longer_there_goes_when_the_agent_begins() {
     let mut cluster = Cluster::start().await;
     cluster.want_static(&["h1"]);
