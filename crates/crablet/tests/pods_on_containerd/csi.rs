@@ -1,12 +1,12 @@
 //! Claims of pods on a real containerd, and a CSI driver that stands in for one: what a container writes is where the
 //! driver keeps it, and stays there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_csi::stand_in::{Call, Capability, LocalVolumes, Settings, StandIn};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
-use crablet_testkit::eventually;
+use crablet_testkit::{Daemon, eventually};
 use serde_json::{Value, json};
 
 use crate::cluster::Server;
@@ -193,5 +193,67 @@ async fn claims_are_mounted(mut world: World, server: Server) {
     .unwrap();
     assert_eq!(std::fs::read_to_string(volumes.data("vol-1").join("greeting")).unwrap(), "stored\n");
     assert_eq!(std::fs::read_to_string(local.join("greeting")).unwrap(), "local\n");
+    world.stop_agent().await;
+}
+
+/// Upstream's own driver and its registrar, where they are beside the other assets: built by others, in Go.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hostpath_driver_serves_pods_on_containerd() {
+    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else { return };
+    let (driver, registrar) = (assets.join("hostpathplugin"), assets.join("node-driver-registrar"));
+    if !driver.exists() || !registrar.exists() {
+        return;
+    }
+    let mut world = World::start().await;
+    let server = Server::embedded(&world).await;
+    let root = world.node.root();
+    let socket = root.join("plugins/csi-hostpath/csi.sock");
+    let data = world.node.path("hostpath-data");
+    for directory in [socket.parent().unwrap(), &data, &root.join("plugins_registry")] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    let name = "hostpath.csi.k8s.io";
+    let nothing = [] as [(&str, &str); 0];
+    let arguments = [
+        format!("--drivername={name}"),
+        format!("--endpoint=unix://{}", socket.display()),
+        format!("--statedir={}", data.display()),
+        "--nodeid=node".to_owned(),
+        "--v=5".to_owned(),
+    ];
+    let driver_log = world.node.path("hostpath.log");
+    let _driver = Daemon::spawn(&driver, arguments, nothing, &driver_log).await.unwrap();
+    let arguments = [
+        format!("--csi-address={}", socket.display()),
+        format!("--kubelet-registration-path={}", socket.display()),
+        format!("--plugin-registration-path={}", root.join("plugins_registry").display()),
+    ];
+    let _registrar =
+        Daemon::spawn(&registrar, arguments, nothing, &world.node.path("registrar.log")).await.unwrap();
+    world.stop_agent().await;
+    world.node.join(&server.kubeconfig().await);
+    world.start_agent().await;
+    awaits_node(&server.data).await;
+    eventually("the driver is known", PATIENCE, || async {
+        let found = ask(&server.data, "/apis/storage.k8s.io/v1/csinodes/node", &[]).await?;
+        if found["spec"]["drivers"][0]["name"] == name { Ok(()) } else { Err(format!("{found:#}")) }
+    })
+    .await
+    .unwrap();
+    let of_driver = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name},
+        "spec": {"attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"]},
+    });
+    put(&server, "/apis/storage.k8s.io/v1/csidrivers", of_driver).await;
+    let mut spec = with_claim("none", "echo inline > /data/greeting");
+    spec["volumes"][0] = json!({"name": "v", "csi": {"driver": name, "volumeAttributes": {"size": "1Mi"}}});
+    create(&server.data, "inline", spec).await;
+    awaits_phase(&server.data, world.agent.as_ref().unwrap(), "inline", &["Running"]).await;
+    let kept =
+        || std::fs::read_dir(&data).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
+    assert_eq!(kept(), 1, "the driver has a volume");
+    server.delete("inline").await;
+    server.awaits_end("inline").await;
+    assert_eq!(kept(), 0, "and none any more: {}", std::fs::read_to_string(&driver_log).unwrap());
     world.stop_agent().await;
 }
