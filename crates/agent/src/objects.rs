@@ -32,6 +32,9 @@ pub trait Objects: Contents {
     /// Has the mailbox of a pod told when a config map or secret changes that the pod refers to, and when a token is to
     /// be renewed, for as long as the answer is kept. There is none where nothing can change.
     fn register_pod(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest>;
+
+    /// Who keeps volumes for pods came or went: those who wait for one need not wait any longer.
+    fn storage_may_be_there(&self) {}
 }
 
 #[async_trait]

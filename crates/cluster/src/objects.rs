@@ -206,6 +206,10 @@ impl Objects for ClusterObjects {
         self.services.all()
     }
 
+    fn storage_may_be_there(&self) {
+        self.interests.storage_may_be_there();
+    }
+
     fn register_pod(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest> {
         let interest = self.interests.register(pod, mailbox)?;
         let namespace = &pod.metadata.namespace;

@@ -152,6 +152,7 @@ impl Prepared {
         let attachments = Attachments::default();
         let contents = Arc::clone(&objects) as Arc<dyn Contents>;
         let csi = Csi::open(root(effective), &self.node.name, contents, attachments.clone());
+        let cluster_objects = Arc::clone(&objects);
         let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         let tasks = Tasks::new(stop.clone(), tasks.clone());
@@ -159,6 +160,12 @@ impl Prepared {
             PluginRegistry::new(root(effective)).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         tasks.spawn(registry.run());
         tasks.spawn(csi.clone().run());
+        let mut drivers = csi.drivers();
+        tasks.spawn(async move {
+            while drivers.changed().await.is_ok() {
+                cluster_objects.storage_may_be_there();
+            }
+        });
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }

@@ -17,6 +17,8 @@ enum Key {
     Object(ObjectKind, Text, Text),
     /// The tokens of the pod that has this UID.
     Tokens(Text),
+    /// What others keep for pods: a driver of it may come.
+    Storage,
 }
 
 /// Which pods refer to which objects. Clones are the same.
@@ -45,6 +47,7 @@ impl Interests {
             .into_iter()
             .map(|(kind, name)| Key::Object(kind, namespace.clone(), Text::from(name)))
             .chain(has_tokens(pod).then(|| Key::Tokens(pod.metadata.uid.clone())))
+            .chain(has_storage(pod).then_some(Key::Storage))
             .collect();
         if keys.is_empty() {
             return None;
@@ -66,6 +69,11 @@ impl Interests {
     /// Tells a pod that a token of its is to be renewed.
     pub fn token_is_due(&self, uid: &str) {
         self.tell(&Key::Tokens(uid.into()));
+    }
+
+    /// Tells everybody who has volumes that others keep that they may be there now.
+    pub fn storage_may_be_there(&self) {
+        self.tell(&Key::Storage);
     }
 
     /// Tells everybody who refers to any object that it may have changed.
@@ -91,6 +99,17 @@ impl Interests {
     fn lock(&self) -> MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a pod has volumes that others keep.
+fn has_storage(pod: &Pod) -> bool {
+    let mut sources = pod.spec.volumes.iter().filter_map(|volume| volume.source.one());
+    sources.any(|source| {
+        matches!(
+            source,
+            VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_) | VolumeSource::Csi(_)
+        )
+    })
 }
 
 /// Whether a pod shows tokens of its service account.
@@ -169,6 +188,19 @@ mod tests {
         assert!(!one.take().objects && !other.take().objects);
         interests.changed(ObjectKind::Secret, "b", "x");
         assert!(!one.take().objects && other.take().objects);
+    }
+
+    #[test]
+    fn who_waits_for_storage_is_told_when_it_may_be_there() {
+        let interests = Interests::new();
+        let other = Mailbox::new();
+        let _other = interests.register(&pod("a", "configMap: {name: x}"), &other);
+        for volume in ["persistentVolumeClaim: {claimName: c}", "csi: {driver: d}", "ephemeral: {}"] {
+            let waits = Mailbox::new();
+            let _interest = interests.register(&pod("a", volume), &waits).unwrap();
+            interests.storage_may_be_there();
+            assert!(waits.take().objects && !other.take().objects, "{volume}");
+        }
     }
 
     #[test]
