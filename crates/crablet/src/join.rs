@@ -1,6 +1,5 @@
 //! The agent in a cluster: the client that its kubeconfigs describe, and what is done with it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +22,10 @@ use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Joining, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
-use crablet_csi::NodeInfo;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
 use crablet_server::NodeHandles;
-use crablet_volumes::Attachments;
+use crablet_volumes::Csi;
 use http::{Request, Response};
 use hyper::body::Bytes;
 use serde_json::Value;
@@ -47,6 +45,13 @@ pub(crate) struct Membership<'a> {
     object_ttl: ObjectTtl,
     /// Where what the server says is kept, if it is.
     memory: Option<Memory>,
+}
+
+/// What the cluster is told of the node.
+pub(crate) struct OfNode {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) cloud: Option<Cloud>,
+    pub(crate) csi: Csi,
 }
 
 impl<'a> Membership<'a> {
@@ -103,13 +108,11 @@ impl<'a> Membership<'a> {
         self,
         agent: &Agent,
         handles: &NodeHandles,
-        runtime: Arc<dyn Runtime>,
         feed: Feed,
         ready: SourcesReady,
-        cloud: Option<Cloud>,
-        csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
-        attachments: Attachments,
+        of_node: OfNode,
     ) {
+        let OfNode { runtime, cloud, csi } = of_node;
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
             let story = agent.stories.open(&node_identity(&handles.name));
@@ -137,8 +140,8 @@ impl<'a> Membership<'a> {
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
             memory: self.memory,
-            csi_drivers,
-            attachments,
+            csi_drivers: csi.drivers(),
+            attachments: csi.attachments(),
         };
         crablet_cluster::join(&self.tasks, agent, joining);
     }

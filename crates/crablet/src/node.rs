@@ -44,7 +44,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
 use crate::image_access;
-use crate::join::Membership;
+use crate::join::{Membership, OfNode};
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -149,9 +149,8 @@ impl Prepared {
             Some(cluster) => cluster,
             None => Arc::new(NoObjects),
         };
-        let attachments = Attachments::default();
         let contents = Arc::clone(&objects) as Arc<dyn Contents>;
-        let csi = Csi::open(root(effective), &self.node.name, contents, attachments.clone());
+        let csi = Csi::open(root(effective), &self.node.name, contents, Attachments::default());
         let cluster_objects = Arc::clone(&objects);
         let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
@@ -173,16 +172,8 @@ impl Prepared {
             tasks.spawn(iptables::keep_util_chains());
         }
         if let (Some(membership), Some(feed)) = (membership, self.api) {
-            membership.join(
-                &agent,
-                &self.node,
-                Arc::new(client),
-                feed,
-                self.ready,
-                cloud,
-                csi.drivers(),
-                attachments,
-            );
+            let of_node = OfNode { runtime: Arc::new(client), cloud, csi };
+            membership.join(&agent, &self.node, feed, self.ready, of_node);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())

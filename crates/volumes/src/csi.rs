@@ -157,6 +157,11 @@ impl Csi {
         self.0.told.subscribe()
     }
 
+    /// Which of their volumes are in use that others attach.
+    pub fn attachments(&self) -> Attachments {
+        self.0.attachments.clone()
+    }
+
     /// Unstages what nobody uses any more, for as long as it is polled.
     pub async fn run(self) {
         let mut under_way = FuturesUnordered::new();
