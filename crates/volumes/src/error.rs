@@ -61,6 +61,18 @@ pub enum PluginError {
         "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
     )]
     NotAttached(String),
+    /// A step on the way to a pod's device failed.
+    #[error("{}", of_device(step, cause))]
+    Map { step: &'static str, cause: Box<PluginError> },
+    /// What should be a device is none.
+    #[error("{} is not a block device", .0.display())]
+    NotDevice(PathBuf),
+    /// A loop device was not made or not taken away.
+    #[error("{}", errno_text(.0))]
+    LoopDevice(io::Error),
+    /// Something is left where a driver has taken a volume back.
+    #[error("{0}")]
+    Left(String),
     /// The volume is not attached to the node.
     #[error("{0}")]
     Attachment(String),
@@ -186,7 +198,20 @@ fn in_event(error: &VolumeError) -> String {
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
         }
+        PluginError::Map { step, .. } => {
+            format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
+        }
         cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
+    }
+}
+
+fn of_device(step: &str, cause: &PluginError) -> String {
+    match cause {
+        PluginError::NoDriver(name) => format!(
+            "kubernetes.io/csi: blockMapper.{step} failed to get CSI client: \
+             driver name {name} not found in the list of registered CSI drivers"
+        ),
+        cause => cause.to_string(),
     }
 }
 
