@@ -176,6 +176,13 @@ impl PluginError {
     }
 }
 
+impl VolumeError {
+    /// Whether it was to be a device, of which events tell in another way.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self.cause, PluginError::Map { .. })
+    }
+}
+
 #[cfg(any(test, feature = "simulated"))]
 impl VolumeError {
     /// Of a volume that is called as in the pod.
