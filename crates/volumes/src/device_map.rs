@@ -52,7 +52,12 @@ impl DeviceMap {
 
     /// Maps a device, or does what is missing of it.
     pub(crate) fn map(&self, device: &Path) -> Result<(), PluginError> {
-        let device = fs::canonicalize(device).map_err(failed("lstat", device))?;
+        let found = fs::canonicalize(device).map_err(|error| failed("lstat", device)(error).into());
+        let found = found.map_err(during("EvalHostSymlinks"))?;
+        self.map_found(found).map_err(during("MapBlockVolume"))
+    }
+
+    fn map_found(&self, device: PathBuf) -> Result<(), PluginError> {
         if !is_device(&device) {
             return Err(PluginError::NotDevice(device));
         }
@@ -90,6 +95,11 @@ impl DeviceMap {
         }
         Ok(())
     }
+}
+
+/// For `map_err`: on which step to a pod's device something went wrong.
+pub(crate) fn during(step: &'static str) -> impl FnOnce(PluginError) -> PluginError {
+    move |cause| PluginError::Map { step, cause: Box::new(cause) }
 }
 
 /// Whether a path leads to a block device.

@@ -313,6 +313,9 @@ pub enum TearDownError {
     /// It took too long: a file system does not answer. The work goes on.
     #[error("timed out after {}s, the work on it continues", .0.as_secs())]
     TimedOut(Duration),
+    /// A device could not be taken from the pod.
+    #[error(transparent)]
+    Device(Box<PluginError>),
     /// A driver could not take a volume back.
     #[error("{0}")]
     Csi(String),

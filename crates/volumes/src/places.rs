@@ -62,6 +62,11 @@ impl Places {
         self.csi().join("volumeDevices")
     }
 
+    /// Where devices of a plugin are mapped, one level for the volume and one for the pod.
+    pub fn node_devices(&self, plugin: &str) -> PathBuf {
+        self.root.join("plugins").join(plugin).join("volumeDevices")
+    }
+
     /// A pod's devices, one level for the plugin and one for the volume.
     pub fn devices(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volumeDevices")

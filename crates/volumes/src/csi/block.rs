@@ -18,7 +18,7 @@ use super::vol_data::{self, VolumeData};
 use super::{Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, text};
 use crate::beneath::Method;
 use crate::claims::{self, is_block};
-use crate::device_map::{DeviceMap, is_device};
+use crate::device_map::{DeviceMap, during, is_device};
 use crate::error::{PluginError, TearDownError};
 use crate::files::make_all;
 use crate::places::{CSI, Places};
@@ -105,10 +105,6 @@ pub(super) fn is_wanted(request: &Request) -> bool {
     request.claimed.as_ref().is_some_and(|claimed| is_block(&claimed.volume))
 }
 
-fn during(step: &'static str) -> impl FnOnce(PluginError) -> PluginError {
-    move |cause| PluginError::Map { step, cause: Box::new(cause) }
-}
-
 /// What is to be done for a pod.
 struct Task<'a> {
     request: &'a Request,
@@ -144,8 +140,7 @@ impl Csi {
         let task = staged.await.map_err(during("SetUpDevice"))?;
         let published = self.publish_device(&task).await.map_err(during("MapPodDevice"))?;
         let in_pod = task.map.in_pod.clone();
-        let mapped = request.blocking(move |_| task.map.map(&published)).await;
-        mapped.map_err(during("MapBlockVolume"))?;
+        request.blocking(move |_| task.map.map(&published)).await?;
         Ok(MountedVolume::Device { host_path: Some(text(&in_pod)), read_only: request.read_only })
     }
 
