@@ -99,7 +99,11 @@ impl DeviceMap {
 
 /// For `map_err`: on which step to a pod's device something went wrong.
 pub(crate) fn during(step: &'static str) -> impl FnOnce(PluginError) -> PluginError {
-    move |cause| PluginError::Map { step, cause: Box::new(cause) }
+    move |cause| match cause {
+        // It is told of in its own words, and no step was taken.
+        PluginError::NotAttached(_) => cause,
+        cause => PluginError::Map { step, cause: Box::new(cause) },
+    }
 }
 
 /// Whether a path leads to a block device.

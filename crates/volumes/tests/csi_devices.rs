@@ -17,7 +17,7 @@ use crablet_csi::{Code, PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 
@@ -105,7 +105,7 @@ impl Machine {
     }
 
     async fn start_agent(&mut self) {
-        let csi = Csi::open(&self.root, "node", Arc::new(Cluster));
+        let csi = Csi::open(&self.root, "node", Arc::new(Cluster), Attachments::default());
         let volumes = HostVolumes::new(&self.root, Clock::system(), Arc::new(Cluster)).with_csi(csi.clone());
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         self.tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];

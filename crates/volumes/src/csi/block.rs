@@ -113,6 +113,7 @@ struct Task<'a> {
     capabilities: NodeCapabilities,
     of_cluster: Option<Arc<CsiDriver>>,
     context: BTreeMap<String, String>,
+    staged: Staged,
     device: Device,
     map: DeviceMap,
 }
@@ -155,20 +156,19 @@ impl Csi {
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
         let device = Device::new(&self.0.places, request.spec_name());
         let map = device.map(&self.0.places, request.uid(), request.spec_name());
-        Ok(Task { request, wanted, driver, capabilities, of_cluster, context, device, map })
+        Ok(Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map })
     }
 
     async fn stage_device(&self, task: &Task<'_>) -> Result<(), PluginError> {
-        let Task { request, wanted, device, .. } = task;
+        let Task { request, wanted, staged, device, .. } = task;
         let data = VolumeData {
             spec_vol_id: Some(request.spec_name().to_owned()),
             node_name: Some(self.0.node.clone()),
             attachment_id: Some(self.attachment(wanted)),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let staged = Staged::device(&data, request.spec_name());
         let _lane = self.0.staging.enter(&staged.key()).await;
-        let is_staged = lock(&self.0.devices).contains(&staged);
+        let is_staged = lock(&self.0.devices).contains(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
         let here = device.clone();
         let made = request.blocking(move |_| {
@@ -199,7 +199,7 @@ impl Csi {
         };
         match task.driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.devices).insert(staged);
+                lock(&self.0.devices).insert(staged.clone());
                 Ok(())
             }
             Err(error) => {
