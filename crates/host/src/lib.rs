@@ -8,6 +8,7 @@
 //! - [`interfaces`]: the addresses of the machine, and that they change.
 //! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
+//! - [`loop_device`]: a file, or another device, once more as a device.
 //! - [`loopback`]: further addresses of the loopback interface.
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
@@ -24,6 +25,7 @@ pub mod files;
 pub mod interfaces;
 pub mod lanes;
 pub mod lock;
+pub mod loop_device;
 pub mod loopback;
 pub mod machine;
 pub mod mounts;

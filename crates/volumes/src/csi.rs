@@ -13,6 +13,7 @@
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
 
+mod block;
 mod vol_data;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +72,8 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
+    /// Devices that are staged, which no mount table shows.
+    devices: Mutex<BTreeSet<Staged>>,
     /// The pods that have a volume whose driver wants to publish it again now and then.
     republished: Mutex<BTreeSet<String>>,
     /// Volumes that nobody uses any more.
@@ -98,6 +101,8 @@ struct TokenStatus {
 struct Staged {
     driver: String,
     handle: String,
+    /// The name of the piece of storage, if it is a device: its directories are called so.
+    device: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +135,18 @@ impl Csi {
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let now = Instant::now();
+        let (now, mut devices) = (Instant::now(), BTreeSet::new());
+        for block::Found { staged, users, is_bound } in block::found(&places) {
+            if is_bound {
+                devices.insert(staged.clone());
+            }
+            if users.is_empty() {
+                unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+            } else {
+                attachments.uses(&staged.unique_name());
+                used.insert(staged, users);
+            }
+        }
         for data in vol_data::staged(&places) {
             let staged = Staged::of(&data);
             if !used.contains_key(&staged) {
@@ -146,6 +162,7 @@ impl Csi {
             told: watch::Sender::default(),
             staging: Lanes::default(),
             used: Mutex::new(used),
+            devices: Mutex::new(devices),
             republished: Mutex::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
@@ -228,7 +245,7 @@ impl Csi {
             self.0.attachments.uses_no_more(&staged.unique_name());
         }
         if let Err(error) = done {
-            let Staged { driver, handle } = &staged;
+            let Staged { driver, handle, .. } = &staged;
             warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
             let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
             lock(&self.0.unused).entry(staged).or_insert(again);
@@ -236,6 +253,9 @@ impl Csi {
     }
 
     async fn try_to_unstage(&self, staged: &Staged) -> Result<(), PluginError> {
+        if let Some(name) = &staged.device {
+            return self.unstage_device(staged, name).await;
+        }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join("globalmount");
         if vol_data::read(&directory)?.is_none() {
@@ -294,6 +314,7 @@ impl Csi {
             let forgotten = tokio::task::spawn_blocking(move || forget(&directory, &target)).await;
             forgotten.unwrap_or(Err(PluginError::Panicked)).map_err(wrong)?;
         }
+        self.tear_down_devices(uid).await?;
         self.release(uid);
         Ok(())
     }
@@ -543,6 +564,9 @@ impl Plugin for Csi {
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
+        if block::is_wanted(request) {
+            return self.set_up_device(request, &wanted).await;
+        }
         let driver = self.driver(&wanted.driver)?;
         let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
             Ok(found) => found,
@@ -574,16 +598,24 @@ impl Registered {
 
 impl Staged {
     fn of(data: &VolumeData) -> Staged {
-        Staged { driver: data.driver_name.clone(), handle: data.volume_handle.clone() }
+        Staged { driver: data.driver_name.clone(), handle: data.volume_handle.clone(), device: None }
     }
 
+    fn device(data: &VolumeData, name: &str) -> Staged {
+        Staged { device: Some(name.to_owned()), ..Staged::of(data) }
+    }
+
+    /// No two of the same key are in the same directory.
     fn key(&self) -> String {
-        format!("{}^{}", self.driver, self.handle)
+        match &self.device {
+            Some(name) => name.clone(),
+            None => format!("{}^{}", self.driver, self.handle),
+        }
     }
 
     /// What the node's object calls it.
     fn unique_name(&self) -> String {
-        format!("kubernetes.io/csi/{}", self.key())
+        format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 }
 
@@ -630,7 +662,7 @@ impl Wanted {
     }
 
     fn staged(&self) -> Staged {
-        Staged { driver: self.driver.clone(), handle: self.handle.clone() }
+        Staged { driver: self.driver.clone(), handle: self.handle.clone(), device: None }
     }
 
     fn capability(&self, capabilities: NodeCapabilities, group: Option<u32>) -> VolumeCapability {

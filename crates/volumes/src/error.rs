@@ -61,6 +61,18 @@ pub enum PluginError {
         "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
     )]
     NotAttached(String),
+    /// A step on the way to a pod's device failed.
+    #[error("{}", of_device(step, cause))]
+    Map { step: &'static str, cause: Box<PluginError> },
+    /// What should be a device is none.
+    #[error("{} is not a block device", .0.display())]
+    NotDevice(PathBuf),
+    /// A loop device was not made or not taken away.
+    #[error("{}", errno_text(.0))]
+    LoopDevice(io::Error),
+    /// Something is left where a driver has taken a volume back.
+    #[error("{0}")]
+    Left(String),
     /// The volume is not attached to the node.
     #[error("{0}")]
     Attachment(String),
@@ -164,6 +176,13 @@ impl PluginError {
     }
 }
 
+impl VolumeError {
+    /// Whether it was to be a device, of which events tell in another way.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self.cause, PluginError::Map { .. })
+    }
+}
+
 #[cfg(any(test, feature = "simulated"))]
 impl VolumeError {
     /// Of a volume that is called as in the pod.
@@ -186,7 +205,20 @@ fn in_event(error: &VolumeError) -> String {
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
         }
+        PluginError::Map { step, .. } => {
+            format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
+        }
         cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
+    }
+}
+
+fn of_device(step: &str, cause: &PluginError) -> String {
+    match cause {
+        PluginError::NoDriver(name) => format!(
+            "kubernetes.io/csi: blockMapper.{step} failed to get CSI client: \
+             driver name {name} not found in the list of registered CSI drivers"
+        ),
+        cause => cause.to_string(),
     }
 }
 
@@ -281,6 +313,9 @@ pub enum TearDownError {
     /// It took too long: a file system does not answer. The work goes on.
     #[error("timed out after {}s, the work on it continues", .0.as_secs())]
     TimedOut(Duration),
+    /// A device could not be taken from the pod.
+    #[error(transparent)]
+    Device(Box<PluginError>),
     /// A driver could not take a volume back.
     #[error("{0}")]
     Csi(String),

@@ -24,6 +24,7 @@ mod beneath;
 mod claims;
 mod contents;
 mod csi;
+mod device_map;
 mod error;
 mod files;
 mod nested;

@@ -57,6 +57,21 @@ impl Places {
         self.csi().join(driver).join(crate::csi::hash(&[handle]))
     }
 
+    /// What CSI drivers have staged and published as devices, by the names of the pieces of storage.
+    pub fn csi_devices(&self) -> PathBuf {
+        self.csi().join("volumeDevices")
+    }
+
+    /// Where devices of a plugin are mapped, one level for the volume and one for the pod.
+    pub fn node_devices(&self, plugin: &str) -> PathBuf {
+        self.root.join("plugins").join(plugin).join("volumeDevices")
+    }
+
+    /// A pod's devices, one level for the plugin and one for the volume.
+    pub fn devices(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("volumeDevices")
+    }
+
     /// What plugins remember of a pod.
     pub fn plugins(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("plugins")

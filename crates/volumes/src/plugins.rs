@@ -7,7 +7,7 @@ mod files;
 mod host_path;
 mod image;
 mod keys;
-mod local;
+pub(crate) mod local;
 mod nfs;
 mod projected;
 mod secret;

@@ -12,6 +12,7 @@ use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
 use crate::beneath::Method;
 use crate::error::{TearDownError, failed};
 use crate::places::{OWN_CONTENT, Places, is_one_name};
+use crate::plugins::local;
 use crate::remove_tree::remove_tree;
 
 /// How often the table is read again when something was mounted while we unmounted.
@@ -36,6 +37,7 @@ pub(crate) fn tear_down(places: &Places, uid: &str, method: Method) -> Result<()
     // First, since an empty directory that is half removed is not ready.
     remove_tree(&places.plugins(uid).join(crate::places::EMPTY_DIR), method)?;
     let Some(pod) = resolved(&places.pod(uid))? else { return Ok(()) };
+    local::tear_down_devices(places, uid).map_err(|error| TearDownError::Device(Box::new(error)))?;
     unmount_all(&pod)?;
     remove_tree(&places.sub_paths(uid), method)?;
     remove_volumes(&places.volumes(uid), method)?;

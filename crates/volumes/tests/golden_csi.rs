@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,15 +19,14 @@ use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings, 
 use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, StandIn};
 use crablet_csi::{Code, PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
-use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
+use crablet_host::loop_device;
+use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, is_mount_point, unmount};
 use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
 use serde_json::Value as Json;
 use tokio::task::JoinHandle;
 
 /// The recordings that are not compared yet, and what they need.
 const NOT_YET: &[(&str, &str)] = &[
-    ("block", "devices"),
-    ("kubelet-restart-block", "devices"),
     ("expand", "expansion"),
     ("expand-at-mount", "expansion"),
     ("publish-times-out", "a deadline of two minutes, which no test waits for"),
@@ -159,6 +158,9 @@ impl Drop for Agent {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        for place in ["plugins", "data"] {
+            walk(&self.root.join(place), &mut |path| drop(loop_device::detach(path)));
+        }
         let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
         for mount in table.under(&self.root) {
             let _ = unmount(&mount.mount_point, UnmountMode::Detach);
@@ -285,6 +287,10 @@ impl Node {
                     text = text.replace(&attachment, "<inline-attachment-id>");
                     text = text.replace(&inline, "<inline-handle>");
                     text = text.replace(&format!("pods/{name}/"), &format!("pods/{placeholder}/"));
+                    let volume = name.replacen("pod", "pv", 1);
+                    for folder in [format!("publish/{volume}"), format!("{volume}/dev")] {
+                        text = text.replace(&format!("{folder}/{name}"), &format!("{folder}/{placeholder}"));
+                    }
                     let told = |uid: &str| format!("\"csi.storage.k8s.io/pod.uid\":\"{uid}\"");
                     text = text.replace(&told(name), &told(placeholder));
                 }
@@ -314,6 +320,32 @@ impl Node {
             });
         }
         serde_json::to_value(found).unwrap()
+    }
+
+    /// The directories of devices with what is in them, as the recordings have it, and what has a loop device.
+    fn devices(&self) -> (Vec<String>, Vec<String>) {
+        let (mut tree, mut loop_devices) = (Vec::new(), Vec::new());
+        let mut below = vec![self.root.join("plugins/kubernetes.io/csi/volumeDevices")];
+        let pods = fs::read_dir(self.root.join("pods")).into_iter().flatten();
+        below.extend(pods.map(|pod| pod.unwrap().path().join("volumeDevices")));
+        while let Some(path) = below.pop() {
+            let Ok(found) = fs::symlink_metadata(&path) else { continue };
+            let mut line = path.display().to_string();
+            if found.is_dir() {
+                line.push('/');
+                below.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if found.is_symlink() {
+                line = format!("{line} -> {}", fs::read_link(&path).unwrap().display());
+            } else if is_mount_point(&path).unwrap() {
+                line.push_str(" (mount)");
+            }
+            tree.push(self.with_placeholders(&line));
+            if !found.is_dir() && loop_device::attached(&path).unwrap().is_some() {
+                loop_devices.push(self.with_placeholders(&path.display().to_string()));
+            }
+        }
+        tree.sort();
+        (tree, loop_devices)
     }
 
     fn left(&self) -> Vec<PathBuf> {
@@ -365,15 +397,28 @@ fn tell(driver: &StandIn, words: &str) {
     }
 }
 
-/// What the driver was asked, what was written of volumes when the pods ran, and what is left mounted.
-async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
+/// What a replay shows.
+struct Replayed {
+    /// What the driver was asked.
+    said: Vec<Json>,
+    /// What was written of volumes when the pods ran.
+    written: Json,
+    /// What there was of devices when the pods ran.
+    devices: (Vec<String>, Vec<String>),
+    /// What is left of devices, and what is mounted.
+    devices_left: (Vec<String>, Vec<String>),
+    mounts_left: Vec<PathBuf>,
+}
+
+async fn replay(recording: Recording) -> Replayed {
     let steps: Vec<String> = recording.0["steps"]
         .as_array()
         .unwrap()
         .iter()
         .map(|step| step["do"].as_str().unwrap().to_owned())
         .collect();
-    let (mut node, mut seen) = (Node::new(recording), Json::Null);
+    let (mut node, mut written, mut devices) = (Node::new(recording), Json::Null, Default::default());
+    let mut running: BTreeSet<String> = BTreeSet::new();
     node.start_agent().await;
     for step in &steps {
         let words: Vec<&str> = step.split(' ').collect();
@@ -389,7 +434,13 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
             ["driver", "told:", ..] => tell(&node.driver, step.split_once(": ").unwrap().1),
             ["kubelet", "stopped"] => node.agent = None,
             ["kubelet", "started"] => node.start_agent().await,
-            ["node", "ready"] => node.until_registered().await,
+            ["node", "ready"] => {
+                node.until_registered().await;
+                for name in &running {
+                    node.begin(name);
+                    node.until_running(name).await;
+                }
+            }
             ["pod", name, "created"] => {
                 node.begin(name);
                 if node.recording.0["scenario"] == "stage-never-deleted" {
@@ -402,9 +453,16 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
             }
             ["pod", name, "running"] => {
                 node.until_running(name).await;
-                seen = node.volume_data();
+                running.insert(name.to_owned());
+                written = node.volume_data();
+                devices = node.devices();
             }
-            ["pod", name, "gone", ..] if node.agent.is_some() => node.end(name).await,
+            ["pod", name, "gone", ..] => {
+                running.remove(name);
+                if node.agent.is_some() {
+                    node.end(name).await;
+                }
+            }
             ["the", "container", "has", "ended"] => {
                 let name = node.recording.0["scenario"].as_str().unwrap().to_owned();
                 node.end(&format!("pod-{name}")).await;
@@ -436,8 +494,13 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
     let is_empty =
         |driver: PathBuf| fs::read_dir(driver).map_or(true, |mut entries| entries.next().is_none());
     let nothing_is_staged = || {
-        let drivers = fs::read_dir(&staged).into_iter().flatten();
-        drivers.map(|driver| driver.unwrap().path()).all(is_empty)
+        let drivers = fs::read_dir(&staged).into_iter().flatten().map(|driver| driver.unwrap().path());
+        let (of_devices, drivers): (Vec<_>, Vec<_>) =
+            drivers.partition(|driver| driver.ends_with("volumeDevices"));
+        let devices = of_devices.iter().flat_map(|place| fs::read_dir(place).unwrap());
+        let devices = devices.map(|device| device.unwrap().path());
+        let mut left = devices.filter(|device| !device.ends_with("staging") && !device.ends_with("publish"));
+        drivers.into_iter().all(is_empty) && left.next().is_none()
     };
     for _ in 0..6000 {
         if nothing_is_staged() {
@@ -448,13 +511,19 @@ async fn replay(recording: Recording) -> (Vec<Json>, Json, Vec<PathBuf>) {
     let mut in_use = node.attachments.in_use();
     in_use.wait_for(|in_use| in_use.is_empty()).await.unwrap();
     assert!(nothing_is_staged(), "it is still staged after half a minute");
-    (node.calls(), seen, node.left())
+    Replayed { said: node.calls(), written, devices, devices_left: node.devices(), mounts_left: node.left() }
+}
+
+/// The lines of a list that are about devices.
+fn of_devices(lines: &Json) -> Vec<String> {
+    let lines = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
+    lines.filter(|line| line.contains("/volumeDevices/")).collect()
 }
 
 #[tokio::test]
 async fn drivers_are_asked_what_was_recorded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/data/golden/csi");
-    let mut compared = 0;
+    let (mut compared, mut with_devices) = (0, 0);
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -465,13 +534,24 @@ async fn drivers_are_asked_what_was_recorded() {
         let recorded: Json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let recording = Recording(recorded);
         let mut expected = recording.calls();
-        let written = recording.0["vol_data"].clone();
-        let (mut said, seen, left) = replay(recording).await;
-        if !seen.is_null() {
-            assert_eq!(seen, written, "{name}");
+        let recorded = recording.0.clone();
+        let Replayed { mut said, written, devices, devices_left, mounts_left } = replay(recording).await;
+        if !written.is_null() {
+            assert_eq!(written, recorded["vol_data"], "{name}");
         }
+        let (tree, mut loop_devices) = devices;
+        if !tree.is_empty() {
+            assert_eq!(tree, of_devices(&recorded["tree"]), "{name}");
+            assert_eq!(devices_left.0, of_devices(&recorded["left_after"]), "{name}");
+            with_devices += 1;
+        }
+        if recorded["loop_devices"].is_array() {
+            loop_devices.retain(|path| path.contains("/dev/"));
+            assert_eq!(loop_devices, of_devices(&recorded["loop_devices"]), "{name}");
+        }
+        assert!(devices_left.1.is_empty(), "{name}: {:#?}", devices_left.1);
         // What the mount table shows need not be asked for again.
-        if name == "kubelet-restart" {
+        if name == "kubelet-restart" || name == "kubelet-restart-block" {
             expected.drain(8..10);
         }
         // How often something is tried in vain depends on who looks.
@@ -483,8 +563,8 @@ async fn drivers_are_asked_what_was_recorded() {
             assert_eq!(said, expected, "{name}, call {number}");
         }
         assert_eq!(said.len(), expected.len(), "{name}: {said:#?}");
-        assert!(left.is_empty(), "{name}: {left:#?}");
+        assert!(mounts_left.is_empty(), "{name}: {mounts_left:#?}");
         compared += 1;
     }
-    assert!(compared >= 14, "{compared}");
+    assert!(compared >= 16 && with_devices == 2, "{compared} {with_devices}");
 }

@@ -38,6 +38,8 @@ pub const REBOOTED: &str = "Rebooted";
 pub const CGROUP_V1: &str = "CgroupV1";
 /// A volume could not be mounted.
 pub const FAILED_MOUNT: &str = "FailedMount";
+/// A volume could not be given to a pod as a device.
+pub const FAILED_MAP_VOLUME: &str = "FailedMapVolume";
 /// A secret that a pod names for pulls could not be had.
 pub const FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
 /// A pod's sandbox is made anew.

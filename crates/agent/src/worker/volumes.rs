@@ -144,7 +144,8 @@ impl Worker {
 
     fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
-            self.warn_pod(reason::FAILED_MOUNT, &error.to_string());
+            let reason = if error.is_of_device() { reason::FAILED_MAP_VOLUME } else { reason::FAILED_MOUNT };
+            self.warn_pod(reason, &error.to_string());
         }
     }
 

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crablet_csi::stand_in::{Call, Capability, LocalVolumes, Settings, StandIn};
+use crablet_csi::Code;
+use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, StandIn};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use crablet_testkit::{Daemon, eventually};
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ async fn put(server: &Server, path: &str, object: Value) {
 /// A piece of storage and a claim to it, which is bound: a server without controllers is told so.
 async fn put_claim(server: &Server, name: &str, source: Value) {
     let size = json!({"storage": "1Mi"});
+    let mode = source.get("volumeMode").cloned().unwrap_or_else(|| json!("Filesystem"));
     let mut spec = json!({
         "capacity": size, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
         "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name},
@@ -35,7 +37,10 @@ async fn put_claim(server: &Server, name: &str, source: Value) {
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": size}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "volumeMode": mode,
+            "resources": {"requests": size},
+        },
     });
     put(server, claims, claim).await;
     if server.has_controllers() {
@@ -83,6 +88,91 @@ async fn claims_are_mounted_in_the_cluster_of_a_real_server_on_containerd() {
     let world = World::start().await;
     let server = Server::real(&world, Path::new(&assets)).await;
     claims_are_mounted(world, server).await;
+}
+
+/// A pod that has a claim as a device, which it writes to and reads from.
+fn with_device(name: &str) -> Value {
+    let mut pod = with_claim(
+        name,
+        "printf greeting | dd of=/dev/stored conv=fsync,notrunc && \
+         dd if=/dev/stored bs=8 count=1 | dd of=/dev/stored bs=8 seek=1 conv=fsync,notrunc",
+    );
+    let container = pod["containers"][0].as_object_mut().unwrap();
+    container.remove("volumeMounts");
+    container.insert("volumeDevices".to_owned(), json!([{"name": "v", "devicePath": "/dev/stored"}]));
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_a_device_of_its_pod_on_containerd() {
+    let mut world = World::start().await;
+    let server = Server::embedded(&world).await;
+    let root = world.node.root();
+    let volumes = Arc::new(LocalVolumes::new(&world.node.path("driver")));
+    let settings = Settings { capabilities: vec![Capability::StageUnstageVolume], ..Settings::new(DRIVER) };
+    let driver = StandIn::new(settings, Arc::clone(&volumes) as _);
+    let registrar = root.join("plugins_registry/stand-in-reg.sock");
+    driver.start(&root.join("plugins").join(DRIVER).join("csi.sock"), Some(&registrar)).unwrap();
+    driver.plan("NodePublishVolume", Fault::fail(Code::Internal, "not now", 1));
+    world.stop_agent().await;
+    world.node.join(&server.kubeconfig().await);
+    world.start_agent().await;
+    awaits_node(&server.data).await;
+    let of_driver = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": false},
+    });
+    put(&server, "/apis/storage.k8s.io/v1/csidrivers", of_driver).await;
+    let source = json!({"csi": {"driver": DRIVER, "volumeHandle": "vol-1"}, "volumeMode": "Block"});
+    put_claim(&server, "stored", source).await;
+    create(&server.data, "stored", with_device("stored")).await;
+    awaits_phase(&server.data, world.agent.as_ref().unwrap(), "stored", &["Running"]).await;
+    eventually("what it wrote is on the device", PATIENCE, || async {
+        let image = std::fs::read(volumes.image("vol-1")).map_err(|error| error.to_string())?;
+        if image.starts_with(b"greetinggreeting") { Ok(()) } else { Err("it is not".to_owned()) }
+    })
+    .await
+    .unwrap();
+    eventually("what went wrong at first is told", PATIENCE, || async {
+        let events = ask(&server.data, "/api/v1/namespaces/default/events", &[]).await?;
+        let message =
+            "MapVolume.MapPodDevice failed for volume \"stored\" : rpc error: code = Internal desc = not now";
+        let is_it = |event: &Value| event["reason"] == "FailedMapVolume" && event["message"] == message;
+        if events["items"].as_array().unwrap().iter().any(is_it) {
+            Ok(())
+        } else {
+            Err(format!("{events:#}"))
+        }
+    })
+    .await
+    .unwrap();
+
+    // Another agent asks for nothing that is there, and takes all of it back in the end.
+    world.stop_agent().await;
+    world.start_agent().await;
+    let told =
+        |calls: &[Call]| calls.iter().filter(|call| call.call.ends_with("NotifyRegistrationStatus")).count();
+    driver.until(|calls| told(calls) == 2).await;
+    server.delete("stored").await;
+    server.awaits_end("stored").await;
+    driver.until(|calls| calls.iter().any(|call| call.call.ends_with("NodeUnstageVolume"))).await;
+    let asked: Vec<&str> =
+        driver.calls().iter().filter_map(|call| call.call.strip_prefix("Node.Node")).collect();
+    let asked: Vec<&str> = asked.into_iter().filter(|call| call.ends_with("Volume")).collect();
+    let expected = ["StageVolume", "PublishVolume", "PublishVolume", "UnpublishVolume", "UnstageVolume"];
+    assert_eq!(asked, expected);
+    eventually("nothing is left of the device", PATIENCE, || async {
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(|error| error.to_string())?;
+        let left: Vec<_> = table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect();
+        let devices = root.join("plugins/kubernetes.io/csi/volumeDevices/stored");
+        match left.is_empty() && !devices.exists() {
+            true => Ok(()),
+            false => Err(format!("{left:#?}")),
+        }
+    })
+    .await
+    .unwrap();
+    world.stop_agent().await;
 }
 
 async fn claims_are_mounted(mut world: World, server: Server) {

@@ -107,11 +107,11 @@ pub(super) fn staged(places: &Places) -> Vec<VolumeData> {
     drivers.flat_map(|driver| children(&driver)).filter_map(|directory| readable(&directory)).collect()
 }
 
-fn readable(directory: &Path) -> Option<VolumeData> {
+pub(super) fn readable(directory: &Path) -> Option<VolumeData> {
     read(directory).inspect_err(|error| warn!(%error, "Cannot tell what a CSI volume is")).ok()?
 }
 
-fn children(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+pub(super) fn children(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }

@@ -1,4 +1,4 @@
-//! `local`: a directory of this node that a claim leads to.
+//! `local`: a directory of this node that a claim leads to, or a device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,12 @@ use crablet_api::core::{PersistentVolumeSource, VolumeSource};
 use crablet_core::translate::MountedVolume;
 use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO};
 
+use crate::claims::is_block;
+use crate::device_map::DeviceMap;
 use crate::error::{PluginError, failed};
 use crate::files::make_all;
 use crate::ownership::{self, ChangePolicy, Ownership};
-use crate::places::LOCAL;
+use crate::places::{LOCAL, Places};
 use crate::plugin::{Plugin, Request};
 
 /// Volumes of the kind `local`.
@@ -49,8 +51,41 @@ impl Plugin for Local {
                 source.path
             )));
         }
+        if request.claimed.as_ref().is_some_and(|claimed| is_block(&claimed.volume)) {
+            let map = map_for(&request.places, request.uid(), request.spec_name());
+            let host_path = Some(map.in_pod.display().to_string());
+            request.blocking(move |_| map.map(&from)).await?;
+            return Ok(MountedVolume::Device { host_path, read_only: request.read_only });
+        }
         request.blocking(move |request| mount(request, &from)).await
     }
+}
+
+fn map_for(places: &Places, uid: &str, name: &str) -> DeviceMap {
+    DeviceMap {
+        on_node: places.node_devices(LOCAL).join(name).join(uid),
+        in_pod: places.devices(uid).join(LOCAL).join(name),
+    }
+}
+
+/// Takes a pod's devices from it. Nothing of the pod runs.
+pub(crate) fn tear_down_devices(places: &Places, uid: &str) -> Result<(), PluginError> {
+    // It is made before all the rest, and goes last.
+    if !places.devices(uid).join(LOCAL).exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(places.node_devices(LOCAL)).into_iter().flatten() {
+        let name = entry.map_err(failed("readdirent", &places.node_devices(LOCAL)))?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let map = map_for(places, uid, name);
+        if map.is_reserved() {
+            map.unmap()?;
+            map.forget()?;
+            // It stays while another pod has the device.
+            let _ = fs::remove_dir(places.node_devices(LOCAL).join(name));
+        }
+    }
+    Ok(())
 }
 
 fn mount(request: &Request, from: &Path) -> Result<MountedVolume, PluginError> {

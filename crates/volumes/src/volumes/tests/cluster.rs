@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
+use crablet_host::loop_device;
 
 use super::*;
 use crate::contents::{Token, TokenRequest};
@@ -426,6 +427,51 @@ async fn a_claim_leads_to_a_local_volume_whose_files_outlive_the_pod() {
     }
     assert!(place.mounts().is_empty());
     assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
+}
+
+#[tokio::test]
+async fn a_claim_leads_to_a_local_device_which_another_agent_takes_back() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let image = place.path().join("image");
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let device = loop_device::attach(&image).unwrap();
+    let mut pod = pod("", "", &[("v", "persistentVolumeClaim: {claimName: c, readOnly: true}")]);
+    let (devices, _) = crablet_api::from_manifest::<Pod>(
+        "pod",
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, volumeDevices: \
+         [{name: v, devicePath: /dev/x}]}]}}",
+    )
+    .unwrap();
+    pod.spec.containers = devices.spec.containers;
+    for (path, expected) in [
+        (
+            Path::new("/nowhere"),
+            "EvalHostSymlinks failed for volume \"pv\" : lstat /nowhere: no such file or directory",
+        ),
+        (Path::new("/dev/null"), "MapBlockVolume failed for volume \"pv\" : /dev/null is not a block device"),
+    ] {
+        put_claim(&cluster, "", &format!("volumeMode: Block, local: {{path: {}}}", path.display()));
+        let said = said(volumes.set_up(&pod, &node()).await.unwrap_err());
+        assert_eq!(said, [format!("MapVolume.{expected}")]);
+    }
+    put_claim(&cluster, "", &format!("volumeMode: Block, local: {{path: {}}}", device.display()));
+    let mounted = volumes.set_up(&pod, &node()).await.unwrap();
+    let link = place.path().join("pods/uid/volumeDevices/kubernetes.io~local-volume/pv");
+    let host_path = Some(link.display().to_string());
+    assert_eq!(mounted["v"], MountedVolume::Device { host_path, read_only: true });
+    assert_eq!(fs::read_link(&link).unwrap(), device);
+    let on_node = place.path().join("plugins/kubernetes.io~local-volume/volumeDevices/pv/uid");
+    assert_eq!(place.mounts(), [on_node.clone()]);
+    let over_it = loop_device::attached(&on_node).unwrap();
+    assert!(over_it.is_some());
+    let volumes = HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _);
+    assert_eq!(volumes.set_up(&pod, &node()).await.unwrap(), mounted);
+    assert_eq!((place.mounts().len(), loop_device::attached(&on_node).unwrap()), (1, over_it));
+    volumes.tear_down("uid").await.unwrap();
+    assert_eq!((place.mounts().len(), loop_device::attached(&on_node).unwrap()), (0, None));
+    assert!(!on_node.parent().unwrap().exists() && !place.path().join("pods/uid/volumeDevices").exists());
+    loop_device::detach(&image).unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,317 @@
+//! Volumes of CSI drivers that pods have as bare devices: `volumeMode: Block`.
+//!
+//! They are staged and published as others are, in upstream's directories for devices, which have the name of the piece
+//! of storage, and then mapped for the pod. The mount table does not show that a device is staged: what is bound for a
+//! pod is staged too, and beyond that each agent remembers what it staged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crablet_api::storage::CsiDriver;
+use crablet_core::translate::MountedVolume;
+use crablet_csi::{Access, AccessMode, NodeCapabilities, PublishVolume, StageVolume, VolumeCapability};
+use tracing::{info, warn};
+
+use super::vol_data::{self, VolumeData};
+use super::{Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, text};
+use crate::beneath::Method;
+use crate::claims::{self, is_block};
+use crate::device_map::{DeviceMap, during, is_device};
+use crate::error::{PluginError, TearDownError};
+use crate::files::make_all;
+use crate::places::{CSI, Places};
+use crate::plugin::Request;
+use crate::remove_tree::remove_tree;
+
+/// A device that is, or may be, staged, as it is found on the disk.
+pub(super) struct Found {
+    pub(super) staged: Staged,
+    /// The pods that may have it.
+    pub(super) users: BTreeSet<String>,
+    /// Whether one of them has.
+    pub(super) is_bound: bool,
+}
+
+/// Where a device's things are.
+#[derive(Clone)]
+struct Device {
+    directory: PathBuf,
+    staging: PathBuf,
+    publish: PathBuf,
+}
+
+impl Device {
+    fn new(places: &Places, name: &str) -> Device {
+        let devices = places.csi_devices();
+        Device {
+            directory: devices.join(name),
+            staging: devices.join("staging").join(name),
+            publish: devices.join("publish").join(name),
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    fn map(&self, places: &Places, uid: &str, name: &str) -> DeviceMap {
+        DeviceMap {
+            on_node: self.directory.join("dev").join(uid),
+            in_pod: places.devices(uid).join(CSI).join(name),
+        }
+    }
+
+    /// Forgets a device that is not staged and that no pod has. What is written of it goes last.
+    fn forget(&self) -> Result<(), PluginError> {
+        remove_place(&self.staging)?;
+        if let Err(error) = remove_place(&self.publish) {
+            // No driver asks for it, nor does it keep anybody from using the directory again.
+            warn!(%error, "A driver left something where it published a device");
+        }
+        forget(&self.data(), &self.directory.join("dev"))?;
+        remove_place(&self.directory)
+    }
+
+    /// Forgets a device that the driver has unstaged, with what the driver left of it.
+    fn forget_unstaged(&self) -> Result<(), PluginError> {
+        remove_tree(&self.staging, Method::Kernel).map_err(|error| PluginError::Left(error.to_string()))?;
+        self.forget()
+    }
+}
+
+/// The devices of all drivers that are, or may be, staged.
+pub(super) fn found(places: &Places) -> Vec<Found> {
+    let mut all = Vec::new();
+    for directory in vol_data::children(&places.csi_devices()) {
+        let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
+        let device = Device::new(places, name);
+        let Some(data) = vol_data::readable(&device.data()) else { continue };
+        let uid = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        let mapped: Vec<PathBuf> = vol_data::children(&directory.join("dev")).collect();
+        let is_bound = mapped.iter().any(|path| is_device(path));
+        // The other agent says first by what is published that a pod has it.
+        let published = vol_data::children(&device.publish).filter_map(uid);
+        let published = published.filter(|uid| places.pod(uid).exists());
+        let users = mapped.into_iter().filter_map(uid).chain(published).collect();
+        all.push(Found { staged: Staged::device(&data, name), users, is_bound });
+    }
+    all
+}
+
+/// Whether a pod wants a volume as a device.
+pub(super) fn is_wanted(request: &Request) -> bool {
+    request.claimed.as_ref().is_some_and(|claimed| is_block(&claimed.volume))
+}
+
+/// What is to be done for a pod.
+struct Task<'a> {
+    request: &'a Request,
+    wanted: &'a Wanted,
+    driver: Arc<Registered>,
+    capabilities: NodeCapabilities,
+    of_cluster: Option<Arc<CsiDriver>>,
+    context: BTreeMap<String, String>,
+    staged: Staged,
+    device: Device,
+    map: DeviceMap,
+}
+
+impl Task<'_> {
+    fn capability(&self) -> VolumeCapability {
+        VolumeCapability {
+            access: Access::Block,
+            access_mode: AccessMode::of_persistent_volume(&self.wanted.access_mode, self.capabilities),
+        }
+    }
+}
+
+impl Csi {
+    pub(super) async fn set_up_device(
+        &self,
+        request: &Request,
+        wanted: &Wanted,
+    ) -> Result<MountedVolume, PluginError> {
+        let staged = async {
+            let task = self.task(request, wanted).await?;
+            self.stage_device(&task).await?;
+            Ok(task)
+        };
+        let task = staged.await.map_err(during("SetUpDevice"))?;
+        let published = self.publish_device(&task).await.map_err(during("MapPodDevice"))?;
+        let in_pod = task.map.in_pod.clone();
+        request.blocking(move |_| task.map.map(&published)).await?;
+        Ok(MountedVolume::Device { host_path: Some(text(&in_pod)), read_only: request.read_only })
+    }
+
+    async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
+        let driver = self.driver(&wanted.driver)?;
+        let capabilities = driver.capabilities().await?;
+        let of_cluster = self.0.contents.csi_driver(&wanted.driver).await;
+        let of_cluster = of_cluster
+            .map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)))?;
+        let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
+        self.use_for(&staged, request.uid());
+        let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+        let device = Device::new(&self.0.places, request.spec_name());
+        let map = device.map(&self.0.places, request.uid(), request.spec_name());
+        Ok(Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map })
+    }
+
+    async fn stage_device(&self, task: &Task<'_>) -> Result<(), PluginError> {
+        let Task { request, wanted, staged, device, .. } = task;
+        let data = VolumeData {
+            spec_vol_id: Some(request.spec_name().to_owned()),
+            node_name: Some(self.0.node.clone()),
+            attachment_id: Some(self.attachment(wanted)),
+            ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
+        };
+        let _lane = self.0.staging.enter(&staged.key()).await;
+        let is_staged = lock(&self.0.devices).contains(staged);
+        let stages = task.capabilities.stage_unstage_volume && !is_staged;
+        let here = device.clone();
+        let made = request.blocking(move |_| {
+            make_all(&here.data(), 0o750)?;
+            if let Some(there) = vol_data::read(&here.data())?
+                && (&there.driver_name, &there.volume_handle) != (&data.driver_name, &data.volume_handle)
+            {
+                let why = format!("{} still holds {:?}", here.directory.display(), there.volume_handle);
+                return Err(PluginError::VolumeData(why));
+            }
+            vol_data::write(&here.data(), &data)?;
+            if stages {
+                make_all(&here.staging, 0o750)?;
+            }
+            Ok(())
+        });
+        made.await?;
+        if !stages {
+            return Ok(());
+        }
+        let volume = StageVolume {
+            volume_id: wanted.handle.clone(),
+            staging_target_path: text(&device.staging),
+            capability: task.capability(),
+            publish_context: task.context.clone(),
+            volume_context: wanted.attributes.clone(),
+            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+        };
+        match task.driver.node.stage(volume).await {
+            Ok(()) => {
+                lock(&self.0.devices).insert(staged.clone());
+                Ok(())
+            }
+            Err(error) => {
+                if error.is_final() {
+                    let device = device.clone();
+                    // The error of the driver is the one to tell.
+                    if let Err(error) = request.blocking(move |_| device.forget()).await {
+                        warn!(%error, "Cannot forget a device that was not staged");
+                    }
+                }
+                Err(PluginError::Csi(error))
+            }
+        }
+    }
+
+    /// Where the driver has put the device for the pod.
+    async fn publish_device(&self, task: &Task<'_>) -> Result<PathBuf, PluginError> {
+        let Task { request, wanted, device, map, .. } = task;
+        let target = device.publish.join(request.uid());
+        let is_published = {
+            let (map, target, publish) = (map.clone(), target.clone(), device.publish.clone());
+            request.blocking(move |_| {
+                map.reserve()?;
+                make_all(&publish, 0o750)?;
+                Ok(map.is_bound() && is_device(&target))
+            })
+        };
+        let is_published = is_published.await?;
+        let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
+        if of_cluster.is_some_and(|driver| driver.requires_republish == Some(true)) {
+            lock(&self.0.republished).insert(request.uid().to_owned());
+        } else if is_published {
+            return Ok(target);
+        }
+        let mut attributes = wanted.attributes.clone();
+        if of_cluster.is_some_and(|driver| driver.pod_info_on_mount == Some(true)) {
+            attributes.extend(pod_info(request, &wanted.mode));
+        }
+        let volume = PublishVolume {
+            volume_id: wanted.handle.clone(),
+            // As upstream: to a driver that does not stage too.
+            staging_target_path: text(&device.staging),
+            target_path: text(&target),
+            capability: task.capability(),
+            read_only: request.read_only,
+            publish_context: task.context.clone(),
+            volume_context: attributes,
+            secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
+        };
+        match task.driver.node.publish(volume).await {
+            Ok(()) => Ok(target),
+            Err(error) => {
+                if error.is_final() && !is_published {
+                    let map = map.clone();
+                    request.blocking(move |_| map.unmap().and_then(|()| map.forget())).await?;
+                }
+                Err(PluginError::Csi(error))
+            }
+        }
+    }
+
+    /// Takes a pod's devices from it and asks drivers to take them back. Nothing of the pod runs.
+    pub(super) async fn tear_down_devices(&self, uid: &str) -> Result<(), TearDownError> {
+        let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+        let used: Vec<Staged> = {
+            let used = lock(&self.0.used);
+            let of_pod = used.iter().filter(|(_, users)| users.contains(uid));
+            of_pod.map(|(staged, _)| staged.clone()).collect()
+        };
+        for staged in used {
+            let Some(name) = &staged.device else { continue };
+            let device = Device::new(&self.0.places, name);
+            let (map, target) = (device.map(&self.0.places, uid, name), device.publish.join(uid));
+            let unmapped = {
+                let (map, target) = (map.clone(), target.clone());
+                blocking(move || {
+                    map.unmap()?;
+                    Ok(map.is_reserved() || fs::symlink_metadata(target).is_ok())
+                })
+            };
+            if unmapped.await.map_err(wrong)? {
+                let driver = self.driver(&staged.driver).map_err(wrong)?;
+                let done = driver.node.unpublish(&staged.handle, &text(&target)).await;
+                done.map_err(|error| wrong(PluginError::Csi(error)))?;
+            }
+            blocking(move || map.forget()).await.map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unstage_device(&self, staged: &Staged, name: &str) -> Result<(), PluginError> {
+        let device = Device::new(&self.0.places, name);
+        let is_it =
+            vol_data::read(&device.data())?.is_some_and(|data| Staged::device(&data, name) == *staged);
+        lock(&self.0.devices).remove(staged);
+        if !is_it {
+            return Ok(());
+        }
+        if device.staging.exists() {
+            let driver = self.driver(&staged.driver)?;
+            if driver.capabilities().await?.stage_unstage_volume {
+                let done = driver.node.unstage(&staged.handle, &text(&device.staging)).await;
+                done.map_err(PluginError::Csi)?;
+            }
+        }
+        info!(driver = staged.driver, volume = staged.handle, "Unstaged a device that no pod uses");
+        blocking(move || device.forget_unstaged()).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
+) -> Result<T, PluginError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(PluginError::Panicked))
+}
