@@ -481,8 +481,9 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, and what ends them.
-            if tasks > if self.settings.in_cluster { 14 } else { 7 } {
+            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers, and
+            // what ends them.
+            if tasks > if self.settings.in_cluster { 15 } else { 7 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

@@ -641,7 +641,8 @@ impl Wanted {
                     access_mode: modes.next().map_or("ReadWriteOnce", |mode| mode.as_str()).to_owned(),
                     stage_secret: source.node_stage_secret_ref.clone(),
                     publish_secret: source.node_publish_secret_ref.clone(),
-                    read_only: request.read_only || source.read_only,
+                    // What the piece of storage says of it is its controller's business, as upstream.
+                    read_only: request.read_only,
                 }
             }
             (None, VolumeSource::Csi(source)) => Wanted {
