@@ -462,7 +462,7 @@ async fn a_claim_leads_to_a_local_device_which_another_agent_takes_back() {
     assert_eq!(mounted["v"], MountedVolume::Device { host_path, read_only: true });
     assert_eq!(fs::read_link(&link).unwrap(), device);
     let on_node = place.path().join("plugins/kubernetes.io~local-volume/volumeDevices/pv/uid");
-    assert_eq!(place.mounts(), [on_node.clone()]);
+    assert_eq!(place.mounts(), std::slice::from_ref(&on_node));
     let over_it = loop_device::attached(&on_node).unwrap();
     assert!(over_it.is_some());
     let volumes = HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _);
