@@ -12,9 +12,14 @@
 //!
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
+//!
+//! [`wanted`]: what a pod wants of a driver. [`block`]: bare devices. [`unstage`]: what no pod uses any more.
+//! [`vol_data`]: what is written down.
 
 mod block;
+mod unstage;
 mod vol_data;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,20 +30,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_api::core::{PersistentVolumeSource, SecretReference, VolumeSource};
-use crablet_api::storage::{CsiDriver, FsGroupPolicy, VolumeLifecycleMode};
+use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::{MountedVolume, Unavailable};
 use crablet_csi::{
-    Access, AccessMode, Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler,
-    PublishVolume, StageVolume, VolumeCapability,
+    Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
 };
 use crablet_host::lanes::Lanes;
 use crablet_host::mounts;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tokio::time::timeout;
+use tracing::info;
 
 use crate::attachments::Attachments;
 use crate::claims;
@@ -48,11 +51,9 @@ use crate::files::make_all;
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{CSI, Places};
 use crate::plugin::{Plugin, Request};
+use unstage::Retry;
 use vol_data::VolumeData;
-
-/// The waits between tries to unstage a volume.
-const SHORTEST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(122);
+use wanted::{Wanted, pod_info, strings};
 
 /// How long a pod waits for its volume to be attached before it says so.
 const ATTACHED_WITHIN: Duration = Duration::from_secs(100);
@@ -105,26 +106,6 @@ struct Staged {
     device: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Retry {
-    at: Instant,
-    wait: Duration,
-}
-
-/// A volume that a pod wants of a driver.
-struct Wanted {
-    driver: String,
-    handle: String,
-    mode: VolumeLifecycleMode,
-    fs_type: String,
-    attributes: BTreeMap<String, String>,
-    mount_flags: Vec<String>,
-    access_mode: String,
-    stage_secret: Option<SecretReference>,
-    publish_secret: Option<SecretReference>,
-    read_only: bool,
-}
-
 impl Csi {
     /// Those of a node with this name, whose root directory is there. Who uses what is read from there.
     pub fn open(root: &Path, node: &str, contents: Arc<dyn Contents>, attachments: Attachments) -> Csi {
@@ -135,13 +116,13 @@ impl Csi {
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let (now, mut devices) = (Instant::now(), BTreeSet::new());
+        let mut devices = BTreeSet::new();
         for block::Found { staged, users, is_bound } in block::found(&places) {
             if is_bound {
                 devices.insert(staged.clone());
             }
             if users.is_empty() {
-                unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+                unused.insert(staged, Retry::now());
             } else {
                 attachments.uses(&staged.unique_name());
                 used.insert(staged, users);
@@ -150,7 +131,7 @@ impl Csi {
         for data in vol_data::staged(&places) {
             let staged = Staged::of(&data);
             if !used.contains_key(&staged) {
-                unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+                unused.insert(staged, Retry::now());
             }
         }
         Csi(Arc::new(Inner {
@@ -179,98 +160,6 @@ impl Csi {
         self.0.attachments.clone()
     }
 
-    /// Unstages what nobody uses any more, for as long as it is polled.
-    pub async fn run(self) {
-        let mut under_way = FuturesUnordered::new();
-        let mut drivers = self.drivers();
-        let mut found = Box::pin(self.forget_what_is_not_attached());
-        let mut is_found = false;
-        loop {
-            let (due, next) = self.take_due();
-            for (staged, retry) in due {
-                under_way.push(self.unstage(staged, retry));
-            }
-            tokio::select! {
-                Some(()) = under_way.next() => {}
-                () = &mut found, if !is_found => is_found = true,
-                () = self.0.news.notified() => {}
-                // A driver that is back is not kept waiting.
-                Ok(()) = drivers.changed() => self.retry_now(),
-                () = until(next) => {}
-            }
-        }
-    }
-
-    /// What was found on the disk and never had to be attached is not told of.
-    async fn forget_what_is_not_attached(&self) {
-        let found: Vec<Staged> = lock(&self.0.used).keys().cloned().collect();
-        for staged in found {
-            loop {
-                match self.0.contents.csi_driver(&staged.driver).await {
-                    Ok(driver) if !needs_attachment(driver.as_deref()) => {
-                        self.0.attachments.uses_no_more(&staged.unique_name());
-                    }
-                    Ok(_) => {}
-                    Err(_) => {
-                        tokio::time::sleep(LONGEST_WAIT).await;
-                        continue;
-                    }
-                }
-                break;
-            }
-        }
-    }
-
-    fn take_due(&self) -> (Vec<(Staged, Retry)>, Option<Instant>) {
-        let now = Instant::now();
-        let mut unused = lock(&self.0.unused);
-        let due: Vec<_> = unused.extract_if(.., |_, retry| retry.at <= now).collect();
-        (due, unused.values().map(|retry| retry.at).min())
-    }
-
-    fn retry_now(&self) {
-        let now = Instant::now();
-        for retry in lock(&self.0.unused).values_mut() {
-            *retry = Retry { at: now, wait: SHORTEST_WAIT };
-        }
-    }
-
-    async fn unstage(&self, staged: Staged, retry: Retry) {
-        let _lane = self.0.staging.enter(&staged.key()).await;
-        if lock(&self.0.used).contains_key(&staged) {
-            return;
-        }
-        let done = self.try_to_unstage(&staged).await;
-        if done.is_ok() {
-            self.0.attachments.uses_no_more(&staged.unique_name());
-        }
-        if let Err(error) = done {
-            let Staged { driver, handle, .. } = &staged;
-            warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
-            let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
-            lock(&self.0.unused).entry(staged).or_insert(again);
-        }
-    }
-
-    async fn try_to_unstage(&self, staged: &Staged) -> Result<(), PluginError> {
-        if let Some(name) = &staged.device {
-            return self.unstage_device(staged, name).await;
-        }
-        let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
-        let place = directory.join("globalmount");
-        if vol_data::read(&directory)?.is_none() {
-            return Ok(());
-        }
-        let driver = self.driver(&staged.driver)?;
-        if driver.capabilities().await?.stage_unstage_volume {
-            driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
-        }
-        info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
-        tokio::task::spawn_blocking(move || forget(&directory, &place))
-            .await
-            .unwrap_or(Err(PluginError::Panicked))
-    }
-
     fn driver(&self, name: &str) -> Result<Arc<Registered>, PluginError> {
         let found = lock(&self.0.drivers).get(name).cloned();
         found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
@@ -295,10 +184,9 @@ impl Csi {
             users.remove(uid);
         }
         let free = used.extract_if(.., |_, users| users.is_empty());
-        let now = Instant::now();
         let mut unused = lock(&self.0.unused);
         for (staged, _) in free {
-            unused.insert(staged, Retry { at: now, wait: SHORTEST_WAIT });
+            unused.insert(staged, Retry::now());
             self.0.news.notify_one();
         }
     }
@@ -619,113 +507,9 @@ impl Staged {
     }
 }
 
-impl Wanted {
-    fn of(request: &Request) -> Result<Wanted, PluginError> {
-        let of_pod = |name: &str| SecretReference {
-            name: name.into(),
-            namespace: request.pod.metadata.namespace.clone(),
-        };
-        let wanted = match (request.persistent_source(), &*request.source) {
-            (Some(PersistentVolumeSource::Csi(source)), _) => {
-                let spec = request.claimed.as_ref().map(|claimed| &claimed.volume.spec);
-                let mut modes = spec.into_iter().flat_map(|spec| &spec.access_modes);
-                Wanted {
-                    driver: source.driver.to_string(),
-                    handle: source.volume_handle.to_string(),
-                    mode: VolumeLifecycleMode::Persistent,
-                    fs_type: source.fs_type.to_string(),
-                    attributes: strings(source.volume_attributes.iter()),
-                    mount_flags: spec
-                        .map(|spec| spec.mount_options.iter().map(ToString::to_string).collect())
-                        .unwrap_or_default(),
-                    access_mode: modes.next().map_or("ReadWriteOnce", |mode| mode.as_str()).to_owned(),
-                    stage_secret: source.node_stage_secret_ref.clone(),
-                    publish_secret: source.node_publish_secret_ref.clone(),
-                    // What the piece of storage says of it is its controller's business, as upstream.
-                    read_only: request.read_only,
-                }
-            }
-            (None, VolumeSource::Csi(source)) => Wanted {
-                driver: source.driver.to_string(),
-                handle: format!("csi-{}", hash(&[request.uid(), &request.volume])),
-                mode: VolumeLifecycleMode::Ephemeral,
-                fs_type: source.fs_type.as_ref().map(ToString::to_string).unwrap_or_default(),
-                attributes: strings(source.volume_attributes.iter()),
-                mount_flags: Vec::new(),
-                access_mode: "ReadWriteOnce".to_owned(),
-                stage_secret: None,
-                publish_secret: source.node_publish_secret_ref.as_ref().map(|secret| of_pod(&secret.name)),
-                read_only: source.read_only == Some(true),
-            },
-            _ => return Err(PluginError::NoSource),
-        };
-        Ok(wanted)
-    }
-
-    fn staged(&self) -> Staged {
-        Staged { driver: self.driver.clone(), handle: self.handle.clone(), device: None }
-    }
-
-    fn capability(&self, capabilities: NodeCapabilities, group: Option<u32>) -> VolumeCapability {
-        let group = group.filter(|_| capabilities.volume_mount_group).map(i64::from);
-        VolumeCapability {
-            access: Access::Mount {
-                fs_type: self.fs_type.clone(),
-                mount_flags: self.mount_flags.clone(),
-                volume_mount_group: group,
-            },
-            access_mode: AccessMode::of_persistent_volume(&self.access_mode, capabilities),
-        }
-    }
-
-    /// Whether the driver has volumes of this kind. Without its object only those are known that outlive pods.
-    fn check_mode(&self, of_cluster: Option<&CsiDriver>) -> Result<(), PluginError> {
-        let (mode, driver) = (self.mode.as_str(), &self.driver);
-        let why = match of_cluster {
-            None if self.mode == VolumeLifecycleMode::Persistent => return Ok(()),
-            None => format!("volume mode {mode:?} not supported by driver {driver} (no CSIDriver object)"),
-            Some(found) if found.spec.volume_lifecycle_modes.contains(&self.mode) => return Ok(()),
-            Some(found) => {
-                let modes =
-                    found.spec.volume_lifecycle_modes.iter().map(|mode| format!("{:?}", mode.as_str()));
-                let modes = modes.collect::<Vec<_>>().join(" ");
-                format!("volume mode {mode:?} not supported by driver {driver} (only supports [{modes}])")
-            }
-        };
-        Err(PluginError::CsiMode(why))
-    }
-
-    /// Whether the node gives the files to the pod's group.
-    fn belongs_to_group(&self, of_cluster: Option<&CsiDriver>) -> bool {
-        let policy = of_cluster.and_then(|driver| driver.spec.fs_group_policy.clone());
-        match policy.unwrap_or(FsGroupPolicy::ReadWriteOnceWithFSType) {
-            _ if self.read_only => false,
-            FsGroupPolicy::None => false,
-            FsGroupPolicy::File => true,
-            FsGroupPolicy::ReadWriteOnceWithFSType | FsGroupPolicy::Other(_) => {
-                !self.fs_type.is_empty() && self.access_mode == "ReadWriteOnce"
-            }
-        }
-    }
-}
-
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.
 fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
     of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false))
-}
-
-/// What a driver is told of the pod, if it wants to know.
-fn pod_info(request: &Request, mode: &VolumeLifecycleMode) -> [(String, String); 5] {
-    let pod = &request.pod;
-    let is_ephemeral = *mode == VolumeLifecycleMode::Ephemeral;
-    [
-        ("pod.name", pod.metadata.name.to_string()),
-        ("pod.namespace", pod.metadata.namespace.to_string()),
-        ("pod.uid", pod.metadata.uid.to_string()),
-        ("serviceAccount.name", pod.spec.service_account_name.to_string()),
-        ("ephemeral", is_ephemeral.to_string()),
-    ]
-    .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value))
 }
 
 /// Forgets a volume that the driver has taken back: a place to mount something on, and what was written of it.
@@ -756,21 +540,10 @@ pub(crate) fn hash(parts: &[&str]) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn strings<'a>(entries: impl Iterator<Item = (&'a str, &'a crablet_api::Text)>) -> BTreeMap<String, String> {
-    entries.map(|(key, value)| (key.to_owned(), value.to_string())).collect()
-}
-
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

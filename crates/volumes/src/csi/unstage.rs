@@ -1,0 +1,127 @@
+//! Unstaging what no pod uses any more, behind everybody's back: the ends of pods do not wait for it.
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
+use crate::error::PluginError;
+
+/// The waits between tries to unstage a volume.
+const SHORTEST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(122);
+
+/// When something is tried again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retry {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Retry {
+    pub(super) fn now() -> Retry {
+        Retry { at: Instant::now(), wait: SHORTEST_WAIT }
+    }
+}
+
+impl Csi {
+    /// Unstages what nobody uses any more, for as long as it is polled.
+    pub async fn run(self) {
+        let mut under_way = FuturesUnordered::new();
+        let mut drivers = self.drivers();
+        let mut found = Box::pin(self.forget_what_is_not_attached());
+        let mut is_found = false;
+        loop {
+            let (due, next) = self.take_due();
+            for (staged, retry) in due {
+                under_way.push(self.unstage(staged, retry));
+            }
+            tokio::select! {
+                Some(()) = under_way.next() => {}
+                () = &mut found, if !is_found => is_found = true,
+                () = self.0.news.notified() => {}
+                // A driver that is back is not kept waiting.
+                Ok(()) = drivers.changed() => self.retry_now(),
+                () = until(next) => {}
+            }
+        }
+    }
+
+    /// What was found on the disk and never had to be attached is not told of.
+    async fn forget_what_is_not_attached(&self) {
+        let found: Vec<Staged> = lock(&self.0.used).keys().cloned().collect();
+        for staged in found {
+            loop {
+                match self.0.contents.csi_driver(&staged.driver).await {
+                    Ok(driver) if !needs_attachment(driver.as_deref()) => {
+                        self.0.attachments.uses_no_more(&staged.unique_name());
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        tokio::time::sleep(LONGEST_WAIT).await;
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+    }
+
+    fn take_due(&self) -> (Vec<(Staged, Retry)>, Option<Instant>) {
+        let now = Instant::now();
+        let mut unused = lock(&self.0.unused);
+        let due: Vec<_> = unused.extract_if(.., |_, retry| retry.at <= now).collect();
+        (due, unused.values().map(|retry| retry.at).min())
+    }
+
+    fn retry_now(&self) {
+        for retry in lock(&self.0.unused).values_mut() {
+            *retry = Retry::now();
+        }
+    }
+
+    async fn unstage(&self, staged: Staged, retry: Retry) {
+        let _lane = self.0.staging.enter(&staged.key()).await;
+        if lock(&self.0.used).contains_key(&staged) {
+            return;
+        }
+        let done = self.try_to_unstage(&staged).await;
+        if done.is_ok() {
+            self.0.attachments.uses_no_more(&staged.unique_name());
+        }
+        if let Err(error) = done {
+            let Staged { driver, handle, .. } = &staged;
+            warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
+            let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
+            lock(&self.0.unused).entry(staged).or_insert(again);
+        }
+    }
+
+    async fn try_to_unstage(&self, staged: &Staged) -> Result<(), PluginError> {
+        if let Some(name) = &staged.device {
+            return self.unstage_device(staged, name).await;
+        }
+        let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
+        let place = directory.join("globalmount");
+        if vol_data::read(&directory)?.is_none() {
+            return Ok(());
+        }
+        let driver = self.driver(&staged.driver)?;
+        if driver.capabilities().await?.stage_unstage_volume {
+            driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
+        }
+        info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
+        tokio::task::spawn_blocking(move || forget(&directory, &place))
+            .await
+            .unwrap_or(Err(PluginError::Panicked))
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
