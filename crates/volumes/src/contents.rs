@@ -9,7 +9,7 @@ use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secr
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 
-/// Who has the content of volumes that is not the node's own.
+/// Who has the content of volumes that is not the node's own. Nobody has to know of storage that outlives pods.
 #[async_trait]
 pub trait Contents: Send + Sync {
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, Unavailable>;
@@ -18,19 +18,29 @@ pub trait Contents: Send + Sync {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
 
     /// A claim to a piece of storage, as it is now.
-    async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable>;
+    async fn claim(&self, _namespace: &str, _name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
 
     /// A piece of storage, as it is now.
-    async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable>;
+    async fn persistent_volume(&self, _name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
 
     /// What the cluster knows of a CSI driver, if it is told of it.
-    async fn csi_driver(&self, name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable>;
+    async fn csi_driver(&self, _name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
 
     /// Whether a volume is attached to the node, as it is now.
-    async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, Unavailable>;
+    async fn volume_attachment(&self, _name: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
 
     /// A secret that storage refers to, as it is now.
-    async fn secret_of_storage(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable>;
+    async fn secret_of_storage(&self, _namespace: &str, _name: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
 
     /// A token that is valid for some time to come. Whoever shows it asks again before that is over. There is none for a
     /// pod that is run from memory before the API server answers: it does without until then.
@@ -99,26 +109,6 @@ impl Contents for NoContents {
     }
 
     async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NoClient)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        Err(Unavailable::NoClient)
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        Err(Unavailable::NoClient)
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        Err(Unavailable::NoClient)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        Err(Unavailable::NoClient)
-    }
-
-    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Interests, Objects};
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use crablet_api::core::{ConfigMap, Pod, Secret, Service};
 use crablet_api::node::RuntimeClass;
-use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::{ObjectKind, Unavailable};
 use crablet_volumes::{Contents, Token, TokenRequest};
 
@@ -64,26 +63,6 @@ impl Contents for Cluster {
 
     async fn secret(&self, _: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         self.content.lock().unwrap().secrets.get(name).cloned().ok_or(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        Ok(None)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {

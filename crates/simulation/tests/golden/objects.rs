@@ -5,9 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Objects};
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use crablet_api::core::{ConfigMap, Pod, Secret, Service};
 use crablet_api::node::RuntimeClass;
-use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 use crablet_volumes::{Contents, Token, TokenRequest};
 
@@ -30,26 +29,6 @@ impl Contents for Cluster {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         let found = self.secrets.iter().find(|secret| is_it(&secret.metadata, namespace, name));
         found.cloned().map(Arc::new).ok_or(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        Ok(None)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
     }
 
     async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
-use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 use crablet_host::loop_device;
 
@@ -44,18 +43,6 @@ impl Contents for Cluster {
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         self.answer()?;
         self.volumes.lock().unwrap().get(name).cloned().map(Arc::new).ok_or(Unavailable::NotFound)
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        Ok(None)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
