@@ -8,6 +8,7 @@ use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use crablet_testkit::eventually;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::world::{OBEDIENT, PATIENCE, World, container, is_ready, of_one};
@@ -58,8 +59,10 @@ async fn kill_again_and_again(pods: usize, kills: usize, seed: u64) {
 
     world.agent.take().unwrap().kill();
     world.start_agent().await;
-    for name in churn.versions.keys() {
-        world.awaits(name, "is ready", is_ready).await;
+    for (name, version) in &churn.versions {
+        // The one before it, of another version, is as ready until its containers have stopped.
+        let is_of_version = |pod: &Value| pod["metadata"]["labels"]["version"] == format!("v{version}");
+        world.awaits(name, "is ready", |pod| is_of_version(pod) && is_ready(pod)).await;
     }
     churn.compare(&world).await;
     churn.compare(&world).await;
