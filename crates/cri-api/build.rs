@@ -13,7 +13,12 @@ const REDACTED: &[&str] = &[".runtime.v1.AuthConfig", ".runtime.v1.KeyValue"];
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = protox::compile(
-        ["runtime/service.proto", "containerd/services.proto", "containerd/events.proto"],
+        [
+            "runtime/service.proto",
+            "containerd/services.proto",
+            "containerd/events.proto",
+            "containerd/tasks.proto",
+        ],
         ["proto"],
     )?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);

@@ -26,7 +26,7 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// What crablet reads of containerd's own interface.
+/// What crablet uses of containerd's own interface.
 #[allow(clippy::all)]
 pub mod containerd {
     /// The events that say something about a container's state.
@@ -37,6 +37,11 @@ pub mod containerd {
     /// The service that streams them.
     pub mod services {
         tonic::include_proto!("containerd.services.events.v1");
+    }
+
+    /// The service of containers' processes.
+    pub mod tasks {
+        tonic::include_proto!("containerd.services.tasks.v1");
     }
 }
 

@@ -13,6 +13,7 @@ mod container_config;
 mod diagnosis;
 mod endpoint;
 mod hints;
+mod leftover_task;
 mod refusal;
 mod runtime;
 mod transport;

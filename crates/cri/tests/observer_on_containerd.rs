@@ -82,6 +82,14 @@ impl Node {
     }
 
     async fn run_script(&mut self, name: &str, script: &str, memory: Option<i64>) -> Result<String> {
+        let id = self.create(name, script, memory).await?;
+        self.client.start_container(&id).await?;
+        let event = self.next().await?;
+        assert_eq!((&*event.id, event.kind), (id.as_str(), EventKind::ContainerStarted));
+        Ok(id)
+    }
+
+    async fn create(&self, name: &str, script: &str, memory: Option<i64>) -> Result<String> {
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
             image: Some(v1::ImageSpec { image: "crablet.test/busybox:1".to_owned(), ..Default::default() }),
@@ -101,11 +109,7 @@ impl Node {
             }),
             ..v1::ContainerConfig::default()
         };
-        let id = self.client.create_container(&self.sandbox_id, &config, &self.sandbox).await?;
-        self.client.start_container(&id).await?;
-        let event = self.next().await?;
-        assert_eq!((&*event.id, event.kind), (id.as_str(), EventKind::ContainerStarted));
-        Ok(id)
+        Ok(self.client.create_container(&self.sandbox_id, &config, &self.sandbox).await?)
     }
 
     fn let_end(&self, name: &str) -> Result<()> {
@@ -245,5 +249,17 @@ async fn a_container_that_runs_out_of_memory_is_marked_on_containerd() -> Result
             other => bail!("{other}"),
         }
     }
+    node.containerd.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_process_the_cri_service_does_not_know_of_is_removed_on_containerd() -> Result<()> {
+    let node = Node::start().await?;
+    let id = node.create("forgotten", "sleep 1000", None).await?;
+    // As after a start whose caller went away.
+    node.containerd.ctr(["tasks", "start", "--detach", "--null-io", &id]).await?;
+    node.client.remove_container(&id).await?;
+    assert!(node.client.container_status(&id).await.unwrap_err().is_not_found());
+    assert!(!node.containerd.ctr(["tasks", "list"]).await?.contains(&id));
     node.containerd.stop().await
 }

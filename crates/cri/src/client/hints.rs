@@ -6,15 +6,13 @@ use crablet_cri_api::containerd::services::{Envelope, SubscribeRequest};
 use crablet_cri_api::v1;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _, TryStreamExt as _};
 use prost::Message as _;
-use tonic::metadata::MetadataValue;
-use tonic::{Request, Status};
+use tonic::Status;
 
 use crate::client::Client;
+use crate::client::leftover_task::{NAMESPACE, in_namespace};
 use crate::error::Result;
 use crate::runtime::{Hint, HintKind, HintSource};
 
-/// The namespace of containerd that its CRI keeps everything in.
-const NAMESPACE: &str = "k8s.io";
 /// The topics of containerd that say something about a container's state.
 const TOPICS: &[&str] =
     &["/containers/create", "/containers/delete", "/tasks/start", "/tasks/exit", "/tasks/oom"];
@@ -43,8 +41,7 @@ impl Client {
         const METHOD: &str = "Subscribe";
         let filters =
             TOPICS.iter().map(|topic| format!("namespace==\"{NAMESPACE}\",topic==\"{topic}\"")).collect();
-        let mut request = Request::new(SubscribeRequest { filters });
-        request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(NAMESPACE));
+        let request = in_namespace(SubscribeRequest { filters });
         let mut service =
             EventsClient::new(self.runtime.service()).max_decoding_message_size(self.settings.answer_limit);
         let events = service.subscribe(request);

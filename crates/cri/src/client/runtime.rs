@@ -13,6 +13,7 @@ use tonic::{Response, Status, Streaming};
 
 use crate::client::Client;
 use crate::client::container_config::container_config;
+use crate::client::leftover_task;
 use crate::client::transport::Transport;
 use crate::error::{Error, Result};
 use crate::runtime::{Hint, HintSource, ImagePull, Runtime};
@@ -198,8 +199,12 @@ impl Runtime for Client {
     async fn remove_container(&self, id: &str) -> Result<()> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         let mut service = self.runtime_service();
-        self.ask("RemoveContainer", service.remove_container(request)).await?;
-        Ok(())
+        let mut removed = self.ask("RemoveContainer", service.remove_container(request.clone())).await;
+        if removed.as_ref().is_err_and(leftover_task::is_in_the_way) {
+            self.end_leftover_task(id).await?;
+            removed = self.ask("RemoveContainer", service.remove_container(request)).await;
+        }
+        removed.map(drop)
     }
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
