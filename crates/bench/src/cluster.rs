@@ -49,13 +49,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODE: &str = "/api/v1/nodes/node";
 
-pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = at_rest(crablet).await?;
-    figures.push(changes(crablet).await?);
-    figures.extend(on_containerd(crablet).await?);
-    Ok(figures)
-}
-
 /// An API server, a node that joins it, and what happens to its pods.
 struct Cluster {
     server: Server,
@@ -212,7 +205,7 @@ fn pod_event(line: &[u8]) -> anyhow::Result<PodEvent> {
 }
 
 /// How soon a node is ready, and what it costs when nothing happens.
-async fn at_rest(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn at_rest(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = ["join-ready", "join-requests", "join-rss", "join-cpu"].map(|id| Figure {
         id,
         runs: Vec::new(),
@@ -250,7 +243,7 @@ fn cgroup() -> String {
 }
 
 /// What changes of readiness take of a core, beside the same probes without a change.
-async fn changes(crablet: &Path) -> anyhow::Result<Figure> {
+pub(crate) async fn changes(crablet: &Path) -> anyhow::Result<Figure> {
     let answers = Answers::start().await?;
     let runtime = SimulatedRuntime::start(crablet).await?;
     let mut cluster = Cluster::new(crablet, &runtime.endpoint, &cgroup()).await?;
@@ -335,7 +328,7 @@ async fn answer(mut stream: TcpStream, turns: Arc<Vec<AtomicBool>>, is_changing:
 }
 
 /// How soon pods are ready on a real runtime, against the same CRI calls by hand.
-async fn on_containerd(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn on_containerd(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     let containerd = Containerd::start().await?;
     containerd.import(&Image::pause()?).await?;
     let client = Client::new(&containerd.endpoint(), None, Settings::default())?;

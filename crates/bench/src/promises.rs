@@ -49,7 +49,11 @@ pub(crate) enum Measure {
     Translation,
     Probes,
     ApiServer,
-    /// A node in a cluster.
+    /// A node in a cluster that has nothing to do.
+    ClusterRest,
+    /// A node in a cluster whose pods change all the time.
+    ClusterChanges,
+    /// The pods of a node in a cluster, on a real runtime.
     Cluster,
 }
 
@@ -151,6 +155,8 @@ impl Measure {
         Measure::Translation,
         Measure::Probes,
         Measure::ApiServer,
+        Measure::ClusterRest,
+        Measure::ClusterChanges,
         Measure::Cluster,
     ];
 
@@ -168,6 +174,8 @@ impl Measure {
             Measure::Translation => "translation",
             Measure::Probes => "probes",
             Measure::ApiServer => "apiserver",
+            Measure::ClusterRest => "cluster-rest",
+            Measure::ClusterChanges => "cluster-changes",
             Measure::Cluster => "cluster",
         }
     }
@@ -185,7 +193,9 @@ impl Measure {
             Measure::Translation => "the translation of a pod",
             Measure::Probes => "probes",
             Measure::ApiServer => "the API server",
-            Measure::Cluster => "a node in a cluster",
+            Measure::ClusterRest => "a node in a cluster at rest",
+            Measure::ClusterChanges => "a node in a cluster whose pods change",
+            Measure::Cluster => "pods of a cluster",
         }
     }
 
@@ -202,7 +212,9 @@ impl Measure {
             Measure::Translation => translation::measure(),
             Measure::Probes => probes::measure(crablet).await,
             Measure::ApiServer => api_server::measure(crablet).await,
-            Measure::Cluster => cluster::measure(crablet).await,
+            Measure::ClusterRest => cluster::at_rest(crablet).await,
+            Measure::ClusterChanges => Ok(vec![cluster::changes(crablet).await?]),
+            Measure::Cluster => cluster::on_containerd(crablet).await,
         }
     }
 }
