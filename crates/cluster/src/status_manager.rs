@@ -73,6 +73,8 @@ struct Outage {
 struct Slot {
     /// When it is to be looked at next, unless nothing is to be done.
     due: Option<Instant>,
+    /// Found out when what is shown, or what the server has, changed: not each time that one of a crowd is chosen.
+    urgency: Urgency,
     is_under_way: bool,
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
@@ -92,6 +94,7 @@ impl Default for Slot {
     fn default() -> Slot {
         Slot {
             due: None,
+            urgency: Urgency::Awaited,
             is_under_way: false,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
@@ -164,7 +167,9 @@ impl StatusManager {
     }
 
     fn is_due(&mut self, uid: &str) {
+        let urgency = self.urgency_of(uid);
         let slot = self.slots.entry(uid.to_owned()).or_default();
+        slot.urgency = urgency;
         // What the server does not take, it will not take sooner because there is more of it.
         if !slot.has_failed {
             let now = Instant::now();
@@ -212,25 +217,18 @@ impl StatusManager {
         };
         let free = |slot: &Slot| !slot.is_under_way;
         // Without a place nobody needs to know what is next: a crowd that waits for its turn costs nothing.
-        if under_way.len() < at_once {
+        while under_way.len() < at_once {
             let is_due = |slot: &Slot| free(slot) && slot.due.is_some_and(|due| due <= now);
             let due = self.slots.iter().filter(|(_, slot)| is_due(slot));
-            let due: Vec<(String, Option<Instant>)> =
-                due.map(|(uid, slot)| (uid.clone(), slot.due)).collect();
-            let mut waiting: Vec<_> =
-                due.into_iter().map(|(uid, since)| (Reverse(self.urgency_of(&uid)), since, uid)).collect();
-            waiting.sort();
-            for (_, _, uid) in waiting {
-                if under_way.len() >= at_once {
-                    break;
-                }
-                let Some(step) = self.step_now(&uid, now) else { continue };
-                if let Some(slot) = self.slots.get_mut(&uid) {
-                    (slot.is_under_way, slot.due) = (true, None);
-                    slot.sent = step.patch().to_vec();
-                }
-                under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
+            let first = due.min_by_key(|(_, slot)| (Reverse(slot.urgency), slot.due));
+            let Some(uid) = first.map(|(uid, _)| uid.clone()) else { break };
+            // Where nothing is to be done, it is not due any more.
+            let Some(step) = self.step_now(&uid, now) else { continue };
+            if let Some(slot) = self.slots.get_mut(&uid) {
+                (slot.is_under_way, slot.due) = (true, None);
+                slot.sent = step.patch().to_vec();
             }
+            under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
         }
         let waiting = self.slots.values().filter(|slot| free(slot)).filter_map(|slot| slot.due);
         waiting.filter(|due| *due > now).min()
@@ -349,7 +347,16 @@ impl StatusManager {
 
     fn take(&mut self, done: Done) {
         let Done { uid, result } = done;
-        let Some(slot) = self.slots.get_mut(&uid) else { return };
+        self.note(&uid, result);
+        let urgency = self.urgency_of(&uid);
+        if let Some(slot) = self.slots.get_mut(&uid) {
+            slot.urgency = urgency;
+        }
+    }
+
+    /// Notes what came of a request.
+    fn note(&mut self, uid: &str, result: Result<Outcome, Error>) {
+        let Some(slot) = self.slots.get_mut(uid) else { return };
         slot.is_under_way = false;
         let now = Instant::now();
         if let Err(error @ (Error::Transport(_) | Error::TimedOut(_))) = &result {

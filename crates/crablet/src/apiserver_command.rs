@@ -111,8 +111,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<ApiServer, String> {
     Ok(ApiServer { options, verbosity: number("v", 10)? })
 }
 
-/// Where the allocator looks for its settings, and what a server under load is better off with: it keeps for a second what
-/// is free. The agent's own settings give it back at once, which takes half of the time of a write.
+/// Where the allocator looks for its settings, and what a server under load is better off with: threads have caches, and
+/// what is free is kept for a second. The agent's own settings are for a process that is to be small.
 const ALLOCATOR_SETTINGS: (&str, &str) =
     ("_RJEM_MALLOC_CONF", "tcache:true,dirty_decay_ms:1000,muzzy_decay_ms:0");
 

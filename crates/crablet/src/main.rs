@@ -43,7 +43,7 @@ use std::process::ExitCode;
 use command_line::Wanted;
 use exit::Failure;
 
-/// It gives memory back at once (`.cargo/config.toml` has its settings): an agent that had much to do for a moment is
+/// It gives memory back soon (`.cargo/config.toml` has its settings): an agent that had much to do for a moment is
 /// small again afterwards.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

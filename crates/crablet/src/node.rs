@@ -28,12 +28,13 @@ use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::cgroup;
-use crablet_host::checkpoint::DirectoryCheckpoints;
+use crablet_host::checkpoint::{Checkpoints, CheckpointsUntilReboot, DirectoryCheckpoints};
 use crablet_host::clock::Clock;
 use crablet_host::machine::{
     Machine, Storage, app_armor_is_on, page_size, selinux_is_on, thermal_throttle_counters,
 };
 use crablet_host::swap;
+use crablet_logging::ErrorChain;
 use crablet_metrics::Registries;
 use crablet_server::{NodeHandles, Stage};
 use crablet_volumes::{Attachments, Contents, Csi, HostVolumes};
@@ -264,7 +265,7 @@ fn parts(
             logs: PathBuf::from(&*configuration.pod_logs_dir),
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
-        checkpoints: keep_in(effective, "pods")?,
+        checkpoints: keep_pods(effective)?,
         objects,
         access,
         metrics: node.metrics.clone(),
@@ -289,6 +290,25 @@ fn keep_in(effective: &Effective, name: &str) -> anyhow::Result<Arc<DirectoryChe
         .create(&directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     Ok(Arc::new(DirectoryCheckpoints::open(&directory.join(name), LARGEST_CHECKPOINT)?))
+}
+
+/// Where the checkpoints of pods are kept: those that nobody needs after a reboot in memory, where there is such a place.
+fn keep_pods(effective: &Effective) -> anyhow::Result<Arc<dyn Checkpoints>> {
+    const NAME: &str = "pods";
+    const MEMORY: &str = "/run/crablet";
+    let disk = keep_in(effective, NAME)?;
+    // Agents with other root directories have others.
+    let whose = effective.flags.root_dir.replace('%', "%25").replace('/', "%2F");
+    let memory = Path::new(MEMORY).join(whose).join(NAME);
+    match CheckpointsUntilReboot::open(DirectoryCheckpoints::clone(&disk), &memory) {
+        Ok(Some(both)) => return Ok(Arc::new(both)),
+        Ok(None) => {}
+        Err(error) => {
+            let error = ErrorChain(&error);
+            warn!(path = %memory.display(), err = %error, "Cannot keep checkpoints of pods in memory; all go to disk");
+        }
+    }
+    Ok(disk)
 }
 
 /// Where what an API server says is kept, if that is wanted. Where it is not, nothing stays of what was: it would be

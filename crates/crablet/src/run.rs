@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use crablet_agent::node_addresses::NodeIps;
@@ -13,7 +14,7 @@ use crablet_api::Gate;
 use crablet_config::{Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
-use crablet_host::{cgroup, sub_ids, swap};
+use crablet_host::{cgroup, program_pages, sub_ids, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::{BuildInfo, Registry};
 use crablet_server::{
@@ -23,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::agent_client::admin_socket;
 use crate::await_runtime::{await_runtime, cgroup_driver, client};
@@ -207,6 +208,7 @@ async fn agent(
         prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
+        tasks.spawn(stay_small(stop.clone()));
         if effective.features.enabled(Gate::SystemdWatchdog) {
             service_manager::watchdog(move || health.check()).await;
         }
@@ -227,6 +229,22 @@ async fn agent(
         info!("Crablet has stopped; pods keep running");
     }
     result
+}
+
+/// How long after the start, and how often from then on, code that is not needed any more is let go of.
+const FIRST_TIDYING: Duration = Duration::from_secs(60);
+const TIDYING: Duration = Duration::from_secs(600);
+
+/// Lets go of code that was needed to start, and of what seldom happens, now and then.
+async fn stay_small(stop: CancellationToken) {
+    let mut next = FIRST_TIDYING;
+    while stop.run_until_cancelled(tokio::time::sleep(next)).await.is_some() {
+        next = TIDYING;
+        match program_pages::let_go() {
+            Ok(bytes) => debug!(bytes, "Let go of the pages of the program"),
+            Err(error) => warn!(err = %ErrorChain(&error), "Cannot let go of the pages of the program"),
+        }
+    }
 }
 
 /// Stops the process on SIGTERM or SIGINT.

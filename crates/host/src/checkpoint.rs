@@ -2,6 +2,7 @@
 
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
+mod until_reboot;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,7 @@ use crate::shared_sync::SharedSync;
 
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedCheckpoints};
+pub use until_reboot::CheckpointsUntilReboot;
 
 /// The longest name of a checkpoint, as of any file.
 const LONGEST_NAME: usize = 255;
@@ -247,9 +249,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_and_a_simulated_disk_keep_checkpoints_alike() {
+    async fn a_directory_one_with_memory_and_a_simulated_disk_keep_checkpoints_alike() {
         let directory = tempfile::tempdir().unwrap();
         check(DirectoryCheckpoints::open(&directory.path().join("new/one"), 100).unwrap()).await;
+        let (disk, memory) = (directory.path().join("disk"), tempfile::tempdir_in("/dev/shm").unwrap());
+        let disk = DirectoryCheckpoints::open(&disk, 100).unwrap();
+        check(CheckpointsUntilReboot::open(disk, memory.path()).unwrap().unwrap()).await;
         check(SimulatedCheckpoints::new()).await;
     }
 

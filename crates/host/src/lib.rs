@@ -12,6 +12,7 @@
 //! - [`loopback`]: further addresses of the loopback interface.
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
+//! - [`program_pages`]: how much of the program itself is in memory.
 //! - `simulation`: what goes wrong with simulated parts, when told to.
 //! - [`sub_ids`]: which user IDs the machine sets aside for somebody.
 //! - [`swap`]: whether the machine swaps.
@@ -29,6 +30,7 @@ pub mod loop_device;
 pub mod loopback;
 pub mod machine;
 pub mod mounts;
+pub mod program_pages;
 mod shared_sync;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulation;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -69,7 +69,19 @@ impl Node {
         );
         fs::write(node.path("kubelet.yaml"), configuration)?;
         make_cgroup(cgroup)?;
+        node.make_memory()?;
         Ok(node)
+    }
+
+    /// On most machines `/run` is in memory. Where it is not, this node's part of it is.
+    fn make_memory(&self) -> Result<()> {
+        const TMPFS: i64 = 0x0102_1994;
+        let path = self.memory();
+        fs::create_dir_all(&path)?;
+        if rustix::fs::statfs(&path)?.f_type != TMPFS {
+            mount("tmpfs", &path, "tmpfs", MountFlags::empty(), None)?;
+        }
+        Ok(())
     }
 
     /// Has the agents that are started from now on join the cluster of a kubeconfig.
@@ -86,6 +98,11 @@ impl Node {
     /// The agent's root directory.
     pub fn root(&self) -> PathBuf {
         self.path("root")
+    }
+
+    /// Where the agent keeps in memory what need not outlive the machine.
+    pub fn memory(&self) -> PathBuf {
+        Path::new("/run/crablet").join(self.root().display().to_string().replace('/', "%2F"))
     }
 
     /// The directory of the pods' logs.
@@ -211,6 +228,9 @@ impl Drop for Node {
         for mount in mounts().unwrap_or_default().iter().rev().filter(own) {
             let _ = unmount(&mount.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
+        // It may be no mount.
+        let _ = unmount(self.memory(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        let _ = fs::remove_dir_all(self.memory());
         for hierarchy in hierarchies().unwrap_or_default() {
             // What still runs in it keeps it; whoever runs that removes it.
             let _ = remove_cgroup(&below(&hierarchy, &self.cgroup));
