@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
+use crate::machine::work_on;
 
 /// The waits between tries to unstage a volume.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
@@ -105,7 +106,7 @@ impl Csi {
         }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join("globalmount");
-        if vol_data::read(&directory)?.is_none() {
+        if vol_data::read(&*self.0.machine, &directory)?.is_none() {
             return Ok(());
         }
         let driver = self.driver(&staged.driver)?;
@@ -113,9 +114,7 @@ impl Csi {
             driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
         }
         info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
-        tokio::task::spawn_blocking(move || forget(&directory, &place))
-            .await
-            .unwrap_or(Err(PluginError::Panicked))
+        work_on(&self.0.machine, move |machine| forget(machine, &directory, &place)).await
     }
 }
 
