@@ -131,16 +131,18 @@ impl Csi {
             if is_bound {
                 devices.insert(staged.clone());
             }
+            attachments.uses(&staged.unique_name());
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
             } else {
-                attachments.uses(&staged.unique_name());
                 used.insert(staged, users);
             }
         }
         for data in vol_data::staged(&*machine, &places) {
             let staged = Staged::of(&data);
             if !used.contains_key(&staged) {
+                // Nobody may detach what is still mounted.
+                attachments.uses(&staged.unique_name());
                 unused.insert(staged, Retry::now());
             }
         }
@@ -259,7 +261,7 @@ impl Csi {
             return Ok(None);
         }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
-        let place = directory.join("globalmount");
+        let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
         let made = {
             let (directory, place) = (directory.clone(), place.clone());

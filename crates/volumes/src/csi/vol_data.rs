@@ -14,6 +14,8 @@ use crate::machine::Machine;
 use crate::places::{CSI, Places};
 
 const NAME: &str = "vol_data.json";
+/// The place beside it where a volume is staged.
+pub(super) const STAGED: &str = "globalmount";
 /// It is some hundred bytes large.
 const LARGEST: usize = 64 << 10;
 
@@ -99,13 +101,30 @@ pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, Vo
     found
 }
 
-/// What is, or may be, staged.
+/// What is, or may be, staged. Where nothing is written, an agent died before it asked for anything or after all was
+/// taken back: the empty directories that it left go.
 pub(super) fn staged(machine: &dyn Machine, places: &Places) -> Vec<VolumeData> {
-    let drivers = machine.children(&places.csi()).into_iter();
-    let directories = drivers.flat_map(|driver| machine.children(&driver));
-    directories.filter_map(|directory| readable(machine, &directory)).collect()
+    let drivers = machine.children(&places.csi()).into_iter().filter(|path| *path != places.csi_devices());
+    let mut found = Vec::new();
+    for directory in drivers.flat_map(|driver| machine.children(&driver)) {
+        match read(machine, &directory) {
+            Ok(Some(data)) => found.push(data),
+            Ok(None) => {
+                for place in [directory.join(STAGED), directory] {
+                    // What is not empty stays.
+                    let _ = machine.remove_directory(&place);
+                }
+            }
+            Err(error) => warn_of(&error),
+        }
+    }
+    found
 }
 
 pub(super) fn readable(machine: &dyn Machine, directory: &Path) -> Option<VolumeData> {
-    read(machine, directory).inspect_err(|error| warn!(%error, "Cannot tell what a CSI volume is")).ok()?
+    read(machine, directory).inspect_err(warn_of).ok()?
+}
+
+fn warn_of(error: &PluginError) {
+    warn!(%error, "Cannot tell what a CSI volume is");
 }

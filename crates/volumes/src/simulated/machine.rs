@@ -41,7 +41,16 @@ struct Death;
 impl SimulatedMachine {
     /// Asks before each thing that is done to files from here on whether the agent that does it is still alive.
     pub fn set_agent(&self, may_go_on: impl Fn() -> bool + Send + Sync + 'static) {
-        *self.0.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(may_go_on));
+        *self.agent() = Some(Arc::new(may_go_on));
+    }
+
+    /// Nobody asks, until there is another agent.
+    pub fn forget_agent(&self) {
+        *self.agent() = None;
+    }
+
+    fn agent(&self) -> MutexGuard<'_, Option<MayGoOn>> {
+        self.0.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a directory, as whoever installs an agent does.
@@ -97,7 +106,7 @@ impl SimulatedMachine {
 
     /// Before the agent does something.
     fn step(&self) {
-        let agent = self.0.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let agent = self.agent().clone();
         if agent.is_some_and(|may_go_on| !may_go_on()) {
             resume_unwind(Box::new(Death));
         }
