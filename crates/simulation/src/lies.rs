@@ -58,7 +58,7 @@ pub enum Lie {
     VolumesAreStaged,
     /// CSI drivers: a volume is unstaged, which is as it was.
     VolumesAreUnstaged,
-    /// CSI drivers: a volume is no longer published, which is as it was.
+    /// CSI drivers, and the disk: a volume is no longer published, which is.
     VolumesAreUnpublished,
     /// CSI drivers: a volume is published where it should be, when it is one directory higher up.
     MountsAreAbove,

@@ -151,22 +151,3 @@ lies! {
 fn statuses_that_the_api_server_does_not_show_are_found() {
     finds(true, Lie::StatusesAreTaken, 10, "and shown as");
 }
-
-macro_rules! lies_of_storage {
-    ($($name:ident: $lie:ident breaks $invariant:literal: $words:literal;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                finds(true, Lie::$lie, $invariant, $words);
-            }
-        )*
-    };
-}
-
-lies_of_storage! {
-    volumes_that_are_published_before_they_are_staged_are_found: VolumesAreStaged breaks 16: "before it is staged";
-    volumes_that_are_unstaged_while_a_pod_uses_them_are_found: NoVolumesOfDrivers breaks 17: "unstaged while";
-    volumes_that_stay_staged_are_found: VolumesAreUnstaged breaks 17: "globalmount is mounted: and nobody wants it";
-    volumes_that_stay_published_are_found: VolumesAreUnpublished breaks 17: "/mount is mounted: and nobody wants it";
-    data_that_is_touched_across_a_mount_is_found: MountsAreAbove breaks 18: "which is in a volume";
-}

@@ -59,7 +59,10 @@ fn compare<'a>(ledger: &Ledger, state: &mut State, storage: &Storage, pods: impl
     let (wanted, there) = (storage.wanted(pods), storage.machine.mounts());
     let places = |mounts: &BTreeMap<PathBuf, String>| mounts.keys().cloned().collect::<BTreeSet<_>>();
     for place in places(&wanted).symmetric_difference(&places(&there)) {
-        let how = if there.contains_key(place) { "and nobody wants it" } else { "not, and a pod wants it" };
-        ledger.broken(state, 17, format!("{} is mounted: {how}", place.display()));
+        let how = match there.contains_key(place) {
+            true => "is mounted, and nobody wants it",
+            false => "is not mounted, and a pod wants it",
+        };
+        ledger.broken(state, 17, format!("{} {how}", place.display()));
     }
 }

@@ -289,6 +289,7 @@ impl SimulatedDriver {
                     self.broken(17, format!("{} is unpublished while its pod runs", target.display()));
                 }
                 if self.0.lie == Some(Lie::VolumesAreUnpublished) {
+                    machine.remove_place(target);
                     return Ok(());
                 }
                 machine.unmount(target);
