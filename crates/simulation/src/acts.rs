@@ -11,6 +11,7 @@ use crablet_cri_sim::ContainerView;
 use crate::at_server;
 use crate::manifest::{self, Variety};
 use crate::random::Random;
+use crate::storage;
 use crate::world::World;
 
 /// What can happen to pods.
@@ -43,6 +44,8 @@ pub enum Act {
 /// Does pods' acts by chance.
 pub struct Actor {
     pub(crate) random: Random,
+    /// Apart from the rest, which is as it was without claims.
+    claims: Random,
     pub(crate) variety: Variety,
     /// How many pods there were so far.
     pub(crate) pods: u64,
@@ -52,7 +55,8 @@ pub struct Actor {
 
 impl Actor {
     pub fn new(seed: u64, variety: Variety) -> Actor {
-        Actor { random: Random::new(seed, 1), variety, pods: 0, removed: Vec::new() }
+        let (random, claims) = (Random::new(seed, 1), Random::new(seed, 8));
+        Actor { random, claims, variety, pods: 0, removed: Vec::new() }
     }
 
     /// Does one thing, where it can be done. The sources are told by whoever calls.
@@ -102,7 +106,10 @@ impl Actor {
     fn add(&mut self, world: &mut World) {
         self.pods += 1;
         let name = format!("p{}", self.pods);
-        let source = if self.random.percent(50) { SourceKind::File } else { SourceKind::Api };
+        let source = match self.random.percent(50) {
+            true if self.variety != Variety::Claims => SourceKind::File,
+            true | false => SourceKind::Api,
+        };
         let pod = manifest::pod(&mut self.random, &name, &format!("{name}-v1"), self.variety);
         self.want(world, source, &pod);
     }
@@ -110,7 +117,14 @@ impl Actor {
     fn want(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
         let pod = match (&world.api_server, source) {
             (None, _) => Some(Arc::clone(pod)),
-            (Some(server), SourceKind::Api) => at_server::create(server, pod).map(Arc::new),
+            (Some(server), SourceKind::Api) => {
+                let has_claims = self.variety == Variety::Claims || self.claims.percent(40);
+                let pod = match has_claims && world.storage.is_some() {
+                    true => Arc::new(storage::with_claims(pod, &mut self.claims)),
+                    false => Arc::clone(pod),
+                };
+                at_server::create(server, &pod).map(Arc::new)
+            }
             (Some(_), _) => Some(Arc::new(at_server::local(pod))),
         };
         let Some(pod) = pod else { return };

@@ -1,7 +1,7 @@
 //! What somebody who may do everything does to pods at an API server.
 
 use crablet_agent::sources::CONFIG_HASH;
-use crablet_api::core::{Pod, Toleration, TolerationOperator};
+use crablet_api::core::{Node, Pod, Toleration, TolerationOperator};
 use crablet_api::document::Limits;
 use http::Method;
 use serde_json::json;
@@ -50,6 +50,13 @@ pub(crate) fn delete(server: &ApiServer, pod: &Pod, grace: i64) {
     });
     // One that is gone needs no more.
     server.ask(Method::DELETE, &path(pod), "application/json", options.to_string().into_bytes());
+}
+
+/// The volumes that the node says it uses.
+pub(crate) fn volumes_in_use(server: &ApiServer) -> Vec<String> {
+    let (_, body) = server.ask(Method::GET, &format!("/api/v1/nodes/{NODE}"), "", Vec::new());
+    let node: Option<Node> = crablet_api::from_json(&body, Limits::API).ok();
+    node.iter().flat_map(|node| &node.status.volumes_in_use).map(ToString::to_string).collect()
 }
 
 fn path(pod: &Pod) -> String {

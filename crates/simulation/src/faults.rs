@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::api_server::{self, ApiServer};
 use crate::random::Random;
+use crate::storage::{self, SimulatedDriver, Victim};
 use crate::world::World;
 
 /// What goes wrong for a while, and is to be put right.
@@ -27,6 +28,12 @@ pub(crate) enum Trouble {
     Api(api_server::Trouble),
     /// Watches of the API server tell nothing.
     Silence,
+    /// With a CSI driver.
+    Driver(usize, storage::Trouble),
+    /// A CSI driver is not there.
+    DriverAway(usize),
+    /// A CSI driver says that it can do what it cannot, and cannot what it can.
+    DriverLies(usize),
 }
 
 /// Begins some trouble.
@@ -62,6 +69,11 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
         Trouble::VolumesHang => world.volumes.set_trouble(Some(volumes::Trouble::Hang)),
         Trouble::Api(trouble) => at_server(world, |server| server.set_trouble(Some(trouble))),
         Trouble::Silence => at_server(world, |server| server.silence_watches(true)),
+        Trouble::Driver(index, trouble) => {
+            at_driver(world, index, |driver| driver.set_trouble(Some(trouble)))
+        }
+        Trouble::DriverAway(index) => at_driver(world, index, SimulatedDriver::die),
+        Trouble::DriverLies(index) => at_driver(world, index, |driver| driver.start_as(false)),
     }
 }
 
@@ -82,7 +94,40 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
         Trouble::VolumesFail | Trouble::VolumesHang => world.volumes.set_trouble(None),
         Trouble::Api(_) => at_server(world, |server| server.set_trouble(None)),
         Trouble::Silence => at_server(world, |server| server.silence_watches(false)),
+        Trouble::Driver(index, _) => at_driver(world, index, |driver| driver.set_trouble(None)),
+        Trouble::DriverAway(index) => at_driver(world, index, SimulatedDriver::come_back),
+        Trouble::DriverLies(index) => at_driver(world, index, |driver| driver.start_as(true)),
     }
+}
+
+fn at_driver(world: &World, index: usize, act: impl FnOnce(&SimulatedDriver)) {
+    if let Some(driver) = world.storage.as_ref().and_then(|storage| storage.drivers.get(index)) {
+        act(driver);
+    }
+}
+
+/// Some trouble of a CSI driver by chance; nothing where somebody is only to die soon.
+pub(crate) fn of_storage(world: &World, random: &mut Random) -> Option<Trouble> {
+    use storage::Trouble::{AnswersLate, Fails, FailsAfterEffect, Hangs};
+    let driver = random.weighted(&[(3, 0), (2, 1), (1, 2)]);
+    if random.percent(40) {
+        let victim = random.weighted(&[(4, Victim::Agent), (4, Victim::Drivers), (1, Victim::Node)]);
+        let steps = random.weighted(&[(2, 4), (2, 20), (1, 60)]);
+        let steps = random.between(1, steps);
+        world.ledger.trace.note(format_args!("~~~ {victim:?} in {steps} steps of storage"));
+        if let Some(storage) = &world.storage {
+            storage.deaths.after(steps, victim);
+        }
+        return None;
+    }
+    Some(random.weighted(&[
+        (2, Trouble::Driver(driver, Fails)),
+        (2, Trouble::Driver(driver, FailsAfterEffect)),
+        (2, Trouble::Driver(driver, Hangs)),
+        (1, Trouble::Driver(driver, AnswersLate)),
+        (2, Trouble::DriverAway(driver)),
+        (1, Trouble::DriverLies(driver)),
+    ]))
 }
 
 fn at_server(world: &World, act: impl FnOnce(&ApiServer)) {

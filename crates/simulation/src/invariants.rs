@@ -4,14 +4,17 @@
 //!   order, and who is started.
 //! - [`state`]: what the runtime runs and what the agent shows, after every step of the agent.
 //! - [`server`]: what an API server shows, where there is one.
+//! - [`storage`]: where volumes of CSI drivers are mounted. What drivers are asked for they check themselves.
 //! - [`end`]: what must be there when all is quiet, and what must not.
 
 mod calls;
 mod end;
 mod server;
 mod state;
+mod storage;
 
 pub use calls::{Doing, check_call};
 pub use end::{check_gone, check_settled};
 pub use server::{check_none_shown, check_shown, older};
 pub use state::check_state;
+pub use storage::{check_mounted, check_published, check_touched, check_unmounted};

@@ -18,8 +18,10 @@ use crate::trace::Trace;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The number of the promise in the design; 0 is for being there in the end, as wanted, 13 for users of the node
-    /// that no two pods have, 14 for sandboxes that are stopped before they are removed, and 15 for statuses at the API
-    /// server, none of which is older than one before it.
+    /// that no two pods have, 14 for sandboxes that are stopped before they are removed, 15 for statuses at the API
+    /// server, none of which is older than one before it, 16 for volumes that are staged before they are published and
+    /// published before they are used, 17 for those that are mounted for whom they are wanted, as long as that, and 18
+    /// for what is in them, which nobody touches.
     pub invariant: u8,
     /// What was seen.
     pub what: String,

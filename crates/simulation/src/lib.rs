@@ -14,6 +14,7 @@
 //! - The [`ledger`] knows what was wanted and promised; the [`invariants`] are checked against it at every call that
 //!   changes something, and after every step of the agent.
 //! - [`api_server`] is the embedded one, within the process; what lies between it and the agent breaks when told to.
+//! - [`storage`] is what is behind claims: CSI drivers and what they mount, with the agent's real part between.
 //! - [`lies`] are told to the agent where a run is to show that it finds broken promises.
 //! - The same seed gives the same run, to the letter of its [`trace`].
 
@@ -26,6 +27,7 @@ pub mod lies;
 pub mod manifest;
 pub mod random;
 pub mod run;
+pub mod storage;
 pub mod trace;
 pub mod watched_runtime;
 pub mod watched_volumes;

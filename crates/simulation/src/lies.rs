@@ -52,6 +52,16 @@ pub enum Lie {
     SidecarsAreMains,
     /// The API server: a status is as it was told to be.
     StatusesAreTaken,
+    /// The disk: no pod has a volume of a CSI driver, when an agent begins.
+    NoVolumesOfDrivers,
+    /// CSI drivers: a volume is staged, which is not.
+    VolumesAreStaged,
+    /// CSI drivers: a volume is unstaged, which is as it was.
+    VolumesAreUnstaged,
+    /// CSI drivers, and the disk: a volume is no longer published, which is.
+    VolumesAreUnpublished,
+    /// CSI drivers: a volume is published where it should be, when it is one directory higher up.
+    MountsAreAbove,
 }
 
 /// What the runtime tells one agent.

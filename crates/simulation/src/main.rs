@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crablet_simulation::manifest::Variety;
-use crablet_simulation::run::{Settings, dies_at_every_step, run};
+use crablet_simulation::run::{Settings, dies_at_every_step, run, somebody_dies_at_every_step_of_storage};
+use crablet_simulation::storage::Victim;
 use tokio::time::Instant;
 
 const USAGE: &str = "usage: crablet-sim [--seed NUMBER [--cluster] | --seconds NUMBER --from SEED]";
@@ -67,6 +68,14 @@ fn many(time: Duration, first: u64) -> ExitCode {
                     "an agent {place} that died at each of its steps in turn, in {runs} runs: no promise broken"
                 )
             }
+            Err(broken) => return traced(broken.0),
+        }
+    }
+    for victim in [Victim::Agent, Victim::Drivers, Victim::Node] {
+        match somebody_dies_at_every_step_of_storage(Settings::in_cluster(first), victim, 1) {
+            Ok(runs) => println!(
+                "{victim:?} that died at each step of storage in turn, in {runs} runs: no promise broken"
+            ),
             Err(broken) => return traced(broken.0),
         }
     }

@@ -19,6 +19,8 @@ pub enum Variety {
     Everything,
     /// Pods that run for ever when left alone.
     Lasting,
+    /// The same, and all of them have claims, where there is storage.
+    Claims,
 }
 
 /// The volumes of every pod; those that no container mounts are not made.
@@ -28,7 +30,7 @@ const VOLUMES: &str = "  volumes: [{name: data, emptyDir: {}}, {name: about, dow
 pub fn pod(random: &mut Random, name: &str, uid: &str, variety: Variety) -> Arc<Pod> {
     let policy = match variety {
         Variety::Everything => random.weighted(&[(50, "Always"), (25, "OnFailure"), (25, "Never")]),
-        Variety::Lasting => "Always",
+        Variety::Lasting | Variety::Claims => "Always",
     };
     let grace = random.weighted(&[(1, 1), (2, 5), (2, 30)]);
     let mut text = format!(
@@ -77,7 +79,9 @@ fn sidecar(random: &mut Random, extra: &mut Random, text: &mut String, index: us
 
 fn init(random: &mut Random, text: &mut String, index: usize, variety: Variety) {
     let image = match variety {
-        Variety::Lasting => random.weighted(&[(3, "sim/exits-0-0:1"), (3, "sim/exits-0-3:1")]),
+        Variety::Lasting | Variety::Claims => {
+            random.weighted(&[(3, "sim/exits-0-0:1"), (3, "sim/exits-0-3:1")])
+        }
         Variety::Everything => random.weighted(&[
             (6, "sim/exits-0-0:1"),
             (6, "sim/exits-0-3:1"),
@@ -91,7 +95,9 @@ fn init(random: &mut Random, text: &mut String, index: usize, variety: Variety) 
 
 fn main(random: &mut Random, extra: &mut Random, text: &mut String, index: usize, variety: Variety) {
     let image = match variety {
-        Variety::Lasting => random.weighted(&[(3, "sim/forever:1"), (2, "sim/stubborn:1"), (1, PULLED)]),
+        Variety::Lasting | Variety::Claims => {
+            random.weighted(&[(3, "sim/forever:1"), (2, "sim/stubborn:1"), (1, PULLED)])
+        }
         Variety::Everything => random.weighted(&[
             (40, "sim/forever:1"),
             (15, "sim/stubborn:1"),

@@ -8,11 +8,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
-use crate::invariants::{check_gone, check_none_shown, check_settled, check_shown};
+use crate::invariants::{
+    check_gone, check_mounted, check_none_shown, check_settled, check_shown, check_touched, check_unmounted,
+};
 use crate::ledger::Violation;
 use crate::lies::Lie;
 use crate::manifest::Variety;
 use crate::random::Random;
+use crate::storage::Victim;
 use crate::trace::Trace;
 use crate::world::World;
 
@@ -59,6 +62,8 @@ pub struct Settings {
     pub faults: bool,
     /// The step of its life at which the first agent dies.
     pub dies_at: Option<u64>,
+    /// Who dies at which step of what is done to volumes of CSI drivers, in a cluster.
+    pub storage_death: Option<(u64, Victim)>,
     /// Whether there is an API server, that half of the pods come from, or a source that says what it is told.
     pub in_cluster: bool,
 }
@@ -76,6 +81,7 @@ impl Settings {
             variety: if random.percent(25) { Variety::Lasting } else { Variety::Everything },
             faults: random.percent(90),
             dies_at: None,
+            storage_death: None,
             in_cluster: false,
         }
     }
@@ -101,6 +107,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// How many steps agents took.
     pub steps: u64,
+    /// Whether whoever was to die at a step of storage has.
+    pub died: bool,
 }
 
 pub fn run(settings: Settings) -> Outcome {
@@ -145,11 +153,43 @@ pub fn dies_at_every_step(
     Ok(runs)
 }
 
+/// Plays the script with claims again and again: somebody dies at the first step of what is done to volumes, then at a
+/// later one by `stride`, and so on until nobody does. Gives how many runs that took, or the run that broke a promise.
+pub fn somebody_dies_at_every_step_of_storage(
+    base: Settings,
+    victim: Victim,
+    stride: usize,
+) -> Result<u64, Box<(Settings, Violation)>> {
+    let mut runs = 0;
+    for step in (1..).step_by(stride) {
+        let settings = Settings {
+            acts: 0,
+            scripted: true,
+            variety: Variety::Claims,
+            faults: false,
+            storage_death: Some((step, victim)),
+            in_cluster: true,
+            ..base
+        };
+        let outcome = run(settings);
+        runs += 1;
+        if let Some(violation) = outcome.violation {
+            return Err(Box::new((settings, violation)));
+        }
+        if !outcome.died {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
 struct Run {
     settings: Settings,
     world: World,
     actor: Actor,
     random: Random,
+    /// Apart from the rest, which is as it was without storage.
+    storage: Random,
     /// What is wrong now, and until when.
     troubles: Vec<(Instant, Trouble)>,
     /// When the next agent starts, where there is none.
@@ -168,11 +208,16 @@ impl Run {
             if settings.lie == Some(Lie::StatusesAreTaken) {
                 server.take_no_statuses();
             }
+            let storage = world.add_storage(settings.seed, &server);
+            if let Some((step, victim)) = settings.storage_death {
+                storage.deaths.at(step, victim);
+            }
         }
         Run {
             world,
             actor: Actor::new(settings.seed, settings.variety),
             random: Random::new(settings.seed, 2),
+            storage: Random::new(settings.seed, 9),
             settings,
             troubles: Vec::new(),
             starts: None,
@@ -211,6 +256,9 @@ impl Run {
         if let Some(server) = &self.world.api_server {
             check_shown(&self.world.ledger, server);
         }
+        if let Some(storage) = &self.world.storage {
+            check_mounted(&self.world.ledger, storage);
+        }
         self.actor.remove_all(&mut self.world);
         self.world.tell_all();
         self.pass(if self.settings.scripted { SHORT_QUIET } else { CLEARING }).await;
@@ -220,6 +268,9 @@ impl Run {
         check_gone(&self.world.ledger, &self.world.leftovers());
         if let Some(server) = &self.world.api_server {
             check_none_shown(&self.world.ledger, &server.pods());
+            if let Some(storage) = &self.world.storage {
+                check_unmounted(&self.world.ledger, storage, server);
+            }
         }
         if !self.settings.scripted {
             self.idle().await;
@@ -263,6 +314,7 @@ impl Run {
             self.put_right();
             self.forget_deleted();
             self.look_at_server();
+            self.look_at_storage().await;
             self.come_back().await;
             if self.is_broken() {
                 return;
@@ -302,6 +354,19 @@ impl Run {
             && !ledger.state().disk_failed
         {
             ledger.broken(&mut ledger.state(), 15, what);
+        }
+    }
+
+    /// Nobody may have touched what is in volumes. A node that has died starts again.
+    async fn look_at_storage(&mut self) {
+        let Some(storage) = self.world.storage.clone() else { return };
+        check_touched(&self.world.ledger, &storage);
+        if storage.deaths.take_node() {
+            for life in self.world.ledger.state().lives.values_mut() {
+                life.harmed = true;
+            }
+            self.bury().await;
+            self.world.reboot().await;
         }
     }
 
@@ -363,6 +428,13 @@ impl Run {
 
     async fn happen(&mut self) {
         let faulty = self.settings.faults;
+        if faulty && self.world.storage.is_some() && self.storage.percent(25) {
+            self.faults += 1;
+            if let Some(trouble) = faults::of_storage(&self.world, &mut self.storage) {
+                let until = Instant::now() + self.storage.up_to(Duration::from_secs(200));
+                self.begin_until(trouble, until);
+            }
+        }
         if faulty && self.random.percent(35) {
             self.faults += 1;
             return self.go_wrong().await;
@@ -425,6 +497,10 @@ impl Run {
 
     fn begin(&mut self, trouble: Trouble) {
         let until = Instant::now() + self.random.up_to(Duration::from_secs(90));
+        self.begin_until(trouble, until);
+    }
+
+    fn begin_until(&mut self, trouble: Trouble, until: Instant) {
         if !self.troubles.iter().any(|(_, other)| *other == trouble) {
             faults::begin(&self.world, trouble, &mut self.random);
         }
@@ -440,6 +516,9 @@ impl Run {
         self.world.simulator.clear_faults();
         self.world.simulator.come_back();
         self.world.ledger.state().panics.clear();
+        if let Some(storage) = self.world.storage.as_ref().filter(|_| self.settings.storage_death.is_none()) {
+            storage.deaths.spare_all();
+        }
         if let Some(agent) = &self.world.agent {
             agent.crash.at(u64::MAX);
         }
@@ -481,9 +560,9 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers, and
-            // what ends them.
-            if tasks > if self.settings.in_cluster { 15 } else { 7 } {
+            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers, who
+            // registers them, who unstages, and what ends them.
+            if tasks > if self.settings.in_cluster { 18 } else { 7 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }
@@ -499,6 +578,7 @@ impl Run {
             faults: self.faults,
             crashes: self.crashes,
             steps: self.steps,
+            died: self.world.storage.as_ref().is_some_and(|storage| !storage.deaths.is_due()),
         }
     }
 }

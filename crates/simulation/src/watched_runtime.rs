@@ -13,22 +13,29 @@ use crablet_cri_api::{
 };
 use futures_util::stream::BoxStream;
 
-use crate::invariants::{Doing, check_call};
+use crate::invariants::{Doing, check_call, check_published};
 use crate::ledger::Ledger;
 use crate::lies::{Lie, RuntimeLies};
+use crate::storage::Storage;
 
 /// The runtime, watched.
 pub struct WatchedRuntime {
     inner: Arc<dyn Runtime>,
+    storage: Option<Arc<Storage>>,
     ledger: Arc<Ledger>,
     lies: RuntimeLies,
 }
 
 impl WatchedRuntime {
     /// Watches a runtime, which may tell a lie.
-    pub fn new(inner: Arc<dyn Runtime>, ledger: Arc<Ledger>, lie: Option<Lie>) -> WatchedRuntime {
+    pub fn new(
+        inner: Arc<dyn Runtime>,
+        storage: Option<Arc<Storage>>,
+        ledger: Arc<Ledger>,
+        lie: Option<Lie>,
+    ) -> WatchedRuntime {
         let lies = RuntimeLies::new(lie, Arc::clone(&ledger));
-        WatchedRuntime { inner, ledger, lies }
+        WatchedRuntime { inner, storage, ledger, lies }
     }
 
     /// A call that ends with its caller.
@@ -146,6 +153,9 @@ impl Runtime for WatchedRuntime {
         let name = config.metadata.clone().unwrap_or_default().name;
         let (inner, sandbox_id) = (Arc::clone(&self.inner), sandbox_id.to_owned());
         let (config, sandbox_config) = (config.clone(), sandbox_config.clone());
+        if let Some(storage) = &self.storage {
+            check_published(&self.ledger, storage, &uid);
+        }
         self.lasting(Doing::CreateContainer { uid: &uid, name: &name }, async move {
             inner.create_container(&sandbox_id, &config, &sandbox_config).await
         })

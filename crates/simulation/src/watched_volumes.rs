@@ -13,18 +13,25 @@ use crablet_volumes::{
 use crate::invariants::{Doing, check_call};
 use crate::ledger::Ledger;
 use crate::lies::Lie;
+use crate::storage::Storage;
 
 /// Volumes, watched.
 pub struct WatchedVolumes {
     inner: SimulatedVolumes,
+    storage: Option<Arc<Storage>>,
     ledger: Arc<Ledger>,
     lie: Option<Lie>,
 }
 
 impl WatchedVolumes {
     /// Watches volumes, of which a lie may be told.
-    pub fn new(inner: SimulatedVolumes, ledger: Arc<Ledger>, lie: Option<Lie>) -> WatchedVolumes {
-        WatchedVolumes { inner, ledger, lie }
+    pub fn new(
+        inner: SimulatedVolumes,
+        storage: Option<Arc<Storage>>,
+        ledger: Arc<Ledger>,
+        lie: Option<Lie>,
+    ) -> WatchedVolumes {
+        WatchedVolumes { inner, storage, ledger, lie }
     }
 }
 
@@ -59,6 +66,9 @@ impl Volumes for WatchedVolumes {
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         let words = check_call(&self.ledger, &Doing::TearDownVolumes { uid });
         let done = self.inner.tear_down(uid).await;
+        if let Some(storage) = self.storage.as_ref().filter(|_| done.is_ok()) {
+            storage.remove_pod(&self.ledger, uid);
+        }
         let how = if done.is_ok() { "ok" } else { "failed" };
         self.ledger.trace.note(format_args!("    {words}: {how}"));
         done

@@ -42,6 +42,7 @@ use crate::behaviour::{PRESENT, PULLED, image};
 use crate::crash::Crash;
 use crate::ledger::Ledger;
 use crate::lies::{self, Lie, LyingCheckpoints};
+use crate::storage::Storage;
 use crate::trace::Trace;
 use crate::watched_runtime::WatchedRuntime;
 use crate::watched_volumes::WatchedVolumes;
@@ -60,6 +61,8 @@ pub struct World {
     pub volumes: SimulatedVolumes,
     /// The API server that agents join, if there is one. Without one the test says what it wants.
     pub api_server: Option<ApiServer>,
+    /// What is behind claims, if there is storage.
+    pub storage: Option<Arc<Storage>>,
     /// The cloud whose controllers look after the next agent's node, if there is one.
     pub cloud: Option<Cloud>,
     /// The disk that the next agents keep on what it says, if they do.
@@ -117,6 +120,7 @@ impl World {
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
             api_server: None,
+            storage: None,
             cloud: None,
             memory: None,
             objects: Arc::new(NoObjects),
@@ -137,6 +141,13 @@ impl World {
         tokio::spawn(server.clone().run());
         self.api_server = Some(server.clone());
         server
+    }
+
+    /// Puts storage into the cluster, for the next agents.
+    pub fn add_storage(&mut self, seed: u64, server: &ApiServer) -> Arc<Storage> {
+        let storage = Arc::new(Storage::new(seed, server, &self.ledger, self.lie));
+        self.storage = Some(Arc::clone(&storage));
+        storage
     }
 
     /// A client of the runtime, for the test's own use.
@@ -177,8 +188,12 @@ impl World {
         let node = NodeConfig { container_gc: self.container_gc, ..(self.describe)() };
         let name = node.name.clone();
         let metrics = Registries::default();
-        let runtime: Arc<dyn Runtime> =
-            Arc::new(WatchedRuntime::new(Arc::new(self.client()), Arc::clone(&self.ledger), self.lie));
+        let runtime: Arc<dyn Runtime> = Arc::new(WatchedRuntime::new(
+            Arc::new(self.client()),
+            self.storage.clone(),
+            Arc::clone(&self.ledger),
+            self.lie,
+        ));
         let (owners, ready) = (config.owners(), changes.sources_ready());
         let memory = match &self.memory {
             Some(disk) => match Memory::open(Arc::new(disk.clone()), b"cluster", &tasks).await {
@@ -202,12 +217,24 @@ impl World {
             None => Arc::clone(&self.objects),
         };
         self.volumes.set_contents(Arc::clone(&objects) as _);
+        let csi = self.storage.as_ref().map(|storage| {
+            let csi = storage.open(Arc::clone(&objects) as _, &crash, self.lie);
+            self.volumes.set_csi(csi.clone());
+            tasks.spawn(csi.clone().run());
+            tasks.spawn(storage.registry(csi.clone()));
+            csi
+        });
         let parts = Parts {
             runtime: Arc::clone(&runtime),
             clock: self.clock.clone(),
             cgroups: Arc::new(self.cgroups.clone()),
             files: Arc::clone(&self.files) as _,
-            volumes: Arc::new(WatchedVolumes::new(self.volumes.clone(), Arc::clone(&self.ledger), self.lie)),
+            volumes: Arc::new(WatchedVolumes::new(
+                self.volumes.clone(),
+                self.storage.clone(),
+                Arc::clone(&self.ledger),
+                self.lie,
+            )),
             checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
             objects,
             access: self.access.clone(),
@@ -238,8 +265,13 @@ impl World {
                         node: node::Settings { cloud: self.cloud.clone(), ..node_settings(&name) },
                         object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
-                        csi_drivers: tokio::sync::watch::Sender::default().subscribe(),
-                        attachments: Attachments::default(),
+                        csi_drivers: csi.as_ref().map_or_else(
+                            || tokio::sync::watch::Sender::default().subscribe(),
+                            crablet_volumes::Csi::drivers,
+                        ),
+                        attachments: csi
+                            .as_ref()
+                            .map_or_else(Attachments::default, crablet_volumes::Csi::attachments),
                         memory,
                     };
                     join(&tasks, &agent, joining);
@@ -284,6 +316,9 @@ impl World {
             self.simulator.kill_sandbox_process(&sandbox.id);
         }
         self.volumes.reboot();
+        if let Some(storage) = &self.storage {
+            storage.machine.reboot();
+        }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
@@ -322,7 +357,10 @@ impl World {
             containers: self.simulator.containers().into_iter().map(|container| container.pod_uid).collect(),
             cgroups: self.cgroups.limits().keys().map(|pod| pod.uid().to_owned()).collect(),
             directories: self.files.uids().into_iter().collect(),
-            volumes: self.volumes.pods().into_keys().collect(),
+            volumes: {
+                let of_drivers = self.storage.iter().flat_map(|storage| storage.pods());
+                self.volumes.pods().into_keys().chain(of_drivers).collect()
+            },
             checkpoints: self.checkpoints.content().into_keys().collect(),
         }
     }

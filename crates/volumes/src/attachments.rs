@@ -58,6 +58,8 @@ impl Attachments {
 
     pub(crate) fn uses_no_more(&self, volume: &str) {
         self.0.in_use.send_if_modified(|in_use| in_use.remove(volume));
+        // Who uses it again waits until the server has heard of that, whatever it knew before.
+        self.0.at_server.send_if_modified(|known| known.in_use.remove(volume));
     }
 
     /// Waits until the API server knows that the node uses a volume, and says that it is attached.
@@ -88,10 +90,14 @@ mod tests {
         node.status.volumes_in_use = ["v".into()].into();
         attachments.note(&node);
         assert!(is_attached());
-        node.status.volumes_attached = [].into();
+        let attached = std::mem::take(&mut node.status.volumes_attached);
         attachments.note(&node);
         assert!(!is_attached());
+        node.status.volumes_attached = attached;
+        attachments.note(&node);
         attachments.uses_no_more("v");
         assert!(attachments.in_use().borrow().is_empty());
+        attachments.uses("v");
+        assert!(!is_attached(), "the server is about to hear that it is not in use");
     }
 }

@@ -22,7 +22,6 @@ mod vol_data;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +35,6 @@ use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
 };
 use crablet_host::lanes::Lanes;
-use crablet_host::mounts;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
@@ -47,7 +45,7 @@ use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::{Contents, Token, TokenRequest};
 use crate::error::{PluginError, TearDownError, failed};
-use crate::files::make_all;
+use crate::machine::{Host, Machine, work_on};
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{CSI, Places};
 use crate::plugin::{Plugin, Request};
@@ -63,6 +61,7 @@ const ATTACHED_WITHIN: Duration = Duration::from_secs(100);
 pub struct Csi(Arc<Inner>);
 
 struct Inner {
+    machine: Arc<dyn Machine>,
     places: Places,
     node: String,
     contents: Arc<dyn Contents>,
@@ -109,32 +108,46 @@ struct Staged {
 impl Csi {
     /// Those of a node with this name, whose root directory is there. Who uses what is read from there.
     pub fn open(root: &Path, node: &str, contents: Arc<dyn Contents>, attachments: Attachments) -> Csi {
+        Csi::open_on(Arc::new(Host), root, node, contents, attachments)
+    }
+
+    /// The same on another machine than this one.
+    pub fn open_on(
+        machine: Arc<dyn Machine>,
+        root: &Path,
+        node: &str,
+        contents: Arc<dyn Contents>,
+        attachments: Attachments,
+    ) -> Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
-        for (uid, data) in vol_data::of_pods(&places) {
+        for (uid, data) in vol_data::of_pods(&*machine, &places) {
             // Whether it had to be attached is not known yet.
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
         let mut devices = BTreeSet::new();
-        for block::Found { staged, users, is_bound } in block::found(&places) {
+        for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
             if is_bound {
                 devices.insert(staged.clone());
             }
+            attachments.uses(&staged.unique_name());
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
             } else {
-                attachments.uses(&staged.unique_name());
                 used.insert(staged, users);
             }
         }
-        for data in vol_data::staged(&places) {
+        for data in vol_data::staged(&*machine, &places) {
             let staged = Staged::of(&data);
             if !used.contains_key(&staged) {
+                // Nobody may detach what is still mounted.
+                attachments.uses(&staged.unique_name());
                 unused.insert(staged, Retry::now());
             }
         }
         Csi(Arc::new(Inner {
+            machine,
             places,
             node: node.to_owned(),
             contents,
@@ -158,6 +171,16 @@ impl Csi {
     /// Which of their volumes are in use that others attach.
     pub fn attachments(&self) -> Attachments {
         self.0.attachments.clone()
+    }
+
+    /// Takes a driver in, or another one of its name.
+    pub async fn register_node(&self, name: &str, node: Arc<dyn Node>) -> Result<(), String> {
+        let info = node.info().await.map_err(|error| error.to_string())?;
+        info!(driver = name, node_id = info.node_id, "A CSI driver is there");
+        let registered = Registered { node, capabilities: OnceCell::new() };
+        lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
+        self.0.told.send_modify(|told| drop(told.insert(name.to_owned(), info)));
+        Ok(())
     }
 
     fn driver(&self, name: &str) -> Result<Arc<Registered>, PluginError> {
@@ -193,18 +216,32 @@ impl Csi {
 
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
-        for (directory, data) in vol_data::of_pod(&self.0.places, uid) {
+        for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid) {
             let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
             let driver = self.driver(&data.driver_name).map_err(wrong)?;
             let target = directory.join("mount");
             let done = driver.node.unpublish(&data.volume_handle, &text(&target)).await;
             done.map_err(|error| wrong(PluginError::Csi(error)))?;
-            let forgotten = tokio::task::spawn_blocking(move || forget(&directory, &target)).await;
-            forgotten.unwrap_or(Err(PluginError::Panicked)).map_err(wrong)?;
+            let forgotten = work_on(&self.0.machine, move |machine| forget(machine, &directory, &target));
+            forgotten.await.map_err(wrong)?;
         }
         self.tear_down_devices(uid).await?;
         self.release(uid);
         Ok(())
+    }
+
+    /// Does work for a pod that may wait. Until it ends nothing else is done to the pod's volumes.
+    async fn work_for<T: Send + 'static>(
+        &self,
+        request: &Request,
+        work: impl FnOnce(&dyn Machine) -> Result<T, PluginError> + Send + 'static,
+    ) -> Result<T, PluginError> {
+        let held = request.clone();
+        let work = move |machine: &dyn Machine| {
+            let _held = held;
+            work(machine)
+        };
+        work_on(&self.0.machine, work).await
     }
 
     async fn stage(
@@ -224,15 +261,15 @@ impl Csi {
             return Ok(None);
         }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
-        let place = directory.join("globalmount");
+        let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
         let made = {
             let (directory, place) = (directory.clone(), place.clone());
-            request.blocking(move |_| {
-                make_all(&place, 0o750)?;
-                let was_there = vol_data::read(&directory)?.as_ref() == Some(&data);
-                let is_mounted = mounts::is_mount_point(&place).map_err(PluginError::MountTable)?;
-                vol_data::write(&directory, &data)?;
+            self.work_for(request, move |machine| {
+                machine.make_directories(&place)?;
+                let was_there = vol_data::read(machine, &directory)?.as_ref() == Some(&data);
+                let is_mounted = machine.is_mount_point(&place).map_err(PluginError::MountTable)?;
+                vol_data::write(machine, &directory, &data)?;
                 Ok(was_there && is_mounted)
             })
         };
@@ -252,7 +289,7 @@ impl Csi {
             Err(error) => {
                 if error.is_final() {
                     let kept = place.clone();
-                    request.blocking(move |_| forget(&directory, &kept)).await?;
+                    self.work_for(request, move |machine| forget(machine, &directory, &kept)).await?;
                 }
                 Err(PluginError::MountDevice(error))
             }
@@ -280,10 +317,10 @@ impl Csi {
         };
         let is_published = {
             let (directory, target) = (directory.clone(), target.clone());
-            request.blocking(move |_| {
-                make_all(&directory, 0o750)?;
-                vol_data::write(&directory, &data)?;
-                mounts::is_mount_point(&target).map_err(PluginError::MountTable)
+            self.work_for(request, move |machine| {
+                machine.make_directories(&directory)?;
+                vol_data::write(machine, &directory, &data)?;
+                machine.is_mount_point(&target).map_err(PluginError::MountTable)
             })
         };
         let is_published = is_published.await?;
@@ -320,7 +357,7 @@ impl Csi {
         if let Err(error) = driver.node.publish(volume).await {
             if error.is_final() && !is_published {
                 let target = target.clone();
-                request.blocking(move |_| remove_place(&target)).await?;
+                self.work_for(request, move |machine| remove_place(machine, &target)).await?;
             }
             return Err(PluginError::Csi(error));
         }
@@ -420,13 +457,7 @@ impl Csi {
 #[async_trait]
 impl PluginHandler for Csi {
     async fn register(&self, plugin: Announced) -> Result<(), String> {
-        let node: Arc<dyn Node> = Arc::new(Driver::new(&plugin.endpoint));
-        let info = node.info().await.map_err(|error| error.to_string())?;
-        info!(driver = plugin.name, node_id = info.node_id, "A CSI driver is there");
-        let registered = Registered { node, capabilities: OnceCell::new() };
-        lock(&self.0.drivers).insert(plugin.name.clone(), Arc::new(registered));
-        self.0.told.send_modify(|told| drop(told.insert(plugin.name, info)));
-        Ok(())
+        self.register_node(&plugin.name, Arc::new(Driver::new(&plugin.endpoint))).await
     }
 
     async fn deregister(&self, name: &str) {
@@ -513,20 +544,15 @@ fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
 }
 
 /// Forgets a volume that the driver has taken back: a place to mount something on, and what was written of it.
-fn forget(directory: &Path, place: &Path) -> Result<(), PluginError> {
-    remove_place(place)?;
-    vol_data::remove(directory)?;
-    match fs::remove_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("remove", directory)(error).into())
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+fn forget(machine: &dyn Machine, directory: &Path, place: &Path) -> Result<(), PluginError> {
+    remove_place(machine, place)?;
+    vol_data::remove(machine, directory)?;
+    remove_place(machine, directory)
 }
 
 /// Removes an empty directory that nothing is mounted on.
-fn remove_place(place: &Path) -> Result<(), PluginError> {
-    match fs::remove_dir(place) {
+fn remove_place(machine: &dyn Machine, place: &Path) -> Result<(), PluginError> {
+    match machine.remove_directory(place) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", place)(error).into()),
         Ok(()) | Err(_) => Ok(()),
     }

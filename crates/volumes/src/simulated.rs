@@ -1,4 +1,7 @@
-//! Volumes in memory, for tests of those who use them.
+//! Volumes in memory, for tests of those who use them. Those of CSI drivers are as real as their drivers and the
+//! machine beneath them.
+
+mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,18 +20,20 @@ use crablet_host::lanes::Lanes;
 use crablet_host::simulation::Fault;
 use jiff::Timestamp;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::atomic_writer::Payload;
 use crate::claims;
 use crate::contents::{Contents, NoContents};
+use crate::csi::Csi;
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, LOCAL, PROJECTED, Places, SECRET};
-use crate::plugin::{Request, kind};
+use crate::plugin::{Plugin as _, Request, kind};
 use crate::plugins::collect;
 use crate::sub_path::SubPath;
 use crate::volume_file::VolumeFile;
 use crate::volumes::{DEADLINE, Volumes, used_volumes};
+pub use machine::SimulatedMachine;
 
 /// A kind of call of [`Volumes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,16 +79,36 @@ struct Shared {
     state: Mutex<State>,
     crash: Notify,
     put_right: Notify,
-    contents: Mutex<Held>,
+    held: Mutex<Held>,
 }
 
-/// Who has the content of volumes that is not the node's own.
-struct Held(Arc<dyn Contents>);
+/// Who has the volumes, and the content of volumes, that are not the node's own.
+#[derive(Clone)]
+struct Held {
+    contents: Arc<dyn Contents>,
+    csi: Option<Csi>,
+}
 
 impl Default for Held {
     fn default() -> Held {
-        Held(Arc::new(NoContents))
+        Held { contents: Arc::new(NoContents), csi: None }
     }
+}
+
+/// What comes of a volume before it is shown.
+#[derive(Default)]
+struct Collected {
+    /// The files that it shows, if it is one that shows files.
+    files: Option<Payload>,
+    /// Where its driver has put it, if it has one.
+    mounted: Option<MountedVolume>,
+}
+
+/// What volumes are looked at for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    SetUp,
+    Refresh,
 }
 
 impl fmt::Debug for Held {
@@ -130,7 +155,16 @@ impl SimulatedVolumes {
 
     /// Says who has the content of volumes that is not the node's own.
     pub fn set_contents(&self, contents: Arc<dyn Contents>) {
-        *self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner) = Held(contents);
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner).contents = contents;
+    }
+
+    /// Says who asks CSI drivers, for an agent that begins. Without, they have no volumes.
+    pub fn set_csi(&self, csi: Csi) {
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner).csi = Some(csi);
+    }
+
+    fn held(&self) -> Held {
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits for as long as volumes hang, and no longer than a node would.
@@ -257,30 +291,19 @@ impl SimulatedVolumes {
         }
     }
 
-    /// What a pod's volumes show that are files, or why they do not.
+    /// What a pod's volumes show that are files, where drivers have put the others, or why neither.
     async fn collect(
         &self,
         pod: &Pod,
         node: &NodeContext,
-    ) -> Vec<(String, Result<Option<Payload>, PluginError>)> {
-        let contents = {
-            let held = self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&held.0)
-        };
+        why: Why,
+    ) -> Vec<(String, Result<Collected, PluginError>)> {
+        let Held { contents, csi } = self.held();
+        let deadline = Instant::now() + DEADLINE;
         let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
             let Some(source) = volume.source.one() else { continue };
-            match source {
-                VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => continue,
-                VolumeSource::PersistentVolumeClaim(_) | VolumeSource::Ephemeral(_) => {
-                    let claimed = claims::resolve(&*contents, pod, volume).await;
-                    collected
-                        .push((volume.name.to_string(), claimed.map(|_| None).map_err(PluginError::from)));
-                    continue;
-                }
-                _ => {}
-            }
-            let request = Request {
+            let mut request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
                 source: Arc::new(source.clone()),
@@ -292,7 +315,32 @@ impl SimulatedVolumes {
                 clock: Clock::simulated(Timestamp::UNIX_EPOCH),
                 lane: Lanes::default().enter(&pod.metadata.uid).await,
             };
-            collected.push((volume.name.to_string(), collect(&request, &*contents).await));
+            let found = match source {
+                VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => continue,
+                VolumeSource::PersistentVolumeClaim(_)
+                | VolumeSource::Ephemeral(_)
+                | VolumeSource::Csi(_) => {
+                    if csi.is_some() && why == Why::Refresh {
+                        continue;
+                    }
+                    let mounted = async {
+                        request.claimed = claims::resolve(&*contents, pod, volume).await?;
+                        request.read_only = request.claimed.as_ref().is_some_and(|claimed| claimed.read_only);
+                        match &csi {
+                            Some(csi) => csi.set_up(&request).await.map(Some),
+                            None => Ok(None),
+                        }
+                    };
+                    let mounted = timeout_at(deadline, mounted).await;
+                    let mounted = mounted.unwrap_or(Err(PluginError::TimedOut(DEADLINE)));
+                    mounted.map(|mounted| Collected { mounted, ..Collected::default() })
+                }
+                _ => {
+                    let files = collect(&request, &*contents).await;
+                    files.map(|files| Collected { files, ..Collected::default() })
+                }
+            };
+            collected.push((volume.name.to_string(), found));
         }
         collected
     }
@@ -381,16 +429,21 @@ impl Volumes for SimulatedVolumes {
         node: &NodeContext,
     ) -> Result<BTreeMap<String, MountedVolume>, Vec<VolumeError>> {
         self.trouble(pod).await?;
-        let mut collected = self.collect(pod, node).await;
+        let mut collected = self.collect(pod, node, Why::SetUp).await;
         let effect = |state: &mut State| {
             let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
             let used = used_volumes(pod);
             for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
                 let name = volume.name.to_string();
-                let files = collected.iter_mut().find(|(of, _)| *of == name);
-                let files = files.map_or(Ok(None), |(_, files)| std::mem::replace(files, Ok(None)));
-                let mounted = self.mounted(&pod.metadata.uid, volume);
-                match files.and_then(|files| Ok((mounted?, files))) {
+                let found = collected.iter_mut().find(|(of, _)| *of == name);
+                let found = found.map_or_else(
+                    || Ok(Collected::default()),
+                    |(_, found)| std::mem::replace(found, Ok(Collected::default())),
+                );
+                let found = found.and_then(|Collected { files, mounted }| {
+                    Ok((mounted.map_or_else(|| self.mounted(&pod.metadata.uid, volume), Ok)?, files))
+                });
+                match found {
                     Ok((mounted, files)) => {
                         state.show(&mounted, files.as_ref());
                         done.insert(name, mounted);
@@ -407,14 +460,14 @@ impl Volumes for SimulatedVolumes {
     }
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
-        let collected = self.collect(pod, node).await;
+        let collected = self.collect(pod, node, Why::Refresh).await;
         let effect = |state: &mut State| {
             let mut errors = Vec::new();
-            for (name, files) in collected {
+            for (name, found) in collected {
                 let volume = pod.spec.volumes.iter().find(|volume| *volume.name == *name);
                 let mounted = volume.map(|volume| self.mounted(&pod.metadata.uid, volume));
-                match (files, mounted) {
-                    (Ok(files), Some(Ok(mounted))) => state.show(&mounted, files.as_ref()),
+                match (found, mounted) {
+                    (Ok(found), Some(Ok(mounted))) => state.show(&mounted, found.files.as_ref()),
                     (Err(cause), _) => errors.push(VolumeError::new(&name, cause)),
                     (Ok(_), Some(Err(_)) | None) => {}
                 }
@@ -451,6 +504,9 @@ impl Volumes for SimulatedVolumes {
     }
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        if let Some(csi) = self.held().csi {
+            csi.tear_down(uid).await?;
+        }
         let pod = self.places.pod(uid);
         let failed = |source| FileError { call: "remove", path: pod.clone(), source }.into();
         let below = format!("{}/", self.places.sub_paths(uid).display());

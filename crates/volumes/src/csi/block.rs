@@ -21,6 +21,7 @@ use crate::claims::{self, is_block};
 use crate::device_map::{DeviceMap, during, is_device};
 use crate::error::{PluginError, TearDownError};
 use crate::files::make_all;
+use crate::machine::{Machine, work_on};
 use crate::places::{CSI, Places};
 use crate::plugin::Request;
 use crate::remove_tree::remove_tree;
@@ -64,35 +65,35 @@ impl Device {
     }
 
     /// Forgets a device that is not staged and that no pod has. What is written of it goes last.
-    fn forget(&self) -> Result<(), PluginError> {
-        remove_place(&self.staging)?;
-        if let Err(error) = remove_place(&self.publish) {
+    fn forget(&self, machine: &dyn Machine) -> Result<(), PluginError> {
+        remove_place(machine, &self.staging)?;
+        if let Err(error) = remove_place(machine, &self.publish) {
             // No driver asks for it, nor does it keep anybody from using the directory again.
             warn!(%error, "A driver left something where it published a device");
         }
-        forget(&self.data(), &self.directory.join("dev"))?;
-        remove_place(&self.directory)
+        forget(machine, &self.data(), &self.directory.join("dev"))?;
+        remove_place(machine, &self.directory)
     }
 
     /// Forgets a device that the driver has unstaged, with what the driver left of it.
-    fn forget_unstaged(&self) -> Result<(), PluginError> {
+    fn forget_unstaged(&self, machine: &dyn Machine) -> Result<(), PluginError> {
         remove_tree(&self.staging, Method::Kernel).map_err(|error| PluginError::Left(error.to_string()))?;
-        self.forget()
+        self.forget(machine)
     }
 }
 
 /// The devices of all drivers that are, or may be, staged.
-pub(super) fn found(places: &Places) -> Vec<Found> {
+pub(super) fn found(machine: &dyn Machine, places: &Places) -> Vec<Found> {
     let mut all = Vec::new();
-    for directory in vol_data::children(&places.csi_devices()) {
+    for directory in machine.children(&places.csi_devices()) {
         let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
         let device = Device::new(places, name);
-        let Some(data) = vol_data::readable(&device.data()) else { continue };
+        let Some(data) = vol_data::readable(machine, &device.data()) else { continue };
         let uid = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
-        let mapped: Vec<PathBuf> = vol_data::children(&directory.join("dev")).collect();
+        let mapped = machine.children(&directory.join("dev"));
         let is_bound = mapped.iter().any(|path| is_device(path));
         // The other agent says first by what is published that a pod has it.
-        let published = vol_data::children(&device.publish).filter_map(uid);
+        let published = machine.children(&device.publish).into_iter().filter_map(uid);
         let published = published.filter(|uid| places.pod(uid).exists());
         let users = mapped.into_iter().filter_map(uid).chain(published).collect();
         all.push(Found { staged: Staged::device(&data, name), users, is_bound });
@@ -170,16 +171,16 @@ impl Csi {
         let _lane = self.0.staging.enter(&staged.key()).await;
         let is_staged = lock(&self.0.devices).contains(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
-        let here = device.clone();
+        let (here, machine) = (device.clone(), Arc::clone(&self.0.machine));
         let made = request.blocking(move |_| {
             make_all(&here.data(), 0o750)?;
-            if let Some(there) = vol_data::read(&here.data())?
+            if let Some(there) = vol_data::read(&*machine, &here.data())?
                 && (&there.driver_name, &there.volume_handle) != (&data.driver_name, &data.volume_handle)
             {
                 let why = format!("{} still holds {:?}", here.directory.display(), there.volume_handle);
                 return Err(PluginError::VolumeData(why));
             }
-            vol_data::write(&here.data(), &data)?;
+            vol_data::write(&*machine, &here.data(), &data)?;
             if stages {
                 make_all(&here.staging, 0o750)?;
             }
@@ -206,7 +207,8 @@ impl Csi {
                 if error.is_final() {
                     let device = device.clone();
                     // The error of the driver is the one to tell.
-                    if let Err(error) = request.blocking(move |_| device.forget()).await {
+                    if let Err(error) = work_on(&self.0.machine, move |machine| device.forget(machine)).await
+                    {
                         warn!(%error, "Cannot forget a device that was not staged");
                     }
                 }
@@ -292,8 +294,8 @@ impl Csi {
 
     pub(super) async fn unstage_device(&self, staged: &Staged, name: &str) -> Result<(), PluginError> {
         let device = Device::new(&self.0.places, name);
-        let is_it =
-            vol_data::read(&device.data())?.is_some_and(|data| Staged::device(&data, name) == *staged);
+        let is_it = vol_data::read(&*self.0.machine, &device.data())?
+            .is_some_and(|data| Staged::device(&data, name) == *staged);
         lock(&self.0.devices).remove(staged);
         if !is_it {
             return Ok(());
@@ -306,7 +308,7 @@ impl Csi {
             }
         }
         info!(driver = staged.driver, volume = staged.handle, "Unstaged a device that no pod uses");
-        blocking(move || device.forget_unstaged()).await
+        work_on(&self.0.machine, move |machine| device.forget_unstaged(machine)).await
     }
 }
 

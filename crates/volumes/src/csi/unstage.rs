@@ -1,5 +1,6 @@
 //! Unstaging what no pod uses any more, behind everybody's back: the ends of pods do not wait for it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -8,6 +9,7 @@ use tracing::{info, warn};
 
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
+use crate::machine::work_on;
 
 /// The waits between tries to unstage a volume.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
@@ -51,7 +53,8 @@ impl Csi {
 
     /// What was found on the disk and never had to be attached is not told of.
     async fn forget_what_is_not_attached(&self) {
-        let found: Vec<Staged> = lock(&self.0.used).keys().cloned().collect();
+        let found: BTreeSet<Staged> =
+            lock(&self.0.used).keys().chain(lock(&self.0.unused).keys()).cloned().collect();
         for staged in found {
             loop {
                 match self.0.contents.csi_driver(&staged.driver).await {
@@ -88,9 +91,12 @@ impl Csi {
             return;
         }
         let done = self.try_to_unstage(&staged).await;
-        if done.is_ok() {
+        // A pod that came to use it meanwhile waits for the lane.
+        let used = lock(&self.0.used);
+        if done.is_ok() && !used.contains_key(&staged) {
             self.0.attachments.uses_no_more(&staged.unique_name());
         }
+        drop(used);
         if let Err(error) = done {
             let Staged { driver, handle, .. } = &staged;
             warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
@@ -104,8 +110,8 @@ impl Csi {
             return self.unstage_device(staged, name).await;
         }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
-        let place = directory.join("globalmount");
-        if vol_data::read(&directory)?.is_none() {
+        let place = directory.join(vol_data::STAGED);
+        if vol_data::read(&*self.0.machine, &directory)?.is_none() {
             return Ok(());
         }
         let driver = self.driver(&staged.driver)?;
@@ -113,9 +119,7 @@ impl Csi {
             driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
         }
         info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
-        tokio::task::spawn_blocking(move || forget(&directory, &place))
-            .await
-            .unwrap_or(Err(PluginError::Panicked))
+        work_on(&self.0.machine, move |machine| forget(machine, &directory, &place)).await
     }
 }
 

@@ -1,18 +1,21 @@
 //! `vol_data.json`: what is written of a volume beside the place where it is staged or published, as upstream, so that
 //! whoever takes it back knows whom to ask.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crablet_api::storage::VolumeLifecycleMode;
-use crablet_host::files::{self, ReadError};
+use crablet_host::files::ReadError;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::error::{PluginError, failed};
+use crate::machine::Machine;
 use crate::places::{CSI, Places};
 
 const NAME: &str = "vol_data.json";
+/// The place beside it where a volume is staged.
+pub(super) const STAGED: &str = "globalmount";
 /// It is some hundred bytes large.
 const LARGEST: usize = 64 << 10;
 
@@ -43,11 +46,11 @@ impl VolumeData {
 }
 
 /// What is written in a directory, if anything is.
-pub(super) fn read(directory: &Path) -> Result<Option<VolumeData>, PluginError> {
+pub(super) fn read(machine: &dyn Machine, directory: &Path) -> Result<Option<VolumeData>, PluginError> {
     let path = directory.join(NAME);
-    let bytes = match files::read_bounded(&path, LARGEST) {
+    let bytes = match machine.read(&path, LARGEST) {
         Ok(bytes) => bytes,
-        Err(ReadError::Failed { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+        Err(ReadError::Failed { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(None);
         }
         Err(error) => return Err(PluginError::VolumeData(error.to_string())),
@@ -61,57 +64,67 @@ pub(super) fn read(directory: &Path) -> Result<Option<VolumeData>, PluginError> 
 }
 
 /// Writes it, unless it is there.
-pub(super) fn write(directory: &Path, data: &VolumeData) -> Result<(), PluginError> {
-    if let Ok(Some(there)) = read(directory)
+pub(super) fn write(machine: &dyn Machine, directory: &Path, data: &VolumeData) -> Result<(), PluginError> {
+    if let Ok(Some(there)) = read(machine, directory)
         && there == *data
     {
         return Ok(());
     }
     let written = serde_json::to_vec(data).map_err(|error| PluginError::VolumeData(error.to_string()))?;
     let path = directory.join(NAME);
-    files::write_atomically(&path, &written, 0o600)
-        .map_err(|error| PluginError::VolumeData(error.to_string()))
+    machine.write(&path, &written).map_err(|error| PluginError::VolumeData(error.to_string()))
 }
 
-pub(super) fn remove(directory: &Path) -> Result<(), PluginError> {
+pub(super) fn remove(machine: &dyn Machine, directory: &Path) -> Result<(), PluginError> {
     let path = directory.join(NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed("remove", &path)(error).into())
-        }
+    match machine.remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error).into()),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// What is published to a pod, and where. What nobody can read is left where it is: nothing is removed with it.
-pub(super) fn of_pod(places: &Places, uid: &str) -> Vec<(PathBuf, VolumeData)> {
-    let directories = children(&places.volumes(uid).join(CSI));
-    directories.filter_map(|directory| Some((directory.clone(), readable(&directory)?))).collect()
+pub(super) fn of_pod(machine: &dyn Machine, places: &Places, uid: &str) -> Vec<(PathBuf, VolumeData)> {
+    let directories = machine.children(&places.volumes(uid).join(CSI)).into_iter();
+    directories.filter_map(|directory| Some((directory.clone(), readable(machine, &directory)?))).collect()
 }
 
 /// What is published to all pods that outlives them, by the pods' UIDs.
-pub(super) fn of_pods(places: &Places) -> Vec<(String, VolumeData)> {
+pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, VolumeData)> {
     let mut found = Vec::new();
-    for pod in children(&places.root().join("pods")) {
+    for pod in machine.children(&places.root().join("pods")) {
         let Some(uid) = pod.file_name().and_then(|name| name.to_str()) else { continue };
-        let of_pod = of_pod(places, uid).into_iter().map(|(_, data)| data);
+        let of_pod = of_pod(machine, places, uid).into_iter().map(|(_, data)| data);
         let outlives = |data: &VolumeData| data.volume_lifecycle_mode != Some(VolumeLifecycleMode::Ephemeral);
         found.extend(of_pod.filter(outlives).map(|data| (uid.to_owned(), data)));
     }
     found
 }
 
-/// What is, or may be, staged.
-pub(super) fn staged(places: &Places) -> Vec<VolumeData> {
-    let drivers = children(&places.csi());
-    drivers.flat_map(|driver| children(&driver)).filter_map(|directory| readable(&directory)).collect()
+/// What is, or may be, staged. Where nothing is written, an agent died before it asked for anything or after all was
+/// taken back: the empty directories that it left go.
+pub(super) fn staged(machine: &dyn Machine, places: &Places) -> Vec<VolumeData> {
+    let drivers = machine.children(&places.csi()).into_iter().filter(|path| *path != places.csi_devices());
+    let mut found = Vec::new();
+    for directory in drivers.flat_map(|driver| machine.children(&driver)) {
+        match read(machine, &directory) {
+            Ok(Some(data)) => found.push(data),
+            Ok(None) => {
+                for place in [directory.join(STAGED), directory] {
+                    // What is not empty stays.
+                    let _ = machine.remove_directory(&place);
+                }
+            }
+            Err(error) => warn_of(&error),
+        }
+    }
+    found
 }
 
-pub(super) fn readable(directory: &Path) -> Option<VolumeData> {
-    read(directory).inspect_err(|error| warn!(%error, "Cannot tell what a CSI volume is")).ok()?
+pub(super) fn readable(machine: &dyn Machine, directory: &Path) -> Option<VolumeData> {
+    read(machine, directory).inspect_err(warn_of).ok()?
 }
 
-pub(super) fn children(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path()))
+fn warn_of(error: &PluginError) {
+    warn!(%error, "Cannot tell what a CSI volume is");
 }

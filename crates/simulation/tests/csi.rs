@@ -1,0 +1,82 @@
+//! Volumes of CSI drivers, whoever dies: the agent, the drivers or the node, at any step of what is done to them.
+
+use crablet_simulation::ledger::Violation;
+use crablet_simulation::lies::Lie;
+use crablet_simulation::run::{Settings, run, somebody_dies_at_every_step_of_storage};
+use crablet_simulation::storage::Victim;
+
+/// Of all steps one in so many is the one to die at; `make sim` takes them all.
+const STRIDE: usize = 5;
+
+fn may_die(victim: Victim) {
+    match somebody_dies_at_every_step_of_storage(Settings::in_cluster(3), victim, STRIDE) {
+        Ok(runs) => assert!(runs > 12, "{runs} runs show little"),
+        Err(broken) => check(broken.0),
+    }
+}
+
+/// Runs, and panics with the end of the trace where a promise is broken.
+fn check(settings: Settings) {
+    let outcome = run(Settings { traced: true, ..settings });
+    if let Some(violation) = &outcome.violation {
+        let last = outcome.trace.len().saturating_sub(120);
+        panic!(
+            "{settings:?} breaks promise {}: {}\n{}",
+            violation.invariant,
+            violation.what,
+            outcome.trace[last..].join("\n")
+        );
+    }
+}
+
+#[test]
+fn an_agent_may_die_at_any_step_of_staging_publishing_and_back() {
+    may_die(Victim::Agent);
+}
+
+#[test]
+fn drivers_may_die_at_any_step_of_staging_publishing_and_back() {
+    may_die(Victim::Drivers);
+}
+
+#[test]
+fn a_node_may_die_at_any_step_of_staging_publishing_and_back() {
+    may_die(Victim::Node);
+}
+
+/// While an agent dies at any step of storage, it is found what a lie leads to.
+fn finds(lie: Lie, invariant: u8, words: &str) {
+    let settings = Settings { lie: Some(lie), ..Settings::in_cluster(3) };
+    let found =
+        somebody_dies_at_every_step_of_storage(settings, Victim::Agent, STRIDE).map_err(|broken| broken.1);
+    let is_it = |found: &Violation| found.invariant == invariant && found.what.contains(words);
+    assert!(
+        found.as_ref().is_err_and(is_it),
+        "{lie:?} breaks promise {invariant}: {words}; found: {found:?}"
+    );
+}
+
+#[test]
+fn volumes_that_are_published_before_they_are_staged_are_found() {
+    finds(Lie::VolumesAreStaged, 16, "before it is staged");
+}
+
+#[test]
+fn volumes_that_are_unstaged_while_a_pod_uses_them_are_found() {
+    finds(Lie::NoVolumesOfDrivers, 17, "is unstaged while it is published");
+}
+
+#[test]
+fn volumes_that_stay_published_are_found() {
+    finds(Lie::VolumesAreUnpublished, 17, "are taken away, and one is at");
+}
+
+#[test]
+fn volumes_that_stay_staged_are_found() {
+    finds(Lie::VolumesAreUnstaged, 17, "globalmount is mounted, and nobody wants it");
+}
+
+#[test]
+fn data_that_is_touched_across_a_mount_is_found() {
+    finds(Lie::MountsAreAbove, 18, "which is in a volume");
+}

@@ -1,0 +1,89 @@
+//! What volumes of CSI drivers ask of the machine: its files, its mount table, and a thread to wait for them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crablet_host::files::{self, ReadError, WriteError};
+use crablet_host::mounts;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::error::{FileError, PluginError};
+use crate::files::make_all;
+
+/// A machine. Whatever a driver mounts on it, its table shows.
+pub trait Machine: Send + Sync {
+    /// Does work that may wait for a disk, at once and where it keeps nobody else waiting. It goes on if nobody waits
+    /// for its end.
+    fn work(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
+
+    /// Makes a directory and those above it, for nobody but us and our group.
+    fn make_directories(&self, path: &Path) -> Result<(), FileError>;
+
+    /// Removes a directory in which nothing is, and on which nothing is mounted.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    fn read(&self, path: &Path, limit: usize) -> Result<Vec<u8>, ReadError>;
+
+    /// Writes a file for nobody but us, such that it is there whole or not at all, whatever dies.
+    fn write(&self, path: &Path, content: &[u8]) -> Result<(), WriteError>;
+
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// What is in a directory; nothing where it cannot be read.
+    fn children(&self, directory: &Path) -> Vec<PathBuf>;
+
+    fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
+}
+
+/// The machine that we run on.
+pub(crate) struct Host;
+
+impl Machine for Host {
+    fn work(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        let done = tokio::task::spawn_blocking(work);
+        Box::pin(async { drop(done.await) })
+    }
+
+    fn make_directories(&self, path: &Path) -> Result<(), FileError> {
+        make_all(path, 0o750)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> Result<Vec<u8>, ReadError> {
+        files::read_bounded(path, limit)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> Result<(), WriteError> {
+        files::write_atomically(path, content, 0o600)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn children(&self, directory: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    }
+
+    fn is_mount_point(&self, path: &Path) -> io::Result<bool> {
+        mounts::is_mount_point(path)
+    }
+}
+
+/// Does work on a machine and waits for what comes of it.
+pub(crate) async fn work_on<T: Send + 'static>(
+    machine: &Arc<dyn Machine>,
+    work: impl FnOnce(&dyn Machine) -> Result<T, PluginError> + Send + 'static,
+) -> Result<T, PluginError> {
+    let (done, mut result) = oneshot::channel();
+    let here = Arc::clone(machine);
+    machine.work(Box::new(move || drop(done.send(work(&*here))))).await;
+    result.try_recv().unwrap_or(Err(PluginError::Panicked))
+}
