@@ -34,48 +34,31 @@ pub(super) struct Refused {
 impl Storage {
     /// Takes in that `wanted` is all that a source wants, at the time `now`.
     pub(super) fn merge(&mut self, source: SourceKind, wanted: Vec<Wanted>, now: &str) -> Merged {
-        let (wanted, refused) = without_clashes(source, wanted);
         let mut known = self.pods.remove(&source).unwrap_or_default();
-        let mut pods = BTreeMap::new();
-        let (mut added, mut updated, mut deleted, mut reconciled) = (vec![], vec![], vec![], vec![]);
-        for Wanted { pod: given, origin } in wanted {
-            let uid = given.metadata.uid.clone();
-            let pod = match known.remove(&uid) {
-                None => {
-                    let pod = introduced(given, source, now);
-                    added.push(pod.clone());
-                    pod
+        let (mut found, mut refused) = (Found::default(), Vec::new());
+        if are_the_same(&known, &wanted) {
+            for Wanted { pod: given, origin } in wanted {
+                if let Some(known) = known.get_mut(&given.metadata.uid) {
+                    *known = Wanted { pod: found.next(&known.pod, given), origin };
                 }
-                Some(Wanted { pod, .. }) if Arc::ptr_eq(&pod, &given) => pod,
-                Some(Wanted { pod, .. }) => {
-                    let list = match difference(&pod, &given) {
-                        Difference::Nothing => None,
-                        Difference::Update => Some(&mut updated),
-                        Difference::Delete => Some(&mut deleted),
-                        Difference::Reconcile => Some(&mut reconciled),
-                    };
-                    match list {
-                        None => pod,
-                        Some(list) => {
-                            let pod = succeeded(&pod, given);
-                            list.push(pod.clone());
-                            pod
-                        }
-                    }
-                }
-            };
-            pods.insert(uid, Wanted { pod, origin });
+            }
+            self.pods.insert(source, known);
+        } else {
+            let wanted;
+            (wanted, refused) = without_clashes(source, wanted);
+            let mut pods = BTreeMap::new();
+            for Wanted { pod: given, origin } in wanted {
+                let uid = given.metadata.uid.clone();
+                let pod = match known.remove(&uid) {
+                    Some(Wanted { pod, .. }) => found.next(&pod, given),
+                    None => found.first(introduced(given, source, now)),
+                };
+                pods.insert(uid, Wanted { pod, origin });
+            }
+            found.removed.extend(known.into_values().map(|wanted| wanted.pod));
+            self.pods.insert(source, pods);
         }
-        self.pods.insert(source, pods);
-        // Where they compete for the node, the oldest pod comes first.
-        added.sort_by_key(|pod| pod.metadata.creation_timestamp);
-        let changes = (known.into_values().map(|wanted| Change::Remove(wanted.pod)))
-            .chain(added.into_iter().map(Change::Add))
-            .chain(updated.into_iter().map(Change::Update))
-            .chain(deleted.into_iter().map(Change::Delete))
-            .chain(reconciled.into_iter().map(Change::Reconcile))
-            .collect();
-        Merged { changes, refused }
+        Merged { changes: found.into_changes(), refused }
     }
 
     /// Which of the sources that `which` accepts want a pod of that name, in the order of their kinds.
@@ -91,6 +74,66 @@ impl Storage {
             pods.values().filter(move |wanted| is_it(&wanted.pod)).map(move |wanted| (*kind, wanted))
         })
     }
+}
+
+/// What changed, by what is to be done about it.
+#[derive(Default)]
+struct Found {
+    removed: Vec<Arc<Pod>>,
+    added: Vec<Arc<Pod>>,
+    updated: Vec<Arc<Pod>>,
+    deleted: Vec<Arc<Pod>>,
+    reconciled: Vec<Arc<Pod>>,
+}
+
+impl Found {
+    /// Takes in a pod that was not there before.
+    fn first(&mut self, pod: Arc<Pod>) -> Arc<Pod> {
+        self.added.push(Arc::clone(&pod));
+        pod
+    }
+
+    /// Takes in what a pod was and is, and says what it is from now on.
+    fn next(&mut self, pod: &Arc<Pod>, given: Arc<Pod>) -> Arc<Pod> {
+        if Arc::ptr_eq(pod, &given) {
+            return given;
+        }
+        let list = match difference(pod, &given) {
+            Difference::Nothing => return Arc::clone(pod),
+            Difference::Update => &mut self.updated,
+            Difference::Delete => &mut self.deleted,
+            Difference::Reconcile => &mut self.reconciled,
+        };
+        let pod = succeeded(pod, given);
+        list.push(Arc::clone(&pod));
+        pod
+    }
+
+    /// The changes, in the order in which they are to be acted on.
+    fn into_changes(mut self) -> Vec<Change> {
+        // Where they compete for the node, the oldest pod comes first.
+        self.added.sort_by_key(|pod| pod.metadata.creation_timestamp);
+        (self.removed.into_iter().map(Change::Remove))
+            .chain(self.added.into_iter().map(Change::Add))
+            .chain(self.updated.into_iter().map(Change::Update))
+            .chain(self.deleted.into_iter().map(Change::Delete))
+            .chain(self.reconciled.into_iter().map(Change::Reconcile))
+            .collect()
+    }
+}
+
+/// Whether a source wants the pods that it wanted before, whatever became of them: nobody comes, goes or clashes. That
+/// is what an API server mostly says, for each status that it is told, and it says so in order.
+fn are_the_same(known: &BTreeMap<Text, Wanted>, wanted: &[Wanted]) -> bool {
+    fn name(wanted: &Wanted) -> (&str, &str) {
+        (&wanted.pod.metadata.namespace, &wanted.pod.metadata.name)
+    }
+    let is_known = |wanted: &Wanted| {
+        known.get(&wanted.pod.metadata.uid).is_some_and(|known| name(known) == name(wanted))
+    };
+    wanted.len() == known.len()
+        && wanted.is_sorted_by(|one, next| name(one) < name(next))
+        && wanted.iter().all(is_known)
 }
 
 /// Of pods of one source with the same name or UID, the first counts.
@@ -158,6 +201,22 @@ mod tests {
         assert_eq!(file(vec![pod("b").label("x", "y")]), ["REMOVE default/a(uid-a)"]);
         assert_eq!(file(vec![]), ["REMOVE default/b(uid-b)"]);
         assert_eq!(file(vec![]), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_that_is_wanted_twice_is_refused_though_as_many_are_wanted_as_before() {
+        let mut storage = Storage::default();
+        say(&mut storage, SourceKind::Api, vec![pod("a"), pod("b")]);
+        let twice = vec![wanted(pod("a")), wanted(pod("a"))];
+        let merged = storage.merge(SourceKind::Api, twice, "now");
+        assert_eq!(merged.refused.len(), 1);
+        let changes: Vec<String> = merged.changes.iter().map(|change| format!("{change:?}")).collect();
+        assert_eq!(changes, ["REMOVE default/b(uid-b)"]);
+        let renamed = vec![pod("a"), pod("b").uid("uid-a")];
+        assert_eq!(
+            storage.merge(SourceKind::Api, renamed.into_iter().map(wanted).collect(), "now").refused.len(),
+            1
+        );
     }
 
     #[test]
