@@ -560,8 +560,8 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers, who
-            // registers them, who unstages, and what ends them.
+            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
+            // their objects, who registers them, who unstages, and what ends them.
             if tasks > if self.settings.in_cluster { 18 } else { 7 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }

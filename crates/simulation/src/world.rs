@@ -220,8 +220,6 @@ impl World {
         let csi = self.storage.as_ref().map(|storage| {
             let csi = storage.open(Arc::clone(&objects) as _, &crash, self.lie);
             self.volumes.set_csi(csi.clone());
-            tasks.spawn(csi.clone().run());
-            tasks.spawn(storage.registry(csi.clone()));
             csi
         });
         let parts = Parts {
@@ -243,6 +241,10 @@ impl World {
         match Agent::start_on(&tasks, parts, node, changes).await {
             Ok(agent) => {
                 tasks.spawn(config.run());
+                if let (Some(csi), Some(storage)) = (&csi, &self.storage) {
+                    tasks.spawn(csi.clone().run());
+                    tasks.spawn(storage.registry(csi.clone()));
+                }
                 if let Some(path) = &self.manifests
                     && let Some(feed) = feeds.remove(&SourceKind::File)
                 {

@@ -311,3 +311,15 @@ async fn a_machine_that_starts_anew_has_its_devices_staged_and_published_again()
     machine.until_forgotten().await;
     assert_eq!(machine.asked(), ["Stage", "Publish", "Stage", "Publish", "Unpublish", "Unstage"]);
 }
+
+#[tokio::test]
+async fn empty_directories_go_that_an_agent_left_which_died_at_the_beginning_or_the_end() {
+    let mut machine = Machine::new().await;
+    for left in [&["pv/data", "staging/pv"][..], &["pv/dev", "publish/pv"], &["pv"]] {
+        machine.stop_agent();
+        left.iter().for_each(|place| fs::create_dir_all(machine.directory().join(place)).unwrap());
+        machine.start_agent().await;
+        machine.until_forgotten().await;
+    }
+    assert!(machine.asked().is_empty());
+}

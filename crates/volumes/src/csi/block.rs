@@ -26,6 +26,10 @@ use crate::places::{CSI, Places};
 use crate::plugin::Request;
 use crate::remove_tree::remove_tree;
 
+/// The directories for all devices, beside those of each.
+const STAGING: &str = "staging";
+const PUBLISH: &str = "publish";
+
 /// A device that is, or may be, staged, as it is found on the disk.
 pub(super) struct Found {
     pub(super) staged: Staged,
@@ -48,8 +52,8 @@ impl Device {
         let devices = places.csi_devices();
         Device {
             directory: devices.join(name),
-            staging: devices.join("staging").join(name),
-            publish: devices.join("publish").join(name),
+            staging: devices.join(STAGING).join(name),
+            publish: devices.join(PUBLISH).join(name),
         }
     }
 
@@ -62,6 +66,14 @@ impl Device {
             on_node: self.directory.join("dev").join(uid),
             in_pod: places.devices(uid).join(CSI).join(name),
         }
+    }
+
+    /// Removes empty directories of a device of which nothing is written.
+    fn forget_empty(&self, machine: &dyn Machine) -> Result<(), PluginError> {
+        // What is written and cannot be read keeps the rest.
+        let within = [&self.data(), &self.staging, &self.publish, &self.directory.join("dev")];
+        within.into_iter().try_for_each(|place| remove_place(machine, place))?;
+        remove_place(machine, &self.directory)
     }
 
     /// Forgets a device that is not staged and that no pod has. What is written of it goes last.
@@ -87,8 +99,15 @@ pub(super) fn found(machine: &dyn Machine, places: &Places) -> Vec<Found> {
     let mut all = Vec::new();
     for directory in machine.children(&places.csi_devices()) {
         let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
+        if [STAGING, PUBLISH].contains(&name) {
+            continue;
+        }
         let device = Device::new(places, name);
-        let Some(data) = vol_data::readable(machine, &device.data()) else { continue };
+        let Some(data) = vol_data::readable(machine, &device.data()) else {
+            // An agent died before it asked for anything, or after all was taken back. What is not empty stays.
+            let _ = device.forget_empty(machine);
+            continue;
+        };
         let uid = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
         let mapped = machine.children(&directory.join("dev"));
         let is_bound = mapped.iter().any(|path| is_device(path));
