@@ -60,7 +60,7 @@ pub enum Lie {
     VolumesAreUnstaged,
     /// CSI drivers, and the disk: a volume is no longer published, which is.
     VolumesAreUnpublished,
-    /// CSI drivers: a volume is published where it should be, when it is one directory higher up.
+    /// CSI drivers: a volume is published where it should be alone, when it is one directory higher up as well.
     MountsAreAbove,
 }
 

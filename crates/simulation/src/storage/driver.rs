@@ -279,8 +279,10 @@ impl SimulatedDriver {
                 let Some(directory) = target.parent().filter(|directory| machine.exists(directory)) else {
                     return Err(says(Code::Internal, "there is no directory to publish in"));
                 };
-                let is_above = self.0.lie == Some(Lie::MountsAreAbove);
-                machine.mount(if is_above { directory } else { target }, volume);
+                if self.0.lie == Some(Lie::MountsAreAbove) {
+                    machine.mount(directory, volume);
+                }
+                machine.mount(target, volume);
             }
             Asked::Unpublish { target } => {
                 let uid = target.iter().skip_while(|part| *part != "pods").nth(1).unwrap_or_default();
