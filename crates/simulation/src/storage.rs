@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
 use crate::crash::Crash;
+use crate::invariants::check_touched;
 use crate::ledger::Ledger;
 use crate::lies::Lie;
 use crate::random::Random;
@@ -141,6 +142,7 @@ impl Storage {
 
     /// Removes what is left of a pod whose volumes were taken away. Nothing of it may be mounted.
     pub(crate) fn remove_pod(&self, ledger: &Ledger, uid: &str) {
+        check_touched(ledger, self);
         let pod = self.places.pod(uid);
         if let Some(place) = self.machine.mounts().into_keys().find(|place| place.starts_with(&pod)) {
             let what = format!("the volumes of {uid} are taken away, and one is at {}", place.display());
