@@ -44,10 +44,10 @@ impl Storage {
             }
             self.pods.insert(source, known);
         } else {
-            let wanted;
-            (wanted, refused) = without_clashes(source, wanted);
+            let accepted;
+            (accepted, refused) = without_clashes(source, wanted);
             let mut pods = BTreeMap::new();
-            for Wanted { pod: given, origin } in wanted {
+            for Wanted { pod: given, origin } in accepted {
                 let uid = given.metadata.uid.clone();
                 let pod = match known.remove(&uid) {
                     Some(Wanted { pod, .. }) => found.next(&pod, given),
