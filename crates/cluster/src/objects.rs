@@ -25,7 +25,7 @@ use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod,
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
-use crablet_client::{Chance, Client, Error, Resource, Selection};
+use crablet_client::{Chance, Client, Error, PatchType, Resource, Selection};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
 use crablet_host::clock::Clock;
@@ -166,6 +166,18 @@ impl Contents for ClusterObjects {
     async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
         let found = self.client.get::<PersistentVolumeClaim>(namespace, name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
+    async fn patch_claim_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: String,
+    ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        let kind = PatchType::StrategicMerge;
+        let patched =
+            self.client.patch::<PersistentVolumeClaim>(namespace, name, "/status", kind, patch.into());
+        patched.await.map(Arc::new).map_err(|error| unavailable(&error))
     }
 
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {

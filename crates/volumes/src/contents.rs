@@ -22,6 +22,16 @@ pub trait Contents: Send + Sync {
         Err(Unavailable::NoClient)
     }
 
+    /// Changes the status of a claim by a strategic merge patch, and gives the claim as it is then.
+    async fn patch_claim_status(
+        &self,
+        _namespace: &str,
+        _name: &str,
+        _patch: String,
+    ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
     /// A piece of storage, as it is now.
     async fn persistent_volume(&self, _name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         Err(Unavailable::NoClient)

@@ -13,10 +13,11 @@
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`block`]: bare devices. [`unstage`]: what no pod uses any more.
-//! [`vol_data`]: what is written down.
+//! [`wanted`]: what a pod wants of a driver. [`block`]: bare devices. [`expand`]: larger volumes. [`unstage`]: what no
+//! pod uses any more. [`vol_data`]: what is written down.
 
 mod block;
+mod expand;
 mod unstage;
 mod vol_data;
 mod wanted;
@@ -49,6 +50,8 @@ use crate::machine::{Host, Machine, work_on};
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{CSI, Places};
 use crate::plugin::{Plugin, Request};
+use expand::Known;
+pub use expand::{ExpandError, Moment};
 use unstage::Retry;
 use vol_data::VolumeData;
 use wanted::{Wanted, pod_info, strings};
@@ -76,6 +79,9 @@ struct Inner {
     devices: Mutex<BTreeSet<Staged>>,
     /// The pods that have a volume whose driver wants to publish it again now and then.
     republished: Mutex<BTreeSet<String>>,
+    /// The pods that have a volume whose driver can make it larger.
+    expandable: Mutex<BTreeSet<String>>,
+    sizes: Mutex<BTreeMap<Staged, Known>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     news: Notify,
@@ -158,6 +164,8 @@ impl Csi {
             used: Mutex::new(used),
             devices: Mutex::new(devices),
             republished: Mutex::default(),
+            expandable: Mutex::default(),
+            sizes: Mutex::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
         }))
@@ -194,14 +202,20 @@ impl Csi {
         lock(&self.0.unused).remove(staged);
     }
 
-    /// Whether a pod has a volume whose driver wants to publish it again now and then.
-    pub(crate) fn republishes(&self, uid: &str) -> bool {
+    /// Whether a pod has a volume that is to be looked at now and then: its driver wants to publish it again, or can
+    /// make it larger.
+    pub(crate) fn looks(&self, uid: &str) -> bool {
+        self.republishes(uid) || lock(&self.0.expandable).contains(uid)
+    }
+
+    fn republishes(&self, uid: &str) -> bool {
         lock(&self.0.republished).contains(uid)
     }
 
     /// A pod uses nothing any more, be it that something was staged for it and never published.
     fn release(&self, uid: &str) {
         lock(&self.0.republished).remove(uid);
+        lock(&self.0.expandable).remove(uid);
         let mut used = lock(&self.0.used);
         for users in used.values_mut() {
             users.remove(uid);
@@ -209,6 +223,7 @@ impl Csi {
         let free = used.extract_if(.., |_, users| users.is_empty());
         let mut unused = lock(&self.0.unused);
         for (staged, _) in free {
+            lock(&self.0.sizes).remove(&staged);
             unused.insert(staged, Retry::now());
             self.0.news.notify_one();
         }
@@ -484,8 +499,30 @@ impl Plugin for Csi {
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
         if block::is_wanted(request) {
-            return self.set_up_device(request, &wanted).await;
+            let mounted = self.set_up_device(request, &wanted).await?;
+            self.expand_if_smaller(request, &wanted, Moment::Map).await?;
+            return Ok(mounted);
         }
+        let target = self.set_up_files(request, &wanted).await?;
+        self.expand_if_smaller(request, &wanted, Moment::Mount).await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+    }
+
+    /// What is there is not looked at, but where a driver wants to publish it again.
+    async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
+        let wanted = Wanted::of(request)?;
+        if self.republishes(request.uid()) {
+            match block::is_wanted(request) {
+                true => drop(self.set_up_device(request, &wanted).await?),
+                false => drop(self.set_up_files(request, &wanted).await?),
+            }
+        }
+        self.expand_if_smaller(request, &wanted, Moment::InUse).await
+    }
+}
+
+impl Csi {
+    async fn set_up_files(&self, request: &Request, wanted: &Wanted) -> Result<PathBuf, PluginError> {
         let driver = self.driver(&wanted.driver)?;
         let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
             Ok(found) => found,
@@ -498,10 +535,9 @@ impl Plugin for Csi {
         if wanted.mode == VolumeLifecycleMode::Persistent {
             self.use_for(&wanted.staged(), request.uid());
         }
-        let context = self.publish_context(&wanted, of_cluster).await?;
-        let staged = self.stage(request, &wanted, &driver, &context).await?;
-        let target = self.publish(request, &wanted, staged, context, of_cluster).await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+        let context = self.publish_context(wanted, of_cluster).await?;
+        let staged = self.stage(request, wanted, &driver, &context).await?;
+        self.publish(request, wanted, staged, context, of_cluster).await
     }
 }
 

@@ -9,6 +9,7 @@ use crablet_host::mounts::MountError;
 
 use crate::atomic_writer::PayloadError;
 use crate::claims::ClaimError;
+use crate::csi::{ExpandError, Moment};
 
 /// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum PluginError {
     /// A driver could not stage it.
     #[error(transparent)]
     MountDevice(crablet_csi::Error),
+    /// It was not made larger.
+    #[error("{cause}")]
+    Expand { moment: Moment, cause: ExpandError },
     /// Nobody has attached the volume to the node.
     #[error(
         "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
@@ -176,10 +180,23 @@ impl PluginError {
     }
 }
 
+/// What failed with a volume, which events have words for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    Mount,
+    /// It was to be a device.
+    Map,
+    /// It is there, and was to become larger.
+    Resize,
+}
+
 impl VolumeError {
-    /// Whether it was to be a device, of which events tell in another way.
-    pub fn is_of_device(&self) -> bool {
-        matches!(self.cause, PluginError::Map { .. })
+    pub fn kind(&self) -> FailureKind {
+        match self.cause {
+            PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
+            PluginError::Expand { moment: Moment::InUse, .. } => FailureKind::Resize,
+            _ => FailureKind::Mount,
+        }
     }
 }
 
@@ -204,6 +221,14 @@ fn in_event(error: &VolumeError) -> String {
         ),
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
+        }
+        PluginError::Expand { moment, .. } => {
+            let what = match moment {
+                Moment::Mount => "MountVolume.Setup failed while expanding volume",
+                Moment::Map => "MapVolume.MarkVolumeAsMounted failed while expanding volume",
+                Moment::InUse => "NodeExpandVolume.NodeExpandVolume failed",
+            };
+            format!("{what} for volume \"{spec_name}\" : {cause}")
         }
         PluginError::Map { step, .. } => {
             format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")

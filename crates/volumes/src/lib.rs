@@ -26,6 +26,7 @@ mod contents;
 mod csi;
 mod device_map;
 mod error;
+mod events;
 mod files;
 mod machine;
 mod nested;
@@ -47,8 +48,11 @@ pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
 pub use attachments::Attachments;
 pub use claims::{Broken, ClaimError, Claimed};
 pub use contents::{Contents, NoContents, Token, TokenRequest};
-pub use csi::Csi;
-pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+pub use csi::{Csi, ExpandError, Moment};
+pub use error::{
+    FailureKind, FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError,
+};
+pub use events::{Occurrence, VolumeEvent};
 pub use machine::Machine;
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind, persistent_kind};

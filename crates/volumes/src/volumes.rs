@@ -20,6 +20,7 @@ use crate::claims::{self, Claimed, is_of_others};
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+use crate::events::{Events, VolumeEvent};
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
@@ -30,8 +31,10 @@ use crate::volume_file::{self, VolumeFile};
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
 
-/// When drivers that want that are asked to publish a volume again: about each minute, as upstream.
-const REPUBLISHED_AFTER: Duration = Duration::from_secs(60);
+/// When claims in use are looked at, and drivers that want that are asked to publish a volume again: about each minute,
+/// as upstream, and spread, so that pods that began together do not look together.
+const LOOKS_AFTER: Duration = Duration::from_secs(60);
+const SPREAD: Duration = Duration::from_secs(15);
 
 /// The volumes of pods.
 ///
@@ -55,6 +58,11 @@ pub trait Volumes: Send + Sync {
     /// After what time a pod's volumes want to be refreshed though nothing has changed, if some do.
     fn refresh_after(&self, _uid: &str) -> Option<Duration> {
         None
+    }
+
+    /// What happened to a pod's volumes since somebody asked last, beside what calls returned.
+    fn take_events(&self, _uid: &str) -> Vec<VolumeEvent> {
+        Vec::new()
     }
 
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
@@ -97,6 +105,7 @@ pub struct HostVolumes {
     contents: Arc<dyn Contents>,
     plugins: Vec<Arc<dyn Plugin>>,
     csi: Option<Csi>,
+    events: Events,
     lanes: Lanes,
 }
 
@@ -128,6 +137,7 @@ impl HostVolumes {
             contents,
             plugins,
             csi: None,
+            events: Events::default(),
             lanes: Lanes::default(),
         }
     }
@@ -153,8 +163,8 @@ impl HostVolumes {
         self
     }
 
-    fn republishes(&self, uid: &str) -> bool {
-        self.csi.as_ref().is_some_and(|csi| csi.republishes(uid))
+    fn looks(&self, uid: &str) -> bool {
+        self.csi.as_ref().is_some_and(|csi| csi.looks(uid))
     }
 
     fn plugin(
@@ -181,14 +191,14 @@ impl HostVolumes {
     ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
         let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
         let deadline = Instant::now() + self.deadline;
-        let republishes = self.republishes(&pod.metadata.uid);
+        let looks = self.looks(&pod.metadata.uid);
         let used = used_volumes(pod);
         let shared = Arc::new(pod.clone());
         let allocatable = Arc::new(node.facts.allocatable.clone());
         let mut lane: Option<Lane> = None;
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            // What others have changes nothing that a pod sees, but where a driver wants to be asked again.
-            if why == Why::Refresh && is_of_others(volume) && !republishes {
+            // What others have changes nothing that a pod sees, but where a driver is to be asked again.
+            if why == Why::Refresh && is_of_others(volume) && !looks {
                 continue;
             }
             let mut spec_name = volume.name.clone();
@@ -239,10 +249,17 @@ impl HostVolumes {
                 pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
                 clock: self.clock.clone(),
+                events: self.events.clone(),
                 lane,
             };
-            match timeout_at(deadline, plugin.set_up(&request)).await {
-                Ok(Ok(mounted)) => drop(done.insert(volume.name.to_string(), mounted)),
+            let made = async {
+                match why {
+                    Why::SetUp => plugin.set_up(&request).await.map(Some),
+                    Why::Refresh => plugin.refresh(&request).await.map(|()| None),
+                }
+            };
+            match timeout_at(deadline, made).await {
+                Ok(Ok(mounted)) => done.extend(mounted.map(|mounted| (volume.name.to_string(), mounted))),
                 Ok(Err(cause)) => errors.push(failed(cause)),
                 Err(_) => {
                     errors.push(failed(PluginError::TimedOut(self.deadline)));
@@ -292,7 +309,12 @@ impl Volumes for HostVolumes {
     }
 
     fn refresh_after(&self, uid: &str) -> Option<Duration> {
-        self.republishes(uid).then_some(REPUBLISHED_AFTER)
+        let spread = SPREAD.mul_f64(f64::from(spread_by(uid)) / f64::from(u16::MAX));
+        self.looks(uid).then_some(LOOKS_AFTER + spread)
+    }
+
+    fn take_events(&self, uid: &str) -> Vec<VolumeEvent> {
+        self.events.take(uid)
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
@@ -320,6 +342,7 @@ impl Volumes for HostVolumes {
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
+        drop(self.events.take(uid));
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.
             let (places, owned) = (places.clone(), owned.clone());
@@ -338,6 +361,11 @@ impl Volumes for HostVolumes {
             None => Err(TearDownError::TimedOut(self.deadline)),
         }
     }
+}
+
+/// A number that differs from pod to pod, and is always the same for one.
+fn spread_by(uid: &str) -> u16 {
+    uid.bytes().fold(0, |sum: u16, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
 #[cfg(test)]

@@ -41,14 +41,14 @@ pub(super) struct Found {
 
 /// Where a device's things are.
 #[derive(Clone)]
-struct Device {
+pub(super) struct Device {
     directory: PathBuf,
-    staging: PathBuf,
-    publish: PathBuf,
+    pub(super) staging: PathBuf,
+    pub(super) publish: PathBuf,
 }
 
 impl Device {
-    fn new(places: &Places, name: &str) -> Device {
+    pub(super) fn new(places: &Places, name: &str) -> Device {
         let devices = places.csi_devices();
         Device {
             directory: devices.join(name),
