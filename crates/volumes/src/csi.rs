@@ -18,6 +18,7 @@
 
 mod block;
 mod expand;
+mod measured;
 mod unstage;
 mod vol_data;
 mod wanted;
@@ -25,7 +26,7 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,24 +35,28 @@ use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::{MountedVolume, Unavailable};
 use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
+    VolumeStats,
 };
 use crablet_host::lanes::Lanes;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::{Contents, Token, TokenRequest};
 use crate::error::{PluginError, TearDownError, failed};
+use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
+use crate::metrics::{Metrics, Operation};
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{CSI, Places};
 use crate::plugin::{Plugin, Request};
 use expand::Known;
 pub use expand::{ExpandError, Moment};
+use measured::Measured;
 use unstage::Retry;
 use vol_data::VolumeData;
 use wanted::{Wanted, pod_info, strings};
@@ -82,6 +87,7 @@ struct Inner {
     /// The pods that have a volume whose driver can make it larger.
     expandable: Mutex<BTreeSet<String>>,
     sizes: Mutex<BTreeMap<Staged, Known>>,
+    metrics: Arc<OnceLock<Arc<Metrics>>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     news: Notify,
@@ -166,9 +172,38 @@ impl Csi {
             republished: Mutex::default(),
             expandable: Mutex::default(),
             sizes: Mutex::default(),
+            metrics: Arc::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
         }))
+    }
+
+    /// Has what is done counted.
+    pub(crate) fn count_in(&self, metrics: &Arc<Metrics>) {
+        // Once is enough: it is always the same.
+        let _ = self.0.metrics.set(Arc::clone(metrics));
+    }
+
+    fn count(&self, driver: &str, what: Operation, is_done: bool, since: Instant) {
+        if let Some(metrics) = self.0.metrics.get() {
+            metrics.operation(&PluginName::of_driver(driver), what, is_done, since.elapsed());
+        }
+    }
+
+    /// What a driver says of a volume that a pod has, and whether it can say how the volume is.
+    pub(crate) async fn stats(
+        &self,
+        driver: &str,
+        handle: &str,
+        path: &Path,
+    ) -> Result<(VolumeStats, bool), PluginError> {
+        let registered = self.driver(driver)?;
+        let capabilities = registered.capabilities().await?;
+        if !capabilities.get_volume_stats {
+            return Err(PluginError::NotSupported { driver: driver.to_owned(), what: "GET_VOLUME_STATS" });
+        }
+        let stats = registered.node.stats(handle, &text(path)).await.map_err(PluginError::Csi)?;
+        Ok((stats, capabilities.volume_condition))
     }
 
     /// What the drivers that are there say of the node, by their names.
@@ -183,6 +218,8 @@ impl Csi {
 
     /// Takes a driver in, or another one of its name.
     pub async fn register_node(&self, name: &str, node: Arc<dyn Node>) -> Result<(), String> {
+        let metrics = Arc::clone(&self.0.metrics);
+        let node: Arc<dyn Node> = Arc::new(Measured { driver: name.to_owned(), node, metrics });
         let info = node.info().await.map_err(|error| error.to_string())?;
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
@@ -379,13 +416,14 @@ impl Csi {
         if let Some(group) = group.filter(|_| !capabilities.volume_mount_group)
             && wanted.belongs_to_group(of_cluster)
         {
-            let place = target.clone();
-            request
-                .blocking(move |request| {
-                    let policy = ChangePolicy::of_pod(&request.pod);
-                    Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
-                })
-                .await?;
+            let (place, began) = (target.clone(), Instant::now());
+            let given = request.blocking(move |request| {
+                let policy = ChangePolicy::of_pod(&request.pod);
+                Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
+            });
+            let given = given.await;
+            self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
+            given?;
         }
         Ok(target)
     }
@@ -592,6 +630,11 @@ fn remove_place(machine: &dyn Machine, place: &Path) -> Result<(), PluginError> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", place)(error).into()),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// What a volume is called that a pod has of a driver by itself.
+pub(crate) fn ephemeral_handle(uid: &str, volume: &str) -> String {
+    format!("csi-{}", hash(&[uid, volume]))
 }
 
 pub(crate) fn hash(parts: &[&str]) -> String {

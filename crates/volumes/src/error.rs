@@ -57,6 +57,9 @@ pub enum PluginError {
     /// A driver could not stage it.
     #[error(transparent)]
     MountDevice(crablet_csi::Error),
+    /// A driver does not say that it can do this.
+    #[error("{driver} does not support {what}")]
+    NotSupported { driver: String, what: &'static str },
     /// It was not made larger.
     #[error("{cause}")]
     Expand { moment: Moment, cause: ExpandError },

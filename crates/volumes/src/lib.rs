@@ -25,10 +25,13 @@ mod claims;
 mod contents;
 mod csi;
 mod device_map;
+mod disk_usage;
 mod error;
 mod events;
 mod files;
+mod inventory;
 mod machine;
+mod metrics;
 mod nested;
 pub mod ownership;
 mod places;
@@ -37,6 +40,7 @@ mod plugins;
 mod remove_tree;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
+mod stats;
 mod sub_path;
 mod tear_down;
 #[cfg(test)]
@@ -60,6 +64,7 @@ pub use plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs,
 pub use remove_tree::remove_directory;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedMachine, SimulatedVolumes, Trouble};
+pub use stats::{VolumeStats, VolumeUsage};
 pub use sub_path::SubPath;
 pub use volume_file::VolumeFile;
-pub use volumes::{DEADLINE, HostVolumes, Volumes, used_volumes};
+pub use volumes::{DEADLINE, HostVolumes, Measuring, Volumes, used_volumes};

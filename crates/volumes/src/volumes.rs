@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_api::core::{Pod, VolumeSource};
+use crablet_api::core::{Pod, Volume, VolumeSource};
 use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
 use crablet_host::lanes::{Lane, Lanes};
+use crablet_metrics::{RegisterError, Registry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
@@ -21,9 +22,12 @@ use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::events::{Events, VolumeEvent};
+use crate::inventory::{Inventory, Meter, PluginName};
+use crate::metrics::{self, Metrics, Operation};
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
+use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down;
 use crate::volume_file::{self, VolumeFile};
@@ -71,6 +75,11 @@ pub trait Volumes: Send + Sync {
     /// The beginning of a file in a volume, which containers may write to meanwhile.
     async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>>;
 
+    /// How much of a pod's volumes is used, of those that can be measured. What was measured a minute ago is told again.
+    async fn stats(&self, _uid: &str) -> Vec<VolumeStats> {
+        Vec::new()
+    }
+
     /// Takes a pod's volumes away. Succeeds when there are none. Only for a pod of which no container runs.
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError>;
 }
@@ -106,7 +115,19 @@ pub struct HostVolumes {
     plugins: Vec<Arc<dyn Plugin>>,
     csi: Option<Csi>,
     events: Events,
+    inventory: Inventory,
+    stats: Stats,
+    metrics: Option<Arc<Metrics>>,
     lanes: Lanes,
+}
+
+/// How volumes are measured.
+#[derive(Debug, Clone)]
+pub struct Measuring {
+    /// For how long what was measured is told: `volumeStatsAggPeriod`. Without, nothing is measured.
+    pub period: Option<Duration>,
+    /// Whether it is told how drivers say that volumes are: the gate `CSIVolumeHealth`.
+    pub tells_health: bool,
 }
 
 impl fmt::Debug for HostVolumes {
@@ -130,6 +151,8 @@ impl HostVolumes {
             Arc::new(Nfs),
         ];
         let places = Places::new(root);
+        let inventory = Inventory::default();
+        let stats = Stats::new(inventory.clone(), clock.clone());
         HostVolumes {
             places,
             clock,
@@ -138,6 +161,9 @@ impl HostVolumes {
             plugins,
             csi: None,
             events: Events::default(),
+            inventory,
+            stats,
+            metrics: None,
             lanes: Lanes::default(),
         }
     }
@@ -153,7 +179,48 @@ impl HostVolumes {
     #[must_use]
     pub fn with_csi(mut self, csi: Csi) -> HostVolumes {
         self.csi = Some(csi.clone());
+        self.stats.csi = Some(csi.clone());
         self.with_plugin(Arc::new(csi))
+    }
+
+    /// With what is done and measured told to a registry. Comes after all else that it is made with.
+    pub fn counted_in(
+        mut self,
+        registry: &Registry,
+        measuring: &Measuring,
+    ) -> Result<HostVolumes, RegisterError> {
+        let metrics = Arc::new(Metrics::new(registry)?);
+        if let Some(csi) = &self.csi {
+            csi.count_in(&metrics);
+        }
+        self.stats.metrics = Some(Arc::clone(&metrics));
+        self.stats.period = measuring.period;
+        self.stats.tells_health = measuring.tells_health;
+        self.metrics = Some(metrics);
+        metrics::register_collectors(registry, self.inventory.clone(), self.stats.clone());
+        Ok(self)
+    }
+
+    fn count(&self, plugin: &PluginName, what: Operation, is_done: bool, since: Instant) {
+        if let Some(metrics) = &self.metrics {
+            metrics.operation(plugin, what, is_done, since.elapsed());
+        }
+    }
+
+    /// A volume is there.
+    fn note_mounted(
+        &self,
+        uid: &str,
+        volume: &Volume,
+        claimed: Option<&Claimed>,
+        plugin: &PluginName,
+        mounted: &MountedVolume,
+    ) {
+        let meter = Meter::new(&self.places, uid, volume, claimed, mounted);
+        let since = self.inventory.mounted(uid, &volume.name, meter);
+        if let (Some(metrics), Some(since)) = (&self.metrics, since) {
+            metrics.mounted(plugin, since.elapsed());
+        }
     }
 
     /// With another deadline for each call than [`DEADLINE`].
@@ -239,6 +306,11 @@ impl HostVolumes {
                     }
                 },
             };
+            let name = PluginName::new(source, claimed.as_ref());
+            if why == Why::SetUp {
+                self.inventory.want(pod, volume, name.clone());
+            }
+            let is_device = claimed.as_ref().is_some_and(|claimed| claims::is_block(&claimed.volume));
             let request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
@@ -258,8 +330,18 @@ impl HostVolumes {
                     Why::Refresh => plugin.refresh(&request).await.map(|()| None),
                 }
             };
-            match timeout_at(deadline, made).await {
-                Ok(Ok(mounted)) => done.extend(mounted.map(|mounted| (volume.name.to_string(), mounted))),
+            let began = Instant::now();
+            let made = timeout_at(deadline, made).await;
+            if why == Why::SetUp {
+                let what = if is_device { Operation::Map } else { Operation::Mount };
+                self.count(&name, what, matches!(made, Ok(Ok(_))), began);
+            }
+            match made {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(mounted))) => {
+                    self.note_mounted(uid, volume, request.claimed.as_ref(), &name, &mounted);
+                    done.insert(volume.name.to_string(), mounted);
+                }
                 Ok(Err(cause)) => errors.push(failed(cause)),
                 Err(_) => {
                     errors.push(failed(PluginError::TimedOut(self.deadline)));
@@ -341,6 +423,25 @@ impl Volumes for HostVolumes {
     }
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        let began = Instant::now();
+        let done = self.take_away(uid).await;
+        let kinds = match &done {
+            Ok(()) => self.inventory.remove(uid),
+            Err(_) => self.inventory.kinds(uid),
+        };
+        for plugin in kinds {
+            self.count(&plugin, Operation::Unmount, done.is_ok(), began);
+        }
+        done
+    }
+
+    async fn stats(&self, uid: &str) -> Vec<VolumeStats> {
+        self.stats.of_pod(uid).await
+    }
+}
+
+impl HostVolumes {
+    async fn take_away(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
         drop(self.events.take(uid));
         if let Some(csi) = &self.csi {

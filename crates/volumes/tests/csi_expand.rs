@@ -16,8 +16,9 @@ use crablet_csi::{Code, PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
+use crablet_metrics::Registry;
 use crablet_volumes::{
-    Attachments, Contents, Csi, FailureKind, HostVolumes, Occurrence, Token, TokenRequest, Volumes,
+    Attachments, Contents, Csi, FailureKind, HostVolumes, Measuring, Occurrence, Token, TokenRequest, Volumes,
 };
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
@@ -110,6 +111,7 @@ struct Machine {
     cluster: Arc<Cluster>,
     driver: StandIn,
     volumes: HostVolumes,
+    metrics: Registry,
     tasks: Vec<JoinHandle<()>>,
     _directory: tempfile::TempDir,
 }
@@ -144,11 +146,15 @@ impl Machine {
         let cluster = Arc::new(cluster);
         let contents: Arc<dyn Contents> = Arc::clone(&cluster) as _;
         let csi = Csi::open(&root, "node", Arc::clone(&contents), Attachments::default());
-        let volumes = HostVolumes::new(&root, Clock::system(), contents).with_csi(csi.clone());
+        let (metrics, measuring) = (Registry::new(), Measuring { period: None, tells_health: false });
+        let volumes = HostVolumes::new(&root, Clock::system(), contents)
+            .with_csi(csi.clone())
+            .counted_in(&metrics, &measuring)
+            .unwrap();
         let registry = PluginRegistry::new(&root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         let tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
         driver.until(|calls| calls.iter().any(|call| call.call.contains("Notify"))).await;
-        Machine { root, cluster, driver, volumes, tasks, _directory: directory }
+        Machine { root, cluster, driver, volumes, metrics, tasks, _directory: directory }
     }
 
     fn devices(&self) -> PathBuf {
@@ -220,6 +226,19 @@ async fn a_device_in_use_becomes_larger_in_the_pod() {
     assert_eq!(std::io::Seek::seek(&mut device, std::io::SeekFrom::End(0)).unwrap(), 128 << 20);
     machine.look(&pod).await.unwrap();
     assert_eq!(machine.expansions().len(), 1);
+    let told = machine.metrics.render();
+    for expected in [
+        "storage_operation_duration_seconds_count{migrated=\"false\",\
+         operation_name=\"map_volume\",status=\"success\",volume_plugin=\"kubernetes.io/csi:grows.csi.example.com\"} 1\n",
+        "storage_operation_duration_seconds_count{migrated=\"false\",\
+         operation_name=\"volume_fs_resize\",status=\"success\",volume_plugin=\"kubernetes.io/csi:grows.csi.example.com\"} 1\n",
+        "volume_operation_total_seconds_count{operation_name=\"overall_volume_mount\",\
+         plugin_name=\"kubernetes.io/csi:grows.csi.example.com\"} 1\n",
+        "csi_operations_seconds_count{driver_name=\"grows.csi.example.com\",\
+         grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/NodeExpandVolume\",migrated=\"false\"} 1\n",
+    ] {
+        assert!(told.contains(expected), "{expected} in {told}");
+    }
 }
 
 #[tokio::test]

@@ -17,12 +17,13 @@ use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_api::{FeatureGates, Object};
 use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings, Unavailable};
 use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, StandIn};
-use crablet_csi::{Code, PluginRegistry, PluginType};
+use crablet_csi::{Code, PluginRegistry, PluginType, v1};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, is_mount_point, unmount};
 use crablet_volumes::{
-    Attachments, Contents, Csi, HostVolumes, Occurrence, Token, TokenRequest, VolumeEvent, Volumes,
+    Attachments, Contents, Csi, HostVolumes, Occurrence, Token, TokenRequest, VolumeEvent, VolumeStats,
+    Volumes,
 };
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
@@ -256,6 +257,7 @@ impl Node {
             capabilities: said["caps"].as_array().unwrap().iter().map(capability).collect(),
             max_volumes_per_node: said["max_volumes"].as_i64().unwrap_or_default(),
             topology: serde_json::from_value(said["topology"].clone()).unwrap(),
+            stats: usage(&recording.0),
             node_id: said["node_id"].as_str().unwrap().to_owned(),
             ..Settings::new(name)
         };
@@ -432,6 +434,26 @@ impl Node {
     }
 }
 
+/// What the recording's driver says of volumes.
+fn usage(recording: &Json) -> v1::NodeGetVolumeStatsResponse {
+    let mut calls = recording["calls"].as_array().unwrap().iter();
+    let Some(call) = calls.find(|call| call["call"] == "Node.NodeGetVolumeStats") else {
+        return v1::NodeGetVolumeStatsResponse::default();
+    };
+    let number = |value: &Json| value.as_str().unwrap().parse().unwrap();
+    let usage = call["answer"]["usage"].as_array().unwrap().iter().map(|usage| v1::VolumeUsage {
+        available: number(&usage["available"]),
+        total: number(&usage["total"]),
+        used: number(&usage["used"]),
+        unit: v1::volume_usage::Unit::from_str_name(usage["unit"].as_str().unwrap()).unwrap().into(),
+    });
+    let message = call["answer"]["volume_condition"]["message"].as_str().unwrap().to_owned();
+    v1::NodeGetVolumeStatsResponse {
+        usage: usage.collect(),
+        volume_condition: Some(v1::VolumeCondition { abnormal: false, message }),
+    }
+}
+
 fn context() -> NodeContext {
     NodeContext {
         facts: NodeFacts::default(),
@@ -486,6 +508,8 @@ struct Replayed {
     /// What pods and claims are told, and what statuses claims had.
     events: Vec<VolumeEvent>,
     claim_statuses: Vec<Json>,
+    /// What a summary would have of the volumes of the last pod.
+    stats: Vec<VolumeStats>,
     /// What is left of devices, and what is mounted.
     devices_left: (Vec<String>, Vec<String>),
     mounts_left: Vec<PathBuf>,
@@ -499,7 +523,7 @@ async fn replay(recording: Recording) -> Replayed {
         .map(|step| step["do"].as_str().unwrap().to_owned())
         .collect();
     let (mut node, mut written, mut devices) = (Node::new(recording), Json::Null, Default::default());
-    let (mut running, mut events) = (BTreeSet::<String>::new(), Vec::new());
+    let (mut running, mut events, mut stats) = (BTreeSet::<String>::new(), Vec::new(), Vec::new());
     node.start_agent().await;
     for step in &steps {
         let words: Vec<&str> = step.split(' ').collect();
@@ -536,6 +560,7 @@ async fn replay(recording: Recording) -> Replayed {
                 node.until_running(name).await;
                 running.insert(name.to_owned());
                 events.extend(node.agent.as_ref().unwrap().volumes.take_events(name));
+                stats = node.agent.as_ref().unwrap().volumes.stats(name).await;
                 written = node.volume_data();
                 devices = node.devices();
             }
@@ -605,6 +630,7 @@ async fn replay(recording: Recording) -> Replayed {
         written,
         devices,
         events,
+        stats,
         claim_statuses: node.recording.1.lock().unwrap().claim_statuses.clone(),
         devices_left: node.devices(),
         mounts_left: node.left(),
@@ -657,8 +683,21 @@ async fn drivers_are_asked_what_was_recorded() {
         let mut expected = recording.calls();
         let recorded = recording.0.clone();
         let replayed = replay(recording).await;
-        let Replayed { mut said, written, devices, devices_left, mounts_left, events, claim_statuses } =
+        let Replayed { mut said, written, devices, devices_left, mounts_left, events, claim_statuses, stats } =
             replayed;
+        if let Some(expected) = recorded["summary_volume"].as_array() {
+            let told = stats.iter().map(|found| {
+                json!({
+                    "time": "<time>", "name": found.name,
+                    "pvcRef": {"name": found.claim, "namespace": found.namespace},
+                    "availableBytes": found.usage.available, "capacityBytes": found.usage.capacity,
+                    "usedBytes": found.usage.used, "inodesFree": found.usage.inodes_free,
+                    "inodes": found.usage.inodes, "inodesUsed": found.usage.inodes_used,
+                })
+            });
+            assert_eq!(told.collect::<Vec<_>>(), *expected, "{name}");
+            assert_eq!(stats[0].usage.condition, None, "the gate for it is off");
+        }
         check_events(&name, &recorded, &events);
         // What the recorder saw of them is not all.
         let mut seen = claim_statuses.iter();

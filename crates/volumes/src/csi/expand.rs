@@ -12,6 +12,7 @@ use crablet_api::core::{
 };
 use crablet_csi::{Access, AccessMode, Code, ExpandVolume, VolumeCapability};
 use serde_json::{Value as Json, json};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::block::Device;
@@ -19,6 +20,7 @@ use super::{Csi, Registered, Staged, Wanted, lock, text};
 use crate::claims;
 use crate::error::PluginError;
 use crate::events::{Occurrence, VolumeEvent};
+use crate::metrics::Operation;
 use crate::places::CSI;
 use crate::plugin::Request;
 
@@ -180,7 +182,12 @@ impl Csi {
         }
         let driver = self.driver(&wanted.driver);
         let driver = driver.map_err(|_| ExpandError::NoDriver(wanted.driver.clone()))?;
-        match self.ask(request, wanted, &driver, &size, place).await {
+        let began = Instant::now();
+        let asked = self.ask(request, wanted, &driver, &size, place).await;
+        if moment == Moment::InUse {
+            self.count(&wanted.driver, Operation::Resize, asked.is_ok(), began);
+        }
+        match asked {
             Ok(()) => {}
             Err(ExpandError::NotSupported(_)) if !(writes && recovers) => {
                 self.note(staged, |known| known.size = size);

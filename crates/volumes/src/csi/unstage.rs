@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
 use crate::machine::work_on;
+use crate::metrics::Operation;
 
 /// The waits between tries to unstage a volume.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
@@ -90,7 +91,9 @@ impl Csi {
         if lock(&self.0.used).contains_key(&staged) {
             return;
         }
+        let began = Instant::now();
         let done = self.try_to_unstage(&staged).await;
+        self.count(&staged.driver, Operation::UnmountDevice, done.is_ok(), began);
         // A pod that came to use it meanwhile waits for the lane.
         let used = lock(&self.0.used);
         if done.is_ok() && !used.contains_key(&staged) {
