@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_api::core::{PersistentVolumeSource, SecretReference, VolumeSource};
+use crablet_api::core::{PersistentVolumeAccessMode, PersistentVolumeSource, SecretReference, VolumeSource};
 use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::{MountedVolume, Unavailable};
 use crablet_csi::{
@@ -233,10 +233,17 @@ impl Csi {
         found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
     }
 
-    /// What is staged counts as used from here on, whether it comes to be staged or not.
-    fn use_for(&self, staged: &Staged, uid: &str) {
-        lock(&self.0.used).entry(staged.clone()).or_default().insert(uid.to_owned());
+    /// What is staged counts as used from here on, whether it comes to be staged or not. What is for one pod alone is
+    /// not for another while that has it.
+    fn use_for(&self, staged: &Staged, request: &Request) -> Result<(), PluginError> {
+        let mut used = lock(&self.0.used);
+        let users = used.entry(staged.clone()).or_default();
+        if is_for_one_pod(request) && users.iter().any(|user| user != request.uid()) {
+            return Err(PluginError::InUse);
+        }
+        users.insert(request.uid().to_owned());
         lock(&self.0.unused).remove(staged);
+        Ok(())
     }
 
     /// Whether a pod has a volume that is to be looked at now and then: its driver wants to publish it again, or can
@@ -571,7 +578,7 @@ impl Csi {
         let of_cluster = of_cluster.as_deref();
         wanted.check_mode(of_cluster)?;
         if wanted.mode == VolumeLifecycleMode::Persistent {
-            self.use_for(&wanted.staged(), request.uid());
+            self.use_for(&wanted.staged(), request)?;
         }
         let context = self.publish_context(wanted, of_cluster).await?;
         let staged = self.stage(request, wanted, &driver, &context).await?;
@@ -610,6 +617,12 @@ impl Staged {
     fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
+}
+
+/// Whether no two pods may have a volume. Where it has several access modes nobody knows by which the pod means to.
+fn is_for_one_pod(request: &Request) -> bool {
+    let modes = request.claimed.as_ref().map(|claimed| &*claimed.volume.spec.access_modes);
+    modes == Some(&[PersistentVolumeAccessMode::ReadWriteOncePod])
 }
 
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.

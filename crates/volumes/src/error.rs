@@ -10,6 +10,7 @@ use crablet_host::mounts::MountError;
 use crate::atomic_writer::PayloadError;
 use crate::claims::ClaimError;
 use crate::csi::{ExpandError, Moment};
+use crate::refused::driver_for;
 
 /// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,14 @@ pub enum PluginError {
     /// No plugin is there for this kind.
     #[error("volumes of the kind {kind} are not supported yet")]
     Kind { kind: &'static str },
+    /// A CSI driver is there for this kind.
+    #[error("volumes of the kind {kind} are not supported: use a CSI driver instead, such as {driver}")]
+    Refused { kind: &'static str, driver: &'static str },
+    /// Upstream has turned this kind off.
+    #[error(
+        "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`"
+    )]
+    GitRepo,
     /// A volume without a source, with several, or with one of a newer API.
     #[error("no volume plugin matched")]
     NoSource,
@@ -51,6 +60,9 @@ pub enum PluginError {
         "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {0} not found in the list of registered CSI drivers"
     )]
     NoDriver(String),
+    /// Another pod has the volume, and no two may.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
     /// A driver could not do it.
     #[error(transparent)]
     Csi(crablet_csi::Error),
@@ -173,6 +185,26 @@ pub enum PluginError {
 }
 
 impl PluginError {
+    /// The error for a kind that no plugin is there for.
+    pub(crate) fn of_kind(kind: &'static str) -> PluginError {
+        match driver_for(kind) {
+            Some(driver) => PluginError::Refused { kind, driver },
+            None if kind == "gitRepo" => PluginError::GitRepo,
+            None => PluginError::Kind { kind },
+        }
+    }
+
+    /// Whether nobody knows volumes of the kind.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        matches!(
+            self,
+            PluginError::Kind { .. }
+                | PluginError::Refused { .. }
+                | PluginError::GitRepo
+                | PluginError::NoSource
+        )
+    }
+
     /// Whether it is only not known for now what is to be shown.
     pub(crate) fn is_passing(&self) -> bool {
         let passes = |why: &Unavailable| matches!(why, Unavailable::Other(_));

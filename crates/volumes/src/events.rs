@@ -23,6 +23,8 @@ pub struct VolumeEvent {
 pub enum Occurrence {
     /// A pod got a device.
     Mapped,
+    /// Files belong to another group than the pod's, and stay so.
+    OtherGroup,
     /// A driver made a volume larger.
     Resized,
     /// A volume is not made larger where it is only read.

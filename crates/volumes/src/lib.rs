@@ -37,6 +37,7 @@ pub mod ownership;
 mod places;
 mod plugin;
 mod plugins;
+mod refused;
 mod remove_tree;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
@@ -45,6 +46,7 @@ mod sub_path;
 mod tear_down;
 #[cfg(test)]
 mod testing;
+mod tools;
 mod volume_file;
 mod volumes;
 

@@ -114,6 +114,7 @@ pub struct HostVolumes {
     contents: Arc<dyn Contents>,
     plugins: Vec<Arc<dyn Plugin>>,
     csi: Option<Csi>,
+    local: Local,
     events: Events,
     inventory: Inventory,
     stats: Stats,
@@ -139,6 +140,7 @@ impl fmt::Debug for HostVolumes {
 impl HostVolumes {
     /// Below `--root-dir`, with the plugins that need nobody but the node and whoever has the `contents`.
     pub fn new(root: impl Into<PathBuf>, clock: Clock, contents: Arc<dyn Contents>) -> HostVolumes {
+        let local = Local::default();
         let plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(EmptyDir),
             Arc::new(HostPath),
@@ -147,7 +149,7 @@ impl HostVolumes {
             Arc::new(Secret(Arc::clone(&contents))),
             Arc::new(Projected(Arc::clone(&contents))),
             Arc::new(Image),
-            Arc::new(Local),
+            Arc::new(local.clone()),
             Arc::new(Nfs),
         ];
         let places = Places::new(root);
@@ -160,6 +162,7 @@ impl HostVolumes {
             contents,
             plugins,
             csi: None,
+            local,
             events: Events::default(),
             inventory,
             stats,
@@ -242,11 +245,11 @@ impl HostVolumes {
         let mut plugins = self.plugins.iter();
         let Some(claimed) = claimed else {
             let found = plugins.find(|plugin| plugin.supports(source));
-            return found.ok_or(PluginError::Kind { kind: kind(source) });
+            return found.ok_or_else(|| PluginError::of_kind(kind(source)));
         };
         let source = claimed.volume.spec.source.one().ok_or(PluginError::NoSource)?;
         let found = plugins.find(|plugin| plugin.supports_persistent(source));
-        found.ok_or(PluginError::Kind { kind: persistent_kind(source) })
+        found.ok_or_else(|| PluginError::of_kind(persistent_kind(source)))
     }
 
     /// Sets up those of a pod's volumes that are used, or those of them that change.
@@ -386,7 +389,7 @@ impl Volumes for HostVolumes {
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
-        errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
+        errors.retain(|error| !error.cause.is_of_kind());
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
@@ -457,10 +460,12 @@ impl HostVolumes {
         }
         let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
         match self.alone(uid, work).await {
-            Some(Ok(done)) => done,
-            Some(Err(_)) => Err(TearDownError::Panicked),
-            None => Err(TearDownError::TimedOut(self.deadline)),
+            Some(Ok(done)) => done?,
+            Some(Err(_)) => return Err(TearDownError::Panicked),
+            None => return Err(TearDownError::TimedOut(self.deadline)),
         }
+        self.local.unmount_unused(&self.places).await;
+        Ok(())
     }
 }
 

@@ -320,3 +320,25 @@ async fn what_several_nodes_have_grows_on_each_and_what_is_only_read_does_not() 
     machine.set_up(&machine.pod(true)).await.unwrap();
     assert_eq!((machine.expansions().len(), machine.occurrences()), (0, vec![Occurrence::NotResized]));
 }
+
+#[tokio::test]
+async fn what_is_for_one_pod_waits_for_the_pod_that_has_it() {
+    for (mode, step) in [("Filesystem", "MountVolume.SetUp"), ("Block", "MapVolume.SetUpDevice")] {
+        let machine = Machine::new(Cluster::new(mode, "ReadWriteOncePod")).await;
+        let (one, mut other) = (machine.pod(false), machine.pod(false));
+        other.metadata.uid = "other".into();
+        machine.set_up(&one).await.unwrap();
+        let error = machine.set_up(&other).await.unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "{step} failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is already \
+                 in use by another pod"
+            )
+        );
+        machine.set_up(&one).await.unwrap();
+        machine.volumes.tear_down("u").await.unwrap();
+        machine.set_up(&other).await.unwrap();
+        machine.volumes.tear_down("other").await.unwrap();
+    }
+}

@@ -42,6 +42,8 @@ pub const FAILED_MOUNT: &str = "FailedMount";
 pub const FAILED_MAP_VOLUME: &str = "FailedMapVolume";
 /// A volume is there.
 pub const SUCCESSFUL_MOUNT_VOLUME: &str = "SuccessfulMountVolume";
+/// Another pod has a volume in another way than this one wants it.
+pub const ALREADY_MOUNTED_VOLUME: &str = "AlreadyMountedVolume";
 /// A volume that a pod uses could not be made larger.
 pub const VOLUME_RESIZE_FAILED: &str = "VolumeResizeFailed";
 /// A volume's files have more room.

@@ -158,6 +158,7 @@ impl Worker {
         for event in self.node.host.volumes.take_events(&self.owner.uid) {
             let (kind, reason) = match event.what {
                 Occurrence::Mapped => (EventType::Normal, reason::SUCCESSFUL_MOUNT_VOLUME),
+                Occurrence::OtherGroup => (EventType::Warning, reason::ALREADY_MOUNTED_VOLUME),
                 Occurrence::Resized => (EventType::Normal, reason::FILE_SYSTEM_RESIZE_SUCCESSFUL),
                 Occurrence::NotResized => (EventType::Warning, reason::FILE_SYSTEM_RESIZE_FAILED),
             };

@@ -480,7 +480,12 @@ async fn a_claim_that_leads_nowhere_is_told_in_upstreams_words() {
         ("", "", "no volume plugin matched".to_owned()),
         ("", local, "stat /nowhere: no such file or directory".to_owned()),
         ("", "local: {path: /a/../b}", "invalid path: /a/../b must not contain '..'".to_owned()),
-        ("", "iscsi: {}", "volumes of the kind iscsi are not supported yet".to_owned()),
+        (
+            "",
+            "iscsi: {}",
+            "volumes of the kind iscsi are not supported: use a CSI driver instead, such as iscsi.csi.k8s.io"
+                .to_owned(),
+        ),
         ("status: {phase: Pending}", local, format!("{processing}PVC is not bound")),
         ("spec: {}", local, format!("{processing}PVC has empty pvc.Spec.VolumeName")),
         (
