@@ -193,6 +193,10 @@ impl Contents for ClusterObjects {
         }
     }
 
+    async fn csi_driver_other_than(&self, name: &str, known: Option<&CsiDriver>) {
+        self.csi_drivers().other_than("", name, known).await;
+    }
+
     async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
         let found = self.client.get::<VolumeAttachment>("", name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))

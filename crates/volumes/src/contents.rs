@@ -1,6 +1,7 @@
 //! What volumes show that is not the node's own: config maps, secrets and tokens of the cluster.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -40,6 +41,11 @@ pub trait Contents: Send + Sync {
     /// What the cluster knows of a CSI driver, if it is told of it.
     async fn csi_driver(&self, _name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
         Err(Unavailable::NoClient)
+    }
+
+    /// Waits until what the cluster knows of a CSI driver is something else.
+    async fn csi_driver_other_than(&self, _name: &str, _known: Option<&CsiDriver>) {
+        pending().await
     }
 
     /// Whether a volume is attached to the node, as it is now.

@@ -13,9 +13,10 @@
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`block`]: bare devices. [`expand`]: larger volumes. [`unstage`]: what no
+//! [`wanted`]: what a pod wants of a driver. [`allocatable`]: how many it can have. [`block`]: bare devices. [`expand`]: larger volumes. [`unstage`]: what no
 //! pod uses any more. [`vol_data`]: what is written down.
 
+mod allocatable;
 mod block;
 mod expand;
 mod measured;
@@ -447,6 +448,7 @@ impl Csi {
         let volume = wanted.staged().unique_name();
         self.0.attachments.uses(&volume);
         if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
+            self.note_not_attached(wanted, of_cluster).await;
             return Err(PluginError::NotAttached(volume));
         }
         let name = self.attachment(wanted);
@@ -454,6 +456,7 @@ impl Csi {
         let found = found.map_err(|why| {
             PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
         })?;
+        self.note_attachment(wanted, of_cluster, &found).await;
         match (found.status.attached, &found.status.attach_error) {
             (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
             (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),

@@ -104,6 +104,22 @@ impl<T: Collected> Collection<T> {
             }
         }
     }
+
+    /// Waits until one of them is something else, or is not there.
+    pub(super) async fn other_than(&self, namespace: &str, name: &str, known: Option<&T>)
+    where
+        T: PartialEq,
+    {
+        let key = (namespace.into(), name.into());
+        let is_other = |seen: &Seen<T>| match seen {
+            Seen::All(found) => found.get(&key).map(|found| &**found) != known,
+            Seen::NotYet(_) => false,
+        };
+        if self.seen.clone().wait_for(is_other).await.is_err() {
+            // Nobody follows them any more.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 async fn run<T: Collected>(mut follower: Follower<T>, seen: watch::Sender<Seen<T>>, memory: Option<Memory>) {

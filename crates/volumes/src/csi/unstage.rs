@@ -30,12 +30,13 @@ impl Retry {
 }
 
 impl Csi {
-    /// Unstages what nobody uses any more, for as long as it is polled.
+    /// Unstages what nobody uses any more, and asks drivers again what the node can have, for as long as it is polled.
     pub async fn run(self) {
         let mut under_way = FuturesUnordered::new();
         let mut drivers = self.drivers();
         let mut found = Box::pin(self.forget_what_is_not_attached());
         let mut is_found = false;
+        let mut asked = Box::pin(self.ask_again());
         loop {
             let (due, next) = self.take_due();
             for (staged, retry) in due {
@@ -43,6 +44,7 @@ impl Csi {
             }
             tokio::select! {
                 Some(()) = under_way.next() => {}
+                () = &mut asked => {}
                 () = &mut found, if !is_found => is_found = true,
                 () = self.0.news.notified() => {}
                 // A driver that is back is not kept waiting.
