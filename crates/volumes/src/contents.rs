@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::Text;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use crablet_api::core::{
+    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret,
+};
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 
@@ -55,6 +57,12 @@ pub trait Contents: Send + Sync {
 
     /// A secret that storage refers to, as it is now.
     async fn secret_of_storage(&self, _namespace: &str, _name: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    /// Whom a pod may trust, as PEM: the certificates of the bundles that a volume names. There is nothing where no bundle
+    /// is meant, and no client where that is not done.
+    async fn trust_anchors(&self, _wanted: &ClusterTrustBundleProjection) -> Result<String, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

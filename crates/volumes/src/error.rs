@@ -152,6 +152,9 @@ pub enum PluginError {
     /// A token cannot be had.
     #[error("{}", no_token(.0))]
     Token(Unavailable),
+    /// Nobody can say whom to trust.
+    #[error("{}", no_trust_anchors(name.as_deref(), why))]
+    TrustAnchors { name: Option<String>, why: Unavailable },
     /// There is no API server that has what a projected volume shows.
     #[error("cannot setup projected volume {volume} because kube client is not configured")]
     NoClient { volume: String },
@@ -208,7 +211,10 @@ impl PluginError {
     /// Whether it is only not known for now what is to be shown.
     pub(crate) fn is_passing(&self) -> bool {
         let passes = |why: &Unavailable| matches!(why, Unavailable::Other(_));
-        if let PluginError::Object { why, .. } | PluginError::Token(why) = self {
+        if let PluginError::Object { why, .. }
+        | PluginError::Token(why)
+        | PluginError::TrustAnchors { why, .. } = self
+        {
             return passes(why);
         }
         matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
@@ -404,6 +410,21 @@ fn no_token(why: &Unavailable) -> String {
         Unavailable::NotFound => "failed to fetch token: not found".to_owned(),
         Unavailable::NoClient => "cannot use TokenManager when kubelet is in standalone mode".to_owned(),
         Unavailable::Other(why) => why.clone(),
+    }
+}
+
+fn no_trust_anchors(name: Option<&str>, why: &Unavailable) -> String {
+    match (why, name) {
+        (Unavailable::NotFound, Some(name)) => format!(
+            "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
+        ),
+        (Unavailable::NotFound, None) => {
+            "combination of signerName and labelSelector matched zero ClusterTrustBundles".to_owned()
+        }
+        (Unavailable::NoClient, _) => {
+            "ClusterTrustBundle projection is not supported in static kubelet mode".to_owned()
+        }
+        (Unavailable::Other(why), _) => why.clone(),
     }
 }
 

@@ -218,7 +218,7 @@ async fn projected_volumes_take_what_the_node_knows_and_say_what_they_do_not_tak
     for (source, expected) in [
         (
             "clusterTrustBundle: {path: a}",
-            "sources of the kind clusterTrustBundle in projected volumes are not supported yet",
+            "ClusterTrustBundle projection is not supported in static kubelet mode",
         ),
         (
             "podCertificate: {signerName: a}",
