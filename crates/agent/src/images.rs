@@ -171,7 +171,7 @@ impl Images {
             service_account: request.service_account,
             pod: match &request.involved.object {
                 InvolvedObject::Pod(pod) => Some(pod),
-                InvolvedObject::Node(_) => None,
+                InvolvedObject::Node(_) | InvolvedObject::Claim { .. } => None,
             },
         };
         let found = OnceCell::new();

@@ -1,10 +1,25 @@
-//! `certificates.k8s.io/v1`: requests for certificates, which somebody approves and somebody signs.
+//! `certificates.k8s.io`: requests for certificates, which somebody approves and somebody signs, and whom to trust.
 
 use crate::bytes::Bytes;
 use crate::map::Map;
 use crate::meta::{ConditionStatus, ObjectMeta, Time};
 use crate::object::{object, words};
 use crate::text::Text;
+
+object! {
+    /// Whom those trust that a signer signs for, or anybody who refers to it.
+    pub struct ClusterTrustBundle: "certificates.k8s.io/v1beta1" "ClusterTrustBundle" {
+        metadata: ObjectMeta = "metadata",
+        spec: ClusterTrustBundleSpec = "spec" always,
+    }
+}
+
+object! {
+    pub struct ClusterTrustBundleSpec {
+        signer_name: Text = "signerName",
+        trust_bundle: Text = "trustBundle" always,
+    }
+}
 
 object! {
     /// A request for a certificate.

@@ -10,8 +10,8 @@ use crablet_api::document::{self, Limits};
 use crablet_api::meta::{List, Status, WatchEvent};
 use crablet_api::{Object, Quantity, certificates, coordination, core, node};
 use k8s_openapi::api::{
-    certificates::v1 as their_certificates, coordination::v1 as their_coordination, core::v1 as their_core,
-    node::v1 as their_node,
+    certificates::v1 as their_certificates, certificates::v1beta1 as their_bundles,
+    coordination::v1 as their_coordination, core::v1 as their_core, node::v1 as their_node,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as their_meta;
 use proptest::prelude::*;
@@ -77,6 +77,7 @@ macro_rules! for_every_kind {
         $check::<their_core::ConfigMap, core::ConfigMap>($($argument),*);
         $check::<their_core::Service, core::Service>($($argument),*);
         $check::<their_certificates::CertificateSigningRequest, certificates::CertificateSigningRequest>($($argument),*);
+        $check::<their_bundles::ClusterTrustBundle, certificates::ClusterTrustBundle>($($argument),*);
         $check::<their_coordination::Lease, coordination::Lease>($($argument),*);
         $check::<their_node::RuntimeClass, node::RuntimeClass>($($argument),*);
         $check::<their_meta::Status, Status>($($argument),*);

@@ -1,7 +1,7 @@
 //! Where the objects of a kind are.
 
 use crablet_api::Object;
-use crablet_api::certificates::CertificateSigningRequest;
+use crablet_api::certificates::{CertificateSigningRequest, ClusterTrustBundle};
 use crablet_api::coordination::Lease;
 use crablet_api::core::{
     ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -60,6 +60,7 @@ macro_rules! resources {
 
 resources! {
     CertificateSigningRequest: "certificatesigningrequests", false;
+    ClusterTrustBundle: "clustertrustbundles", false;
     ConfigMap: "configmaps", true;
     CsiDriver: "csidrivers", false;
     CsiNode: "csinodes", false;

@@ -126,6 +126,15 @@ fn to_api(event: &Recorded, node: &Text) -> Event {
             resource_version: event.involved.version.clone(),
             field_path: event.involved.field_path.clone(),
         },
+        InvolvedObject::Claim { namespace, name, uid } => ObjectReference {
+            kind: "PersistentVolumeClaim".into(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+            api_version: "v1".into(),
+            resource_version: event.involved.version.clone(),
+            field_path: event.involved.field_path.clone(),
+        },
         InvolvedObject::Node(name) => ObjectReference {
             kind: "Node".into(),
             name: name.clone(),

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crablet_agent::checkpoints::{CheckpointWriter, Record};
 use crablet_agent::sources::differ_semantically;
 use crablet_agent::tasks::Tasks;
+use crablet_api::certificates::ClusterTrustBundle;
 use crablet_api::core::{ConfigMap, Node, NodeSpec, Pod, PodStatus, Service, ServiceStatus};
 use crablet_api::document::Limits;
 use crablet_api::meta::ObjectMeta;
@@ -61,6 +62,7 @@ pub(crate) struct Recalled {
     services: Shelf<Service>,
     runtime_classes: Shelf<RuntimeClass>,
     csi_drivers: Shelf<CsiDriver>,
+    trust_bundles: Shelf<ClusterTrustBundle>,
     nodes: Shelf<Node>,
 }
 
@@ -211,6 +213,7 @@ impl Recalled {
             Service::PLURAL => self.add::<Service>(bytes),
             RuntimeClass::PLURAL => self.add::<RuntimeClass>(bytes),
             CsiDriver::PLURAL => self.add::<CsiDriver>(bytes),
+            ClusterTrustBundle::PLURAL => self.add::<ClusterTrustBundle>(bytes),
             Node::PLURAL => self.add::<Node>(bytes),
             _ => Err(Unusable::Kind),
         }
@@ -291,6 +294,20 @@ impl Kept for Service {
 
     fn kept(&self) -> Service {
         Service { status: ServiceStatus::default(), ..self.clone() }
+    }
+}
+
+impl Kept for ClusterTrustBundle {
+    fn shelf(recalled: &mut Recalled) -> &mut Shelf<ClusterTrustBundle> {
+        &mut recalled.trust_bundles
+    }
+
+    fn is_kept_as(&self, other: &ClusterTrustBundle) -> bool {
+        self.spec == other.spec && self.metadata.labels == other.metadata.labels
+    }
+
+    fn kept(&self) -> ClusterTrustBundle {
+        self.clone()
     }
 }
 

@@ -13,6 +13,7 @@
 mod asked;
 mod collection;
 mod followed;
+mod trust_bundles;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,11 +22,14 @@ use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Interests, Objects};
 use crablet_agent::tasks::Tasks;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use crablet_api::certificates::ClusterTrustBundle;
+use crablet_api::core::{
+    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use crablet_api::meta::ObjectMeta;
 use crablet_api::node::RuntimeClass;
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
-use crablet_client::{Chance, Client, Error, Resource, Selection};
+use crablet_client::{Chance, Client, Error, PatchType, Resource, Selection};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
 use crablet_host::clock::Clock;
@@ -67,6 +71,9 @@ pub struct ClusterObjects {
     services: Collection<Service>,
     runtime_classes: OnceLock<Collection<RuntimeClass>>,
     csi_drivers: OnceLock<Collection<CsiDriver>>,
+    /// Whether pods are shown whom to trust: the gate `ClusterTrustBundleProjection`.
+    shows_trust_bundles: OnceLock<()>,
+    trust_bundles: OnceLock<Collection<ClusterTrustBundle>>,
     tokens: Arc<Tokens>,
     client: Client,
     chance: Mutex<Chance>,
@@ -117,6 +124,8 @@ impl ClusterObjects {
             services,
             runtime_classes: OnceLock::new(),
             csi_drivers: OnceLock::new(),
+            shows_trust_bundles: OnceLock::new(),
+            trust_bundles: OnceLock::new(),
             interests,
             tokens,
             client,
@@ -136,6 +145,20 @@ impl ClusterObjects {
 
     fn csi_drivers(&self) -> &Collection<CsiDriver> {
         self.csi_drivers.get_or_init(|| self.follow_all())
+    }
+
+    /// Has pods shown whom to trust.
+    pub fn show_trust_bundles(&self) {
+        self.shows_trust_bundles.get_or_init(|| ());
+    }
+
+    fn trust_bundles(&self) -> &Collection<ClusterTrustBundle> {
+        self.trust_bundles.get_or_init(|| {
+            let all = self.follow_all();
+            let interests = self.interests.clone();
+            all.on_change(&self.tasks, move || interests.trust_bundles_may_have_changed());
+            all
+        })
     }
 
     fn follow_all<T: Collected>(&self) -> Collection<T> {
@@ -168,6 +191,18 @@ impl Contents for ClusterObjects {
         found.map(Arc::new).map_err(|error| unavailable(&error))
     }
 
+    async fn patch_claim_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: String,
+    ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        let kind = PatchType::StrategicMerge;
+        let patched =
+            self.client.patch::<PersistentVolumeClaim>(namespace, name, "/status", kind, patch.into());
+        patched.await.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         let found = self.client.get::<PersistentVolume>("", name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))
@@ -181,6 +216,10 @@ impl Contents for ClusterObjects {
         }
     }
 
+    async fn csi_driver_other_than(&self, name: &str, known: Option<&CsiDriver>) {
+        self.csi_drivers().other_than("", name, known).await;
+    }
+
     async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
         let found = self.client.get::<VolumeAttachment>("", name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))
@@ -189,6 +228,13 @@ impl Contents for ClusterObjects {
     async fn secret_of_storage(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, Unavailable> {
         let found = self.client.get::<Secret>(namespace, name).await;
         found.map(Arc::new).map_err(|error| unavailable(&error))
+    }
+
+    async fn trust_anchors(&self, wanted: &ClusterTrustBundleProjection) -> Result<String, Unavailable> {
+        if self.shows_trust_bundles.get().is_none() {
+            return Err(Unavailable::NoClient);
+        }
+        trust_bundles::trust_anchors(&self.trust_bundles().known().await?, wanted)
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {

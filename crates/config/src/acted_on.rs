@@ -68,6 +68,7 @@ const FIELDS: &[&str] = &[
     "syncFrequency",
     "systemReserved",
     "userNamespaces",
+    "volumeStatsAggPeriod",
 ];
 
 /// Flags that are not fields.

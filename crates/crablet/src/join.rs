@@ -11,6 +11,7 @@ use crablet_agent::sources::{Feed, SourcesReady};
 use crablet_agent::story::{State, Teller};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
+use crablet_api::features::Gate;
 use crablet_certificates::{ClientCertificate, ClientSettings, Progress, Stage};
 use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
@@ -91,7 +92,7 @@ impl<'a> Membership<'a> {
     /// What pods refer to.
     pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
         let configuration = &self.effective.configuration;
-        ClusterObjects::new(objects::Parts {
+        let objects = ClusterObjects::new(objects::Parts {
             client: self.client.clone(),
             clock: clock.clone(),
             chance: Chance::new(self.seed),
@@ -100,7 +101,11 @@ impl<'a> Membership<'a> {
             sync_frequency: configuration.sync_frequency.to_std(),
             ttl: self.object_ttl.clone(),
             memory: self.memory.clone(),
-        })
+        });
+        if self.effective.features.enabled(Gate::ClusterTrustBundleProjection) {
+            objects.show_trust_bundles();
+        }
+        objects
     }
 
     /// Joins, with an agent that runs.

@@ -1,6 +1,7 @@
 //! The node, put together: its sources first, so that manifests are read and pods taken in from the start; then, once
 //! the runtime is there, the agent that runs them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
+use crablet_api::GoDuration;
+use crablet_api::features::Gate;
 use crablet_client::Kubeconfig;
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
@@ -26,7 +29,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_credentials::{ProviderConfig, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
-use crablet_csi::{PluginRegistry, PluginType};
+use crablet_csi::{PluginRegistry, PluginState, PluginType};
 use crablet_host::cgroup;
 use crablet_host::checkpoint::{Checkpoints, CheckpointsUntilReboot, DirectoryCheckpoints};
 use crablet_host::clock::Clock;
@@ -35,9 +38,9 @@ use crablet_host::machine::{
 };
 use crablet_host::swap;
 use crablet_logging::ErrorChain;
-use crablet_metrics::Registries;
+use crablet_metrics::{Kind, Registries, Registry};
 use crablet_server::{NodeHandles, Stage};
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes};
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Measuring};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -158,6 +161,7 @@ impl Prepared {
         let tasks = Tasks::new(stop.clone(), tasks.clone());
         let registry =
             PluginRegistry::new(root(effective)).with_handler(PluginType::Csi, Arc::new(csi.clone()));
+        count_plugins(&self.node.metrics.kubelet, registry.plugins());
         tasks.spawn(registry.run());
         tasks.spawn(csi.clone().run());
         let mut drivers = csi.drivers();
@@ -179,6 +183,25 @@ impl Prepared {
         self.stage.send_replace(Stage::Running(Box::new(agent)));
         Ok(())
     }
+}
+
+/// Has it told which plugins are in the registry's folder, and which of them are registered.
+fn count_plugins(metrics: &Registry, plugins: watch::Receiver<BTreeMap<PathBuf, PluginState>>) {
+    metrics.collector(move |samples| {
+        for (socket, state) in &*plugins.borrow() {
+            let socket = socket.display().to_string();
+            let mut add = |state: &str| {
+                let (name, help) = ("plugin_manager_total_plugins", "Number of plugins in Plugin Manager");
+                let labels = [("socket_path", &*socket), ("state", state)];
+                samples.add(name, help, Kind::Gauge, &labels, 1.0);
+            };
+            add("desired_state_of_world");
+            match state {
+                PluginState::Registered { .. } => add("actual_state_of_world"),
+                PluginState::Pending | PluginState::Refused(_) => {}
+            }
+        }
+    });
 }
 
 /// Holds the tasks of the sources until the node stops, then ends them.
@@ -255,9 +278,18 @@ fn parts(
         .context("cannot tell how cgroups are mounted")?;
     let layout = cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration));
     let contents = Arc::clone(&objects);
+    let period = configuration.volume_stats_agg_period;
+    let measuring = Measuring {
+        period: (period > GoDuration::ZERO).then(|| period.to_std()),
+        tells_health: effective.features.enabled(Gate::CSIVolumeHealth),
+    };
     Ok(Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(HostVolumes::new(root(effective), node.clock.clone(), contents).with_csi(csi)),
+        volumes: Arc::new(
+            HostVolumes::new(root(effective), node.clock.clone(), contents)
+                .with_csi(csi)
+                .counted_in(&node.metrics.kubelet, &measuring)?,
+        ),
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {

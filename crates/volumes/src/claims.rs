@@ -18,6 +18,7 @@ const PROTECTION: &str = "kubernetes.io/pvc-protection";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     pub volume: Arc<PersistentVolume>,
+    pub claim: Arc<PersistentVolumeClaim>,
     /// Whether the pod wants it for reading only.
     pub read_only: bool,
 }
@@ -99,7 +100,7 @@ pub async fn resolve(
     let found = found.map_err(|why| Broken::NoVolume { name: claim.spec.volume_name.to_string(), why });
     let found = found.and_then(|found| check_volume(&claim, &found).map(|()| found)).map_err(broken)?;
     check_mode(pod, volume, &found)?;
-    Ok(Some(Claimed { volume: found, read_only }))
+    Ok(Some(Claimed { volume: found, claim, read_only }))
 }
 
 fn check(claim: &PersistentVolumeClaim) -> Result<(), Broken> {

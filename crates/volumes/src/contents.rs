@@ -1,11 +1,14 @@
 //! What volumes show that is not the node's own: config maps, secrets and tokens of the cluster.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::Text;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use crablet_api::core::{
+    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret,
+};
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 
@@ -22,6 +25,16 @@ pub trait Contents: Send + Sync {
         Err(Unavailable::NoClient)
     }
 
+    /// Changes the status of a claim by a strategic merge patch, and gives the claim as it is then.
+    async fn patch_claim_status(
+        &self,
+        _namespace: &str,
+        _name: &str,
+        _patch: String,
+    ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
     /// A piece of storage, as it is now.
     async fn persistent_volume(&self, _name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         Err(Unavailable::NoClient)
@@ -32,6 +45,11 @@ pub trait Contents: Send + Sync {
         Err(Unavailable::NoClient)
     }
 
+    /// Waits until what the cluster knows of a CSI driver is something else.
+    async fn csi_driver_other_than(&self, _name: &str, _known: Option<&CsiDriver>) {
+        pending().await
+    }
+
     /// Whether a volume is attached to the node, as it is now.
     async fn volume_attachment(&self, _name: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
         Err(Unavailable::NoClient)
@@ -39,6 +57,12 @@ pub trait Contents: Send + Sync {
 
     /// A secret that storage refers to, as it is now.
     async fn secret_of_storage(&self, _namespace: &str, _name: &str) -> Result<Arc<Secret>, Unavailable> {
+        Err(Unavailable::NoClient)
+    }
+
+    /// Whom a pod may trust, as PEM: the certificates of the bundles that a volume names. There is nothing where no bundle
+    /// is meant, and no client where that is not done.
+    async fn trust_anchors(&self, _wanted: &ClusterTrustBundleProjection) -> Result<String, Unavailable> {
         Err(Unavailable::NoClient)
     }
 

@@ -13,10 +13,13 @@
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`block`]: bare devices. [`unstage`]: what no pod uses any more.
-//! [`vol_data`]: what is written down.
+//! [`wanted`]: what a pod wants of a driver. [`allocatable`]: how many it can have. [`block`]: bare devices. [`expand`]: larger volumes. [`unstage`]: what no
+//! pod uses any more. [`vol_data`]: what is written down.
 
+mod allocatable;
 mod block;
+mod expand;
+mod measured;
 mod unstage;
 mod vol_data;
 mod wanted;
@@ -24,31 +27,37 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_api::core::{PersistentVolumeSource, SecretReference, VolumeSource};
+use crablet_api::core::{PersistentVolumeAccessMode, PersistentVolumeSource, SecretReference, VolumeSource};
 use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::{MountedVolume, Unavailable};
 use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
+    VolumeStats,
 };
 use crablet_host::lanes::Lanes;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::{Contents, Token, TokenRequest};
 use crate::error::{PluginError, TearDownError, failed};
+use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
+use crate::metrics::{Metrics, Operation};
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{CSI, Places};
 use crate::plugin::{Plugin, Request};
+use expand::Known;
+pub use expand::{ExpandError, Moment};
+use measured::Measured;
 use unstage::Retry;
 use vol_data::VolumeData;
 use wanted::{Wanted, pod_info, strings};
@@ -76,6 +85,10 @@ struct Inner {
     devices: Mutex<BTreeSet<Staged>>,
     /// The pods that have a volume whose driver wants to publish it again now and then.
     republished: Mutex<BTreeSet<String>>,
+    /// The pods that have a volume whose driver can make it larger.
+    expandable: Mutex<BTreeSet<String>>,
+    sizes: Mutex<BTreeMap<Staged, Known>>,
+    metrics: Arc<OnceLock<Arc<Metrics>>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     news: Notify,
@@ -158,9 +171,40 @@ impl Csi {
             used: Mutex::new(used),
             devices: Mutex::new(devices),
             republished: Mutex::default(),
+            expandable: Mutex::default(),
+            sizes: Mutex::default(),
+            metrics: Arc::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
         }))
+    }
+
+    /// Has what is done counted.
+    pub(crate) fn count_in(&self, metrics: &Arc<Metrics>) {
+        // Once is enough: it is always the same.
+        let _ = self.0.metrics.set(Arc::clone(metrics));
+    }
+
+    fn count(&self, driver: &str, what: Operation, is_done: bool, since: Instant) {
+        if let Some(metrics) = self.0.metrics.get() {
+            metrics.operation(&PluginName::of_driver(driver), what, is_done, since.elapsed());
+        }
+    }
+
+    /// What a driver says of a volume that a pod has, and whether it can say how the volume is.
+    pub(crate) async fn stats(
+        &self,
+        driver: &str,
+        handle: &str,
+        path: &Path,
+    ) -> Result<(VolumeStats, bool), PluginError> {
+        let registered = self.driver(driver)?;
+        let capabilities = registered.capabilities().await?;
+        if !capabilities.get_volume_stats {
+            return Err(PluginError::NotSupported { driver: driver.to_owned(), what: "GET_VOLUME_STATS" });
+        }
+        let stats = registered.node.stats(handle, &text(path)).await.map_err(PluginError::Csi)?;
+        Ok((stats, capabilities.volume_condition))
     }
 
     /// What the drivers that are there say of the node, by their names.
@@ -175,6 +219,8 @@ impl Csi {
 
     /// Takes a driver in, or another one of its name.
     pub async fn register_node(&self, name: &str, node: Arc<dyn Node>) -> Result<(), String> {
+        let metrics = Arc::clone(&self.0.metrics);
+        let node: Arc<dyn Node> = Arc::new(Measured { driver: name.to_owned(), node, metrics });
         let info = node.info().await.map_err(|error| error.to_string())?;
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
@@ -188,20 +234,33 @@ impl Csi {
         found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
     }
 
-    /// What is staged counts as used from here on, whether it comes to be staged or not.
-    fn use_for(&self, staged: &Staged, uid: &str) {
-        lock(&self.0.used).entry(staged.clone()).or_default().insert(uid.to_owned());
+    /// What is staged counts as used from here on, whether it comes to be staged or not. What is for one pod alone is
+    /// not for another while that has it.
+    fn use_for(&self, staged: &Staged, request: &Request) -> Result<(), PluginError> {
+        let mut used = lock(&self.0.used);
+        let users = used.entry(staged.clone()).or_default();
+        if is_for_one_pod(request) && users.iter().any(|user| user != request.uid()) {
+            return Err(PluginError::InUse);
+        }
+        users.insert(request.uid().to_owned());
         lock(&self.0.unused).remove(staged);
+        Ok(())
     }
 
-    /// Whether a pod has a volume whose driver wants to publish it again now and then.
-    pub(crate) fn republishes(&self, uid: &str) -> bool {
+    /// Whether a pod has a volume that is to be looked at now and then: its driver wants to publish it again, or can
+    /// make it larger.
+    pub(crate) fn looks(&self, uid: &str) -> bool {
+        self.republishes(uid) || lock(&self.0.expandable).contains(uid)
+    }
+
+    fn republishes(&self, uid: &str) -> bool {
         lock(&self.0.republished).contains(uid)
     }
 
     /// A pod uses nothing any more, be it that something was staged for it and never published.
     fn release(&self, uid: &str) {
         lock(&self.0.republished).remove(uid);
+        lock(&self.0.expandable).remove(uid);
         let mut used = lock(&self.0.used);
         for users in used.values_mut() {
             users.remove(uid);
@@ -209,6 +268,7 @@ impl Csi {
         let free = used.extract_if(.., |_, users| users.is_empty());
         let mut unused = lock(&self.0.unused);
         for (staged, _) in free {
+            lock(&self.0.sizes).remove(&staged);
             unused.insert(staged, Retry::now());
             self.0.news.notify_one();
         }
@@ -364,13 +424,14 @@ impl Csi {
         if let Some(group) = group.filter(|_| !capabilities.volume_mount_group)
             && wanted.belongs_to_group(of_cluster)
         {
-            let place = target.clone();
-            request
-                .blocking(move |request| {
-                    let policy = ChangePolicy::of_pod(&request.pod);
-                    Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
-                })
-                .await?;
+            let (place, began) = (target.clone(), Instant::now());
+            let given = request.blocking(move |request| {
+                let policy = ChangePolicy::of_pod(&request.pod);
+                Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
+            });
+            let given = given.await;
+            self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
+            given?;
         }
         Ok(target)
     }
@@ -387,6 +448,7 @@ impl Csi {
         let volume = wanted.staged().unique_name();
         self.0.attachments.uses(&volume);
         if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
+            self.note_not_attached(wanted, of_cluster).await;
             return Err(PluginError::NotAttached(volume));
         }
         let name = self.attachment(wanted);
@@ -394,6 +456,7 @@ impl Csi {
         let found = found.map_err(|why| {
             PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
         })?;
+        self.note_attachment(wanted, of_cluster, &found).await;
         match (found.status.attached, &found.status.attach_error) {
             (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
             (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
@@ -484,8 +547,30 @@ impl Plugin for Csi {
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
         if block::is_wanted(request) {
-            return self.set_up_device(request, &wanted).await;
+            let mounted = self.set_up_device(request, &wanted).await?;
+            self.expand_if_smaller(request, &wanted, Moment::Map).await?;
+            return Ok(mounted);
         }
+        let target = self.set_up_files(request, &wanted).await?;
+        self.expand_if_smaller(request, &wanted, Moment::Mount).await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+    }
+
+    /// What is there is not looked at, but where a driver wants to publish it again.
+    async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
+        let wanted = Wanted::of(request)?;
+        if self.republishes(request.uid()) {
+            match block::is_wanted(request) {
+                true => drop(self.set_up_device(request, &wanted).await?),
+                false => drop(self.set_up_files(request, &wanted).await?),
+            }
+        }
+        self.expand_if_smaller(request, &wanted, Moment::InUse).await
+    }
+}
+
+impl Csi {
+    async fn set_up_files(&self, request: &Request, wanted: &Wanted) -> Result<PathBuf, PluginError> {
         let driver = self.driver(&wanted.driver)?;
         let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
             Ok(found) => found,
@@ -496,12 +581,11 @@ impl Plugin for Csi {
         let of_cluster = of_cluster.as_deref();
         wanted.check_mode(of_cluster)?;
         if wanted.mode == VolumeLifecycleMode::Persistent {
-            self.use_for(&wanted.staged(), request.uid());
+            self.use_for(&wanted.staged(), request)?;
         }
-        let context = self.publish_context(&wanted, of_cluster).await?;
-        let staged = self.stage(request, &wanted, &driver, &context).await?;
-        let target = self.publish(request, &wanted, staged, context, of_cluster).await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+        let context = self.publish_context(wanted, of_cluster).await?;
+        let staged = self.stage(request, wanted, &driver, &context).await?;
+        self.publish(request, wanted, staged, context, of_cluster).await
     }
 }
 
@@ -538,6 +622,12 @@ impl Staged {
     }
 }
 
+/// Whether no two pods may have a volume. Where it has several access modes nobody knows by which the pod means to.
+fn is_for_one_pod(request: &Request) -> bool {
+    let modes = request.claimed.as_ref().map(|claimed| &*claimed.volume.spec.access_modes);
+    modes == Some(&[PersistentVolumeAccessMode::ReadWriteOncePod])
+}
+
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.
 fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
     of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false))
@@ -556,6 +646,11 @@ fn remove_place(machine: &dyn Machine, place: &Path) -> Result<(), PluginError> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", place)(error).into()),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// What a volume is called that a pod has of a driver by itself.
+pub(crate) fn ephemeral_handle(uid: &str, volume: &str) -> String {
+    format!("csi-{}", hash(&[uid, volume]))
 }
 
 pub(crate) fn hash(parts: &[&str]) -> String {

@@ -13,7 +13,9 @@ use crablet_host::loop_device;
 use crablet_host::mounts::{self, UnmountMode, Unmounted};
 
 use crate::error::{PluginError, failed};
+use crate::events::{Occurrence, VolumeEvent};
 use crate::files::make_all;
+use crate::plugin::Request;
 
 /// Where a device is mapped for a pod.
 #[derive(Debug, Clone)]
@@ -50,8 +52,24 @@ impl DeviceMap {
         is_device(&self.on_node)
     }
 
+    /// Maps a device for a pod, which is told of it unless it had the device.
+    pub(crate) fn map_for(&self, request: &Request, device: &Path) -> Result<(), PluginError> {
+        let was_bound = self.is_bound();
+        self.map(device)?;
+        let places = [("globalMapPath", &self.on_node), ("volumeMapPath", &self.in_pod)];
+        for (name, path) in places.into_iter().filter(|_| !was_bound) {
+            let (volume, path) = (request.spec_name(), path.parent().unwrap_or(path).display());
+            request.tell(VolumeEvent {
+                what: Occurrence::Mapped,
+                message: format!("MapVolume.MapPodDevice succeeded for volume {volume:?} {name} \"{path}\""),
+                claim: None,
+            });
+        }
+        Ok(())
+    }
+
     /// Maps a device, or does what is missing of it.
-    pub(crate) fn map(&self, device: &Path) -> Result<(), PluginError> {
+    fn map(&self, device: &Path) -> Result<(), PluginError> {
         let found = fs::canonicalize(device).map_err(|error| failed("lstat", device)(error).into());
         let found = found.map_err(during("EvalHostSymlinks"))?;
         self.map_found(found).map_err(during("MapBlockVolume"))

@@ -9,6 +9,8 @@ use crablet_host::mounts::MountError;
 
 use crate::atomic_writer::PayloadError;
 use crate::claims::ClaimError;
+use crate::csi::{ExpandError, Moment};
+use crate::refused::driver_for;
 
 /// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,14 @@ pub enum PluginError {
     /// No plugin is there for this kind.
     #[error("volumes of the kind {kind} are not supported yet")]
     Kind { kind: &'static str },
+    /// A CSI driver is there for this kind.
+    #[error("volumes of the kind {kind} are not supported: use a CSI driver instead, such as {driver}")]
+    Refused { kind: &'static str, driver: &'static str },
+    /// Upstream has turned this kind off.
+    #[error(
+        "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`"
+    )]
+    GitRepo,
     /// A volume without a source, with several, or with one of a newer API.
     #[error("no volume plugin matched")]
     NoSource,
@@ -50,12 +60,21 @@ pub enum PluginError {
         "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {0} not found in the list of registered CSI drivers"
     )]
     NoDriver(String),
+    /// Another pod has the volume, and no two may.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
     /// A driver could not do it.
     #[error(transparent)]
     Csi(crablet_csi::Error),
     /// A driver could not stage it.
     #[error(transparent)]
     MountDevice(crablet_csi::Error),
+    /// A driver does not say that it can do this.
+    #[error("{driver} does not support {what}")]
+    NotSupported { driver: String, what: &'static str },
+    /// It was not made larger.
+    #[error("{cause}")]
+    Expand { moment: Moment, cause: ExpandError },
     /// Nobody has attached the volume to the node.
     #[error(
         "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
@@ -133,6 +152,9 @@ pub enum PluginError {
     /// A token cannot be had.
     #[error("{}", no_token(.0))]
     Token(Unavailable),
+    /// Nobody can say whom to trust.
+    #[error("{}", no_trust_anchors(name.as_deref(), why))]
+    TrustAnchors { name: Option<String>, why: Unavailable },
     /// There is no API server that has what a projected volume shows.
     #[error("cannot setup projected volume {volume} because kube client is not configured")]
     NoClient { volume: String },
@@ -166,20 +188,56 @@ pub enum PluginError {
 }
 
 impl PluginError {
+    /// The error for a kind that no plugin is there for.
+    pub(crate) fn of_kind(kind: &'static str) -> PluginError {
+        match driver_for(kind) {
+            Some(driver) => PluginError::Refused { kind, driver },
+            None if kind == "gitRepo" => PluginError::GitRepo,
+            None => PluginError::Kind { kind },
+        }
+    }
+
+    /// Whether nobody knows volumes of the kind.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        matches!(
+            self,
+            PluginError::Kind { .. }
+                | PluginError::Refused { .. }
+                | PluginError::GitRepo
+                | PluginError::NoSource
+        )
+    }
+
     /// Whether it is only not known for now what is to be shown.
     pub(crate) fn is_passing(&self) -> bool {
         let passes = |why: &Unavailable| matches!(why, Unavailable::Other(_));
-        if let PluginError::Object { why, .. } | PluginError::Token(why) = self {
+        if let PluginError::Object { why, .. }
+        | PluginError::Token(why)
+        | PluginError::TrustAnchors { why, .. } = self
+        {
             return passes(why);
         }
         matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
     }
 }
 
+/// What failed with a volume, which events have words for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    Mount,
+    /// It was to be a device.
+    Map,
+    /// It is there, and was to become larger.
+    Resize,
+}
+
 impl VolumeError {
-    /// Whether it was to be a device, of which events tell in another way.
-    pub fn is_of_device(&self) -> bool {
-        matches!(self.cause, PluginError::Map { .. })
+    pub fn kind(&self) -> FailureKind {
+        match self.cause {
+            PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
+            PluginError::Expand { moment: Moment::InUse, .. } => FailureKind::Resize,
+            _ => FailureKind::Mount,
+        }
     }
 }
 
@@ -204,6 +262,14 @@ fn in_event(error: &VolumeError) -> String {
         ),
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
+        }
+        PluginError::Expand { moment, .. } => {
+            let what = match moment {
+                Moment::Mount => "MountVolume.Setup failed while expanding volume",
+                Moment::Map => "MapVolume.MarkVolumeAsMounted failed while expanding volume",
+                Moment::InUse => "NodeExpandVolume.NodeExpandVolume failed",
+            };
+            format!("{what} for volume \"{spec_name}\" : {cause}")
         }
         PluginError::Map { step, .. } => {
             format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
@@ -344,6 +410,21 @@ fn no_token(why: &Unavailable) -> String {
         Unavailable::NotFound => "failed to fetch token: not found".to_owned(),
         Unavailable::NoClient => "cannot use TokenManager when kubelet is in standalone mode".to_owned(),
         Unavailable::Other(why) => why.clone(),
+    }
+}
+
+fn no_trust_anchors(name: Option<&str>, why: &Unavailable) -> String {
+    match (why, name) {
+        (Unavailable::NotFound, Some(name)) => format!(
+            "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
+        ),
+        (Unavailable::NotFound, None) => {
+            "combination of signerName and labelSelector matched zero ClusterTrustBundles".to_owned()
+        }
+        (Unavailable::NoClient, _) => {
+            "ClusterTrustBundle projection is not supported in static kubelet mode".to_owned()
+        }
+        (Unavailable::Other(why), _) => why.clone(),
     }
 }
 

@@ -25,21 +25,28 @@ mod claims;
 mod contents;
 mod csi;
 mod device_map;
+mod disk_usage;
 mod error;
+mod events;
 mod files;
+mod inventory;
 mod machine;
+mod metrics;
 mod nested;
 pub mod ownership;
 mod places;
 mod plugin;
 mod plugins;
+mod refused;
 mod remove_tree;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
+mod stats;
 mod sub_path;
 mod tear_down;
 #[cfg(test)]
 mod testing;
+mod tools;
 mod volume_file;
 mod volumes;
 
@@ -47,8 +54,11 @@ pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
 pub use attachments::Attachments;
 pub use claims::{Broken, ClaimError, Claimed};
 pub use contents::{Contents, NoContents, Token, TokenRequest};
-pub use csi::Csi;
-pub use error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+pub use csi::{Csi, ExpandError, Moment};
+pub use error::{
+    FailureKind, FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError,
+};
+pub use events::{Occurrence, VolumeEvent};
 pub use machine::Machine;
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind, persistent_kind};
@@ -56,6 +66,7 @@ pub use plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs,
 pub use remove_tree::remove_directory;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedMachine, SimulatedVolumes, Trouble};
+pub use stats::{VolumeStats, VolumeUsage};
 pub use sub_path::SubPath;
 pub use volume_file::VolumeFile;
-pub use volumes::{DEADLINE, HostVolumes, Volumes, used_volumes};
+pub use volumes::{DEADLINE, HostVolumes, Measuring, Volumes, used_volumes};

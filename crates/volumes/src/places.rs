@@ -67,6 +67,11 @@ impl Places {
         self.root.join("plugins").join(plugin).join("volumeDevices")
     }
 
+    /// Where devices are mounted that pieces of storage of the kind `local` name.
+    pub fn local_mounts(&self) -> PathBuf {
+        self.root.join("plugins/kubernetes.io/local-volume/mounts")
+    }
+
     /// A pod's devices, one level for the plugin and one for the volume.
     pub fn devices(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volumeDevices")

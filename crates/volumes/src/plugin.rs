@@ -11,6 +11,7 @@ use crablet_host::lanes::Lane;
 
 use crate::claims::Claimed;
 use crate::error::PluginError;
+use crate::events::{Events, VolumeEvent};
 use crate::places::Places;
 
 /// A kind of volume.
@@ -33,6 +34,11 @@ pub trait Plugin: Send + Sync {
     /// Makes a volume, or what is missing of it. Work that may wait for a disk or a server goes through
     /// [`Request::blocking`].
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError>;
+
+    /// Brings a volume up to date that was set up.
+    async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
+        self.set_up(request).await.map(drop)
+    }
 }
 
 /// A volume of a pod that should be there. Cloning it is cheap.
@@ -55,6 +61,7 @@ pub struct Request {
     pub places: Places,
     /// What time it is.
     pub clock: Clock,
+    pub(crate) events: Events,
     #[expect(dead_code, reason = "held for as long as a clone lives, and not read")]
     pub(crate) lane: Lane,
 }
@@ -73,6 +80,11 @@ impl Request {
     /// Where the piece of storage is that its claim leads to.
     pub fn persistent_source(&self) -> Option<&PersistentVolumeSource> {
         self.claimed.as_ref()?.volume.spec.source.one()
+    }
+
+    /// Has something told to people that happened to the volume.
+    pub(crate) fn tell(&self, event: VolumeEvent) {
+        self.events.push(self.uid(), event);
     }
 
     /// Does work that may wait, on a thread of its own. If nobody waits for it any longer it goes on, and until it ends

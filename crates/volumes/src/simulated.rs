@@ -313,6 +313,7 @@ impl SimulatedVolumes {
                 pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
                 clock: Clock::simulated(Timestamp::UNIX_EPOCH),
+                events: Default::default(),
                 lane: Lanes::default().enter(&pod.metadata.uid).await,
             };
             let found = match source {

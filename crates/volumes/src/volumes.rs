@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_api::core::{Pod, VolumeSource};
+use crablet_api::core::{Pod, Volume, VolumeSource};
 use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
 use crablet_host::lanes::{Lane, Lanes};
+use crablet_metrics::{RegisterError, Registry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
@@ -20,9 +21,13 @@ use crate::claims::{self, Claimed, is_of_others};
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
+use crate::events::{Events, VolumeEvent};
+use crate::inventory::{Inventory, Meter, PluginName};
+use crate::metrics::{self, Metrics, Operation};
 use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
+use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down;
 use crate::volume_file::{self, VolumeFile};
@@ -30,8 +35,10 @@ use crate::volume_file::{self, VolumeFile};
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
 
-/// When drivers that want that are asked to publish a volume again: about each minute, as upstream.
-const REPUBLISHED_AFTER: Duration = Duration::from_secs(60);
+/// When claims in use are looked at, and drivers that want that are asked to publish a volume again: about each minute,
+/// as upstream, and spread, so that pods that began together do not look together.
+const LOOKS_AFTER: Duration = Duration::from_secs(60);
+const SPREAD: Duration = Duration::from_secs(15);
 
 /// The volumes of pods.
 ///
@@ -57,11 +64,21 @@ pub trait Volumes: Send + Sync {
         None
     }
 
+    /// What happened to a pod's volumes since somebody asked last, beside what calls returned.
+    fn take_events(&self, _uid: &str) -> Vec<VolumeEvent> {
+        Vec::new()
+    }
+
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
 
     /// The beginning of a file in a volume, which containers may write to meanwhile.
     async fn read(&self, file: &VolumeFile, limit: usize) -> io::Result<Vec<u8>>;
+
+    /// How much of a pod's volumes is used, of those that can be measured. What was measured a minute ago is told again.
+    async fn stats(&self, _uid: &str) -> Vec<VolumeStats> {
+        Vec::new()
+    }
 
     /// Takes a pod's volumes away. Succeeds when there are none. Only for a pod of which no container runs.
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError>;
@@ -97,7 +114,21 @@ pub struct HostVolumes {
     contents: Arc<dyn Contents>,
     plugins: Vec<Arc<dyn Plugin>>,
     csi: Option<Csi>,
+    local: Local,
+    events: Events,
+    inventory: Inventory,
+    stats: Stats,
+    metrics: Option<Arc<Metrics>>,
     lanes: Lanes,
+}
+
+/// How volumes are measured.
+#[derive(Debug, Clone)]
+pub struct Measuring {
+    /// For how long what was measured is told: `volumeStatsAggPeriod`. Without, nothing is measured.
+    pub period: Option<Duration>,
+    /// Whether it is told how drivers say that volumes are: the gate `CSIVolumeHealth`.
+    pub tells_health: bool,
 }
 
 impl fmt::Debug for HostVolumes {
@@ -109,6 +140,7 @@ impl fmt::Debug for HostVolumes {
 impl HostVolumes {
     /// Below `--root-dir`, with the plugins that need nobody but the node and whoever has the `contents`.
     pub fn new(root: impl Into<PathBuf>, clock: Clock, contents: Arc<dyn Contents>) -> HostVolumes {
+        let local = Local::default();
         let plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(EmptyDir),
             Arc::new(HostPath),
@@ -117,10 +149,12 @@ impl HostVolumes {
             Arc::new(Secret(Arc::clone(&contents))),
             Arc::new(Projected(Arc::clone(&contents))),
             Arc::new(Image),
-            Arc::new(Local),
+            Arc::new(local.clone()),
             Arc::new(Nfs),
         ];
         let places = Places::new(root);
+        let inventory = Inventory::default();
+        let stats = Stats::new(inventory.clone(), clock.clone());
         HostVolumes {
             places,
             clock,
@@ -128,6 +162,11 @@ impl HostVolumes {
             contents,
             plugins,
             csi: None,
+            local,
+            events: Events::default(),
+            inventory,
+            stats,
+            metrics: None,
             lanes: Lanes::default(),
         }
     }
@@ -143,7 +182,48 @@ impl HostVolumes {
     #[must_use]
     pub fn with_csi(mut self, csi: Csi) -> HostVolumes {
         self.csi = Some(csi.clone());
+        self.stats.csi = Some(csi.clone());
         self.with_plugin(Arc::new(csi))
+    }
+
+    /// With what is done and measured told to a registry. Comes after all else that it is made with.
+    pub fn counted_in(
+        mut self,
+        registry: &Registry,
+        measuring: &Measuring,
+    ) -> Result<HostVolumes, RegisterError> {
+        let metrics = Arc::new(Metrics::new(registry)?);
+        if let Some(csi) = &self.csi {
+            csi.count_in(&metrics);
+        }
+        self.stats.metrics = Some(Arc::clone(&metrics));
+        self.stats.period = measuring.period;
+        self.stats.tells_health = measuring.tells_health;
+        self.metrics = Some(metrics);
+        metrics::register_collectors(registry, self.inventory.clone(), self.stats.clone());
+        Ok(self)
+    }
+
+    fn count(&self, plugin: &PluginName, what: Operation, is_done: bool, since: Instant) {
+        if let Some(metrics) = &self.metrics {
+            metrics.operation(plugin, what, is_done, since.elapsed());
+        }
+    }
+
+    /// A volume is there.
+    fn note_mounted(
+        &self,
+        uid: &str,
+        volume: &Volume,
+        claimed: Option<&Claimed>,
+        plugin: &PluginName,
+        mounted: &MountedVolume,
+    ) {
+        let meter = Meter::new(&self.places, uid, volume, claimed, mounted);
+        let since = self.inventory.mounted(uid, &volume.name, meter);
+        if let (Some(metrics), Some(since)) = (&self.metrics, since) {
+            metrics.mounted(plugin, since.elapsed());
+        }
     }
 
     /// With another deadline for each call than [`DEADLINE`].
@@ -153,8 +233,8 @@ impl HostVolumes {
         self
     }
 
-    fn republishes(&self, uid: &str) -> bool {
-        self.csi.as_ref().is_some_and(|csi| csi.republishes(uid))
+    fn looks(&self, uid: &str) -> bool {
+        self.csi.as_ref().is_some_and(|csi| csi.looks(uid))
     }
 
     fn plugin(
@@ -165,11 +245,11 @@ impl HostVolumes {
         let mut plugins = self.plugins.iter();
         let Some(claimed) = claimed else {
             let found = plugins.find(|plugin| plugin.supports(source));
-            return found.ok_or(PluginError::Kind { kind: kind(source) });
+            return found.ok_or_else(|| PluginError::of_kind(kind(source)));
         };
         let source = claimed.volume.spec.source.one().ok_or(PluginError::NoSource)?;
         let found = plugins.find(|plugin| plugin.supports_persistent(source));
-        found.ok_or(PluginError::Kind { kind: persistent_kind(source) })
+        found.ok_or_else(|| PluginError::of_kind(persistent_kind(source)))
     }
 
     /// Sets up those of a pod's volumes that are used, or those of them that change.
@@ -181,14 +261,14 @@ impl HostVolumes {
     ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
         let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
         let deadline = Instant::now() + self.deadline;
-        let republishes = self.republishes(&pod.metadata.uid);
+        let looks = self.looks(&pod.metadata.uid);
         let used = used_volumes(pod);
         let shared = Arc::new(pod.clone());
         let allocatable = Arc::new(node.facts.allocatable.clone());
         let mut lane: Option<Lane> = None;
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            // What others have changes nothing that a pod sees, but where a driver wants to be asked again.
-            if why == Why::Refresh && is_of_others(volume) && !republishes {
+            // What others have changes nothing that a pod sees, but where a driver is to be asked again.
+            if why == Why::Refresh && is_of_others(volume) && !looks {
                 continue;
             }
             let mut spec_name = volume.name.clone();
@@ -229,6 +309,11 @@ impl HostVolumes {
                     }
                 },
             };
+            let name = PluginName::new(source, claimed.as_ref());
+            if why == Why::SetUp {
+                self.inventory.want(pod, volume, name.clone());
+            }
+            let is_device = claimed.as_ref().is_some_and(|claimed| claims::is_block(&claimed.volume));
             let request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
@@ -239,10 +324,27 @@ impl HostVolumes {
                 pod_level: PodLevel::from(&node.features),
                 places: self.places.clone(),
                 clock: self.clock.clone(),
+                events: self.events.clone(),
                 lane,
             };
-            match timeout_at(deadline, plugin.set_up(&request)).await {
-                Ok(Ok(mounted)) => drop(done.insert(volume.name.to_string(), mounted)),
+            let made = async {
+                match why {
+                    Why::SetUp => plugin.set_up(&request).await.map(Some),
+                    Why::Refresh => plugin.refresh(&request).await.map(|()| None),
+                }
+            };
+            let began = Instant::now();
+            let made = timeout_at(deadline, made).await;
+            if why == Why::SetUp {
+                let what = if is_device { Operation::Map } else { Operation::Mount };
+                self.count(&name, what, matches!(made, Ok(Ok(_))), began);
+            }
+            match made {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(mounted))) => {
+                    self.note_mounted(uid, volume, request.claimed.as_ref(), &name, &mounted);
+                    done.insert(volume.name.to_string(), mounted);
+                }
                 Ok(Err(cause)) => errors.push(failed(cause)),
                 Err(_) => {
                     errors.push(failed(PluginError::TimedOut(self.deadline)));
@@ -287,12 +389,17 @@ impl Volumes for HostVolumes {
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
-        errors.retain(|error| !matches!(error.cause, PluginError::Kind { .. } | PluginError::NoSource));
+        errors.retain(|error| !error.cause.is_of_kind());
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
     fn refresh_after(&self, uid: &str) -> Option<Duration> {
-        self.republishes(uid).then_some(REPUBLISHED_AFTER)
+        let spread = SPREAD.mul_f64(f64::from(spread_by(uid)) / f64::from(u16::MAX));
+        self.looks(uid).then_some(LOOKS_AFTER + spread)
+    }
+
+    fn take_events(&self, uid: &str) -> Vec<VolumeEvent> {
+        self.events.take(uid)
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
@@ -319,7 +426,27 @@ impl Volumes for HostVolumes {
     }
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        let began = Instant::now();
+        let done = self.take_away(uid).await;
+        let kinds = match &done {
+            Ok(()) => self.inventory.remove(uid),
+            Err(_) => self.inventory.kinds(uid),
+        };
+        for plugin in kinds {
+            self.count(&plugin, Operation::Unmount, done.is_ok(), began);
+        }
+        done
+    }
+
+    async fn stats(&self, uid: &str) -> Vec<VolumeStats> {
+        self.stats.of_pod(uid).await
+    }
+}
+
+impl HostVolumes {
+    async fn take_away(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
+        drop(self.events.take(uid));
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.
             let (places, owned) = (places.clone(), owned.clone());
@@ -333,11 +460,18 @@ impl Volumes for HostVolumes {
         }
         let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
         match self.alone(uid, work).await {
-            Some(Ok(done)) => done,
-            Some(Err(_)) => Err(TearDownError::Panicked),
-            None => Err(TearDownError::TimedOut(self.deadline)),
+            Some(Ok(done)) => done?,
+            Some(Err(_)) => return Err(TearDownError::Panicked),
+            None => return Err(TearDownError::TimedOut(self.deadline)),
         }
+        self.local.unmount_unused(&self.places).await;
+        Ok(())
     }
+}
+
+/// A number that differs from pod to pod, and is always the same for one.
+fn spread_by(uid: &str) -> u16 {
+    uid.bytes().fold(0, |sum: u16, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
 #[cfg(test)]

@@ -17,18 +17,19 @@ use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_api::{FeatureGates, Object};
 use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings, Unavailable};
 use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, StandIn};
-use crablet_csi::{Code, PluginRegistry, PluginType};
+use crablet_csi::{Code, PluginRegistry, PluginType, v1};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, is_mount_point, unmount};
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
-use serde_json::Value as Json;
+use crablet_volumes::{
+    Attachments, Contents, Csi, HostVolumes, Occurrence, Token, TokenRequest, VolumeEvent, VolumeStats,
+    Volumes,
+};
+use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 
 /// The recordings that are not compared yet, and what they need.
 const NOT_YET: &[(&str, &str)] = &[
-    ("expand", "expansion"),
-    ("expand-at-mount", "expansion"),
     ("publish-times-out", "a deadline of two minutes, which no test waits for"),
     ("register-fails-once", "no volume: the registry's own tests have it"),
 ];
@@ -36,17 +37,24 @@ const NOT_YET: &[(&str, &str)] = &[
 /// What drivers are asked beside what changes something.
 const QUESTIONS: [&str; 2] = ["Node.NodeGetCapabilities", "Node.NodeGetVolumeStats"];
 
-/// A recording and the objects in it.
-struct Recording(Json);
+/// A recording and the objects in it, and those that have changed since, with every status that a claim had.
+struct Recording(Json, Mutex<Changed>);
+
+#[derive(Default)]
+struct Changed {
+    objects: Vec<Json>,
+    claim_statuses: Vec<Json>,
+}
 
 impl Recording {
     fn object<T: Object + serde::de::DeserializeOwned>(
         &self,
         is_it: impl Fn(&Json) -> bool,
     ) -> Option<Arc<T>> {
-        let found = self.0["objects"].as_array().unwrap().iter();
-        let found = found.filter(|object| object["kind"] == T::KIND).find(|object| is_it(object))?;
-        let mut found = found.clone();
+        let changed = self.1.lock().unwrap();
+        let found = changed.objects.iter().chain(self.0["objects"].as_array().unwrap());
+        let mut found = found.filter(|object| object["kind"] == T::KIND);
+        let mut found = found.find(|object| is_it(object))?.clone();
         untimed(&mut found);
         Some(Arc::new(serde_json::from_value(found).unwrap()))
     }
@@ -55,10 +63,68 @@ impl Recording {
         self.object(|object| object["metadata"]["name"] == name).ok_or(Unavailable::NotFound)
     }
 
+    /// Changes the object of a kind, of which there is one.
+    fn change(&self, kind: &str, patch: &Json) -> Json {
+        let mut changed = self.1.lock().unwrap();
+        let recorded = self.0["objects"].as_array().unwrap();
+        let recorded = recorded.iter().find(|object| object["kind"] == kind).unwrap();
+        let known = changed.objects.iter().position(|object| object["kind"] == kind);
+        let mut object = known.map_or(recorded.clone(), |known| changed.objects.remove(known));
+        merge(&mut object, patch);
+        if kind == "PersistentVolumeClaim" && changed.claim_statuses.last() != Some(&object["status"]) {
+            changed.claim_statuses.push(object["status"].clone());
+        }
+        changed.objects.push(object.clone());
+        object
+    }
+
+    /// What somebody who resizes pieces of storage, or the claim's owner, does in a step of the recording.
+    fn resize(&self, step: &str) {
+        match step {
+            "PVC request raised to 2Gi" => {
+                let requests = json!({"storage": "2Gi"});
+                self.change("PersistentVolumeClaim", &json!({"spec": {"resources": {"requests": requests}}}));
+                // The recording has the claim as it was in the end.
+                let before = json!({"capacity": {"storage": "1Gi"}, "allocatedResources": null});
+                self.change("PersistentVolumeClaim", &json!({"status": before}));
+            }
+            "as external-resizer: PVC status allocatedResources=2Gi, ControllerResizeInProgress" => {
+                let words = json!({"storage": "ControllerResizeInProgress"});
+                let status =
+                    json!({"allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": words});
+                self.change("PersistentVolumeClaim", &json!({"status": status}));
+            }
+            "as external-resizer: PV capacity=2Gi" => {
+                self.change("PersistentVolume", &json!({"spec": {"capacity": {"storage": "2Gi"}}}));
+            }
+            "as external-resizer: PVC status NodeResizePending, condition FileSystemResizePending" => {
+                let conditions = &self.0["pvc_statuses"][0]["conditions"];
+                let words = json!({"storage": "NodeResizePending"});
+                let status = json!({"conditions": conditions, "allocatedResourceStatuses": words});
+                self.change("PersistentVolumeClaim", &json!({"status": status}));
+            }
+            other => panic!("{other}"),
+        }
+    }
+
     /// The calls that change something, in order.
     fn calls(&self) -> Vec<Json> {
         let calls = self.0["calls"].as_array().unwrap().iter();
         calls.filter(|call| !QUESTIONS.iter().any(|question| call["call"] == *question)).map(asked).collect()
+    }
+}
+
+/// A merge patch. Lists are replaced.
+fn merge(object: &mut Json, patch: &Json) {
+    let (Json::Object(fields), Json::Object(changes)) = (&mut *object, patch) else {
+        *object = patch.clone();
+        return;
+    };
+    for (name, change) in changes {
+        match change {
+            Json::Null => drop(fields.remove(name)),
+            change => merge(fields.entry(name).or_insert(json!({})), change),
+        }
     }
 }
 
@@ -94,6 +160,18 @@ impl Contents for Recording {
     }
 
     async fn claim(&self, _: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        self.named(name)
+    }
+
+    async fn patch_claim_status(
+        &self,
+        _: &str,
+        name: &str,
+        patch: String,
+    ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
+        let mut patch: Json = serde_json::from_str(&patch).unwrap();
+        assert!(patch["metadata"].as_object_mut().unwrap().contains_key("resourceVersion"));
+        self.change("PersistentVolumeClaim", &patch);
         self.named(name)
     }
 
@@ -179,6 +257,7 @@ impl Node {
             capabilities: said["caps"].as_array().unwrap().iter().map(capability).collect(),
             max_volumes_per_node: said["max_volumes"].as_i64().unwrap_or_default(),
             topology: serde_json::from_value(said["topology"].clone()).unwrap(),
+            stats: usage(&recording.0),
             node_id: said["node_id"].as_str().unwrap().to_owned(),
             ..Settings::new(name)
         };
@@ -245,7 +324,8 @@ impl Node {
     async fn refresh(&self) {
         let pod = self.pod(&format!("pod-{}", self.recording.0["scenario"].as_str().unwrap()));
         let volumes = &self.agent.as_ref().unwrap().volumes;
-        assert_eq!(volumes.refresh_after(&pod.metadata.uid), Some(Duration::from_secs(60)));
+        let looks_after = volumes.refresh_after(&pod.metadata.uid).unwrap();
+        assert!((60..75).contains(&looks_after.as_secs()), "{looks_after:?}");
         volumes.refresh(&pod, &context()).await.unwrap();
     }
 
@@ -354,6 +434,26 @@ impl Node {
     }
 }
 
+/// What the recording's driver says of volumes.
+fn usage(recording: &Json) -> v1::NodeGetVolumeStatsResponse {
+    let mut calls = recording["calls"].as_array().unwrap().iter();
+    let Some(call) = calls.find(|call| call["call"] == "Node.NodeGetVolumeStats") else {
+        return v1::NodeGetVolumeStatsResponse::default();
+    };
+    let number = |value: &Json| value.as_str().unwrap().parse().unwrap();
+    let usage = call["answer"]["usage"].as_array().unwrap().iter().map(|usage| v1::VolumeUsage {
+        available: number(&usage["available"]),
+        total: number(&usage["total"]),
+        used: number(&usage["used"]),
+        unit: v1::volume_usage::Unit::from_str_name(usage["unit"].as_str().unwrap()).unwrap().into(),
+    });
+    let message = call["answer"]["volume_condition"]["message"].as_str().unwrap().to_owned();
+    v1::NodeGetVolumeStatsResponse {
+        usage: usage.collect(),
+        volume_condition: Some(v1::VolumeCondition { abnormal: false, message }),
+    }
+}
+
 fn context() -> NodeContext {
     NodeContext {
         facts: NodeFacts::default(),
@@ -405,6 +505,11 @@ struct Replayed {
     written: Json,
     /// What there was of devices when the pods ran.
     devices: (Vec<String>, Vec<String>),
+    /// What pods and claims are told, and what statuses claims had.
+    events: Vec<VolumeEvent>,
+    claim_statuses: Vec<Json>,
+    /// What a summary would have of the volumes of the last pod.
+    stats: Vec<VolumeStats>,
     /// What is left of devices, and what is mounted.
     devices_left: (Vec<String>, Vec<String>),
     mounts_left: Vec<PathBuf>,
@@ -418,7 +523,7 @@ async fn replay(recording: Recording) -> Replayed {
         .map(|step| step["do"].as_str().unwrap().to_owned())
         .collect();
     let (mut node, mut written, mut devices) = (Node::new(recording), Json::Null, Default::default());
-    let mut running: BTreeSet<String> = BTreeSet::new();
+    let (mut running, mut events, mut stats) = (BTreeSet::<String>::new(), Vec::new(), Vec::new());
     node.start_agent().await;
     for step in &steps {
         let words: Vec<&str> = step.split(' ').collect();
@@ -454,6 +559,8 @@ async fn replay(recording: Recording) -> Replayed {
             ["pod", name, "running"] => {
                 node.until_running(name).await;
                 running.insert(name.to_owned());
+                events.extend(node.agent.as_ref().unwrap().volumes.take_events(name));
+                stats = node.agent.as_ref().unwrap().volumes.stats(name).await;
                 written = node.volume_data();
                 devices = node.devices();
             }
@@ -480,6 +587,13 @@ async fn replay(recording: Recording) -> Replayed {
                 at_server.status.volumes_attached =
                     serde_json::from_value(node.recording.0["node"]["volumesAttached"].clone()).unwrap();
                 node.attachments.note(&at_server);
+            }
+            ["PVC", "request", ..] | ["as", "external-resizer:", ..] => node.recording.resize(step),
+            ["PVC", "status.capacity=2Gi"] => {
+                for name in &running {
+                    node.refresh().await;
+                    events.extend(node.agent.as_ref().unwrap().volumes.take_events(name));
+                }
             }
             ["published", "three", "times"] => {
                 for _ in 0..2 {
@@ -511,13 +625,58 @@ async fn replay(recording: Recording) -> Replayed {
     let mut in_use = node.attachments.in_use();
     in_use.wait_for(|in_use| in_use.is_empty()).await.unwrap();
     assert!(nothing_is_staged(), "it is still staged after half a minute");
-    Replayed { said: node.calls(), written, devices, devices_left: node.devices(), mounts_left: node.left() }
+    for event in &mut events {
+        event.message = node.with_placeholders(&event.message);
+    }
+    Replayed {
+        said: node.calls(),
+        written,
+        devices,
+        events,
+        stats,
+        claim_statuses: node.recording.1.lock().unwrap().claim_statuses.clone(),
+        devices_left: node.devices(),
+        mounts_left: node.left(),
+    }
 }
 
 /// The lines of a list that are about devices.
 fn of_devices(lines: &Json) -> Vec<String> {
     let lines = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
     lines.filter(|line| line.contains("/volumeDevices/")).collect()
+}
+
+/// What people are told of volumes, beside failures, is what was recorded: about pods, and about claims.
+fn check_events(name: &str, recorded: &Json, events: &[VolumeEvent]) {
+    let expected = |about: &str, list: &Json| -> Vec<(String, String)> {
+        let list = list.as_array().into_iter().flatten();
+        let ours = list.filter(|event| event["object"].as_str().unwrap().starts_with(about));
+        let ours = ours.filter(|event| {
+            ["FileSystemResizeSuccessful", "SuccessfulMountVolume"]
+                .iter()
+                .any(|reason| event["reason"] == *reason)
+        });
+        ours.map(|event| {
+            (event["reason"].as_str().unwrap().to_owned(), event["message"].as_str().unwrap().to_owned())
+        })
+        .collect()
+    };
+    let word = |what| match what {
+        Occurrence::Mapped => "SuccessfulMountVolume",
+        Occurrence::OtherGroup => "AlreadyMountedVolume",
+        Occurrence::Resized => "FileSystemResizeSuccessful",
+        Occurrence::NotResized => "FileSystemResizeFailed",
+    };
+    let told = |event: &VolumeEvent| (word(event.what).to_owned(), event.message.clone());
+    let of_pod: Vec<_> = events.iter().map(told).collect();
+    // What a pod has is not mapped for it again.
+    let mut of_recorded = expected("Pod/", &recorded["events"]);
+    if name == "kubelet-restart-block" {
+        of_recorded.truncate(2);
+    }
+    assert_eq!(of_pod, of_recorded, "{name}");
+    let of_claim: Vec<_> = events.iter().filter(|event| event.claim.is_some()).map(told).collect();
+    assert_eq!(of_claim, expected("PersistentVolumeClaim/", &recorded["other_events"]), "{name}");
 }
 
 #[tokio::test]
@@ -532,10 +691,31 @@ async fn drivers_are_asked_what_was_recorded() {
             continue;
         }
         let recorded: Json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        let recording = Recording(recorded);
+        let recording = Recording(recorded, Mutex::default());
         let mut expected = recording.calls();
         let recorded = recording.0.clone();
-        let Replayed { mut said, written, devices, devices_left, mounts_left } = replay(recording).await;
+        let replayed = replay(recording).await;
+        let Replayed { mut said, written, devices, devices_left, mounts_left, events, claim_statuses, stats } =
+            replayed;
+        if let Some(expected) = recorded["summary_volume"].as_array() {
+            let told = stats.iter().map(|found| {
+                json!({
+                    "time": "<time>", "name": found.name,
+                    "pvcRef": {"name": found.claim, "namespace": found.namespace},
+                    "availableBytes": found.usage.available, "capacityBytes": found.usage.capacity,
+                    "usedBytes": found.usage.used, "inodesFree": found.usage.inodes_free,
+                    "inodes": found.usage.inodes, "inodesUsed": found.usage.inodes_used,
+                })
+            });
+            assert_eq!(told.collect::<Vec<_>>(), *expected, "{name}");
+            assert_eq!(stats[0].usage.condition, None, "the gate for it is off");
+        }
+        check_events(&name, &recorded, &events);
+        // What the recorder saw of them is not all.
+        let mut seen = claim_statuses.iter();
+        for status in recorded["pvc_statuses"].as_array().into_iter().flatten() {
+            assert!(seen.any(|seen| seen == status), "{name}: {status} in {claim_statuses:#?}");
+        }
         if !written.is_null() {
             assert_eq!(written, recorded["vol_data"], "{name}");
         }

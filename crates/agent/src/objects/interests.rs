@@ -19,6 +19,8 @@ enum Key {
     Tokens(Text),
     /// What others keep for pods: a driver of it may come.
     Storage,
+    /// Whom to trust.
+    TrustBundles,
 }
 
 /// Which pods refer to which objects. Clones are the same.
@@ -48,6 +50,7 @@ impl Interests {
             .map(|(kind, name)| Key::Object(kind, namespace.clone(), Text::from(name)))
             .chain(has_tokens(pod).then(|| Key::Tokens(pod.metadata.uid.clone())))
             .chain(has_storage(pod).then_some(Key::Storage))
+            .chain(has_trust_bundles(pod).then_some(Key::TrustBundles))
             .collect();
         if keys.is_empty() {
             return None;
@@ -74,6 +77,11 @@ impl Interests {
     /// Tells everybody who has volumes that others keep that they may be there now.
     pub fn storage_may_be_there(&self) {
         self.tell(&Key::Storage);
+    }
+
+    /// Tells everybody who shows whom to trust that it may be somebody else.
+    pub fn trust_bundles_may_have_changed(&self) {
+        self.tell(&Key::TrustBundles);
     }
 
     /// Tells everybody who refers to any object that it may have changed.
@@ -114,14 +122,21 @@ fn has_storage(pod: &Pod) -> bool {
 
 /// Whether a pod shows tokens of its service account.
 fn has_tokens(pod: &Pod) -> bool {
+    projections(pod).any(|projection| matches!(projection, VolumeProjection::ServiceAccountToken(_)))
+}
+
+/// Whether a pod shows whom to trust.
+fn has_trust_bundles(pod: &Pod) -> bool {
+    projections(pod).any(|projection| matches!(projection, VolumeProjection::ClusterTrustBundle(_)))
+}
+
+fn projections(pod: &Pod) -> impl Iterator<Item = &VolumeProjection> {
     let sources = pod.spec.volumes.iter().filter_map(|volume| volume.source.one());
     let projections = sources.flat_map(|source| match source {
         VolumeSource::Projected(volume) => &*volume.sources,
         _ => &[],
     });
-    projections
-        .filter_map(|projection| projection.one())
-        .any(|projection| matches!(projection, VolumeProjection::ServiceAccountToken(_)))
+    projections.filter_map(|projection| projection.one())
 }
 
 /// A pod's interest in the objects that it refers to. Who drops it takes it back.
@@ -201,6 +216,17 @@ mod tests {
             interests.storage_may_be_there();
             assert!(waits.take().objects && !other.take().objects, "{volume}");
         }
+    }
+
+    #[test]
+    fn who_shows_whom_to_trust_is_told_when_that_changes() {
+        let interests = Interests::new();
+        let (shows, other) = (Mailbox::new(), Mailbox::new());
+        let source = "projected: {sources: [{clusterTrustBundle: {name: b, path: p}}]}";
+        let _shows = interests.register(&pod("a", source), &shows).unwrap();
+        let _other = interests.register(&pod("a", "configMap: {name: x}"), &other).unwrap();
+        interests.trust_bundles_may_have_changed();
+        assert!(shows.take().objects && !other.take().objects);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crablet_api::Text;
-use crablet_api::core::{Pod, PodIdentity};
+use crablet_api::core::{PersistentVolumeClaim, Pod, PodIdentity};
 
 /// An object that events are about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,6 +11,12 @@ pub enum InvolvedObject {
     Pod(PodIdentity),
     /// The node of this name.
     Node(Text),
+    /// A claim of a pod.
+    Claim {
+        namespace: Text,
+        name: Text,
+        uid: Text,
+    },
 }
 
 /// Where in a pod's spec a container is.
@@ -48,6 +54,17 @@ impl Involved {
         Involved::whole(InvolvedObject::Node(name.into()))
     }
 
+    /// A claim in the form that is at hand.
+    pub fn version_of_claim(claim: &PersistentVolumeClaim) -> Involved {
+        let metadata = &claim.metadata;
+        let object = InvolvedObject::Claim {
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+        };
+        Involved { version: metadata.resource_version.clone(), ..Involved::whole(object) }
+    }
+
     fn whole(object: InvolvedObject) -> Involved {
         Involved { object, field_path: Text::default(), version: Text::default() }
     }
@@ -57,6 +74,7 @@ impl Involved {
         match &self.object {
             InvolvedObject::Pod(_) => "Pod",
             InvolvedObject::Node(_) => "Node",
+            InvolvedObject::Claim { .. } => "PersistentVolumeClaim",
         }
     }
 
@@ -65,6 +83,7 @@ impl Involved {
         match &self.object {
             InvolvedObject::Pod(pod) => &pod.uid,
             InvolvedObject::Node(name) => name,
+            InvolvedObject::Claim { uid, .. } => uid,
         }
     }
 
@@ -91,6 +110,7 @@ impl fmt::Display for Involved {
         match &self.object {
             InvolvedObject::Pod(pod) => pod.fmt(f),
             InvolvedObject::Node(name) => f.write_str(name),
+            InvolvedObject::Claim { namespace, name, .. } => write!(f, "{namespace}/{name}"),
         }
     }
 }

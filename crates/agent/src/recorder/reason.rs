@@ -40,6 +40,16 @@ pub const CGROUP_V1: &str = "CgroupV1";
 pub const FAILED_MOUNT: &str = "FailedMount";
 /// A volume could not be given to a pod as a device.
 pub const FAILED_MAP_VOLUME: &str = "FailedMapVolume";
+/// A volume is there.
+pub const SUCCESSFUL_MOUNT_VOLUME: &str = "SuccessfulMountVolume";
+/// Another pod has a volume in another way than this one wants it.
+pub const ALREADY_MOUNTED_VOLUME: &str = "AlreadyMountedVolume";
+/// A volume that a pod uses could not be made larger.
+pub const VOLUME_RESIZE_FAILED: &str = "VolumeResizeFailed";
+/// A volume's files have more room.
+pub const FILE_SYSTEM_RESIZE_SUCCESSFUL: &str = "FileSystemResizeSuccessful";
+/// A volume's files do not get more room.
+pub const FILE_SYSTEM_RESIZE_FAILED: &str = "FileSystemResizeFailed";
 /// A secret that a pod names for pulls could not be had.
 pub const FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
 /// A pod's sandbox is made anew.

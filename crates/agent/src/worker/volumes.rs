@@ -9,11 +9,11 @@ use std::sync::Arc;
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
 use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
-use crablet_volumes::{SubPath, SubPathError, VolumeError, used_volumes};
+use crablet_volumes::{FailureKind, Occurrence, SubPath, SubPathError, VolumeError, used_volumes};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::recorder::reason;
+use crate::recorder::{EventType, Involved, reason};
 use crate::story::State;
 use crate::worker::retry::What;
 use crate::worker::{Next, Worker};
@@ -113,6 +113,7 @@ impl Worker {
         let Some(set_up) = self.attend(node.host.volumes.set_up(&pod, &facts.translation)).await else {
             return Err(Next::Again);
         };
+        self.tell_of_events();
         match set_up {
             Ok(mounted) => {
                 self.retries.worked(&What::Volumes);
@@ -144,8 +145,28 @@ impl Worker {
 
     fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
-            let reason = if error.is_of_device() { reason::FAILED_MAP_VOLUME } else { reason::FAILED_MOUNT };
+            let reason = match error.kind() {
+                FailureKind::Mount => reason::FAILED_MOUNT,
+                FailureKind::Map => reason::FAILED_MAP_VOLUME,
+                FailureKind::Resize => reason::VOLUME_RESIZE_FAILED,
+            };
             self.warn_pod(reason, &error.to_string());
+        }
+    }
+
+    fn tell_of_events(&self) {
+        for event in self.node.host.volumes.take_events(&self.owner.uid) {
+            let (kind, reason) = match event.what {
+                Occurrence::Mapped => (EventType::Normal, reason::SUCCESSFUL_MOUNT_VOLUME),
+                Occurrence::OtherGroup => (EventType::Warning, reason::ALREADY_MOUNTED_VOLUME),
+                Occurrence::Resized => (EventType::Normal, reason::FILE_SYSTEM_RESIZE_SUCCESSFUL),
+                Occurrence::NotResized => (EventType::Warning, reason::FILE_SYSTEM_RESIZE_FAILED),
+            };
+            let mut involved = vec![self.involved()];
+            involved.extend(event.claim.as_deref().map(Involved::version_of_claim));
+            for involved in involved {
+                self.node.reports.recorder.event(&involved, kind, reason, event.message.as_str());
+            }
         }
     }
 
@@ -165,6 +186,7 @@ impl Worker {
         let Some(refreshed) = self.attend(node.host.volumes.refresh(&pod, &facts.translation)).await else {
             return Next::Again;
         };
+        self.tell_of_events();
         match refreshed {
             Ok(()) => {
                 self.retries.worked(&What::Refresh);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crablet_agent::tasks::Tasks;
+use crablet_api::certificates::ClusterTrustBundle;
 use crablet_api::core::{Service, ServiceStatus};
 use crablet_api::node::RuntimeClass;
 use crablet_api::storage::CsiDriver;
@@ -61,6 +62,17 @@ impl Collected for CsiDriver {
     }
 }
 
+impl Collected for ClusterTrustBundle {
+    const WORD: &'static str = "clustertrustbundle";
+
+    /// Labels are what they are selected by.
+    fn strip(&mut self) {
+        let labels = std::mem::take(&mut self.metadata.labels);
+        strip(&mut self.metadata);
+        self.metadata.labels = labels;
+    }
+}
+
 impl<T: Collected> Collection<T> {
     /// Follows them for as long as the node runs.
     pub(super) fn follow(
@@ -89,6 +101,27 @@ impl<T: Collected> Collection<T> {
         Some(memory?.all_recalled()).filter(|recalled| !recalled.is_empty())
     }
 
+    /// All of them, when they were seen.
+    pub(super) async fn known(&self) -> Result<Vec<Arc<T>>, Unavailable> {
+        let mut seen = self.seen.clone();
+        let known = seen.wait_for(|seen| matches!(seen, Seen::All(_)));
+        let _ = tokio::time::timeout(KNOWN_WITHIN, known).await;
+        self.all().ok_or_else(|| match &*self.seen.borrow() {
+            Seen::All(_) => not_known(T::WORD, None),
+            Seen::NotYet(trouble) => not_known(T::WORD, trouble.as_deref()),
+        })
+    }
+
+    /// Calls back whenever one of them came, went or changed, for as long as they are followed.
+    pub(super) fn on_change(&self, tasks: &Tasks, tell: impl Fn() + Send + 'static) {
+        let mut seen = self.seen.clone();
+        tasks.spawn(async move {
+            while seen.changed().await.is_ok() {
+                tell();
+            }
+        });
+    }
+
     /// One of them, when they were seen.
     pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<T>, Unavailable> {
         let mut seen = self.seen.clone();
@@ -102,6 +135,22 @@ impl<T: Collected> Collection<T> {
                     self.recalled(trouble.as_deref()).and_then(|mut recalled| recalled.remove(&key));
                 recalled.ok_or_else(|| not_known(T::WORD, trouble.as_deref()))
             }
+        }
+    }
+
+    /// Waits until one of them is something else, or is not there.
+    pub(super) async fn other_than(&self, namespace: &str, name: &str, known: Option<&T>)
+    where
+        T: PartialEq,
+    {
+        let key = (namespace.into(), name.into());
+        let is_other = |seen: &Seen<T>| match seen {
+            Seen::All(found) => found.get(&key).map(|found| &**found) != known,
+            Seen::NotYet(_) => false,
+        };
+        if self.seen.clone().wait_for(is_other).await.is_err() {
+            // Nobody follows them any more.
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -285,3 +285,26 @@ async fn a_credential_provider_gets_a_token_of_the_very_service_account_which_no
     assert!(!mailbox.take().objects, "the pod has nothing to renew");
     assert_eq!(objects.token(wanted).await.unwrap(), "token 2");
 }
+
+#[tokio::test(start_paused = true)]
+async fn whom_to_trust_is_shown_where_the_gate_is_on_and_told_when_it_changes() {
+    let server = Server::default();
+    let bundles = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+    let text = |bytes: &[u8]| crablet_x509::pem::encode("CERTIFICATE", bytes);
+    server.put(&format!("{bundles}/roots"), json!({"spec": {"trustBundle": text(b"one")}}));
+    let objects = objects(&server, ChangeDetectionStrategy::Watch);
+    let source = "projected: {sources: [{clusterTrustBundle: {name: roots, path: p}}]}";
+    let mailbox = Mailbox::new();
+    let _interest = objects.register_pod(&pod("a", source), &mailbox).unwrap();
+    let wanted = ClusterTrustBundleProjection { name: Some("roots".into()), ..Default::default() };
+    assert_eq!(objects.trust_anchors(&wanted).await, Err(Unavailable::NoClient));
+    assert!(!server.watched().contains(&bundles.to_owned()));
+    objects.show_trust_bundles();
+    assert_eq!(objects.trust_anchors(&wanted).await, Ok(text(b"one")));
+    seconds(1).await;
+    mailbox.take();
+    server.put(&format!("{bundles}/roots"), json!({"spec": {"trustBundle": text(b"two")}}));
+    seconds(1).await;
+    assert!(mailbox.take().objects);
+    assert_eq!(objects.trust_anchors(&wanted).await, Ok(text(b"two")));
+}

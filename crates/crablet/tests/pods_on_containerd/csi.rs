@@ -53,14 +53,50 @@ async fn put_claim(server: &Server, name: &str, source: Value) {
         .unwrap();
         return;
     }
-    let merge = async |path: &str, patch: Value| {
-        let kind = "Content-Type: application/merge-patch+json";
-        let request = ["--request", "PATCH", "--header", kind, "--data", &patch.to_string()];
-        ask(&server.data, path, &request).await.unwrap()
+    let bound = json!({"status": {"phase": "Bound", "capacity": size}});
+    let claim = merge(server, &format!("{claims}/{name}/status"), bound).await;
+    let reference = json!({"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}});
+    merge(server, &format!("/api/v1/persistentvolumes/{name}"), reference).await;
+}
+
+async fn merge(server: &Server, path: &str, patch: Value) -> Value {
+    let kind = "Content-Type: application/merge-patch+json";
+    let request = ["--request", "PATCH", "--header", kind, "--data", &patch.to_string()];
+    ask(&server.data, path, &request).await.unwrap()
+}
+
+/// Makes a piece of storage larger, as whoever does that in a cluster.
+async fn grow(server: &Server, name: &str) {
+    let size = json!({"storage": "2Mi"});
+    let volume = format!("/api/v1/persistentvolumes/{name}");
+    merge(server, &volume, json!({"spec": {"capacity": size}})).await;
+    let claim = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status");
+    let pending = json!({
+        "allocatedResources": size, "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        "conditions": [{"type": "FileSystemResizePending", "status": "True"}],
+    });
+    merge(server, &claim, json!({"status": pending})).await;
+}
+
+/// Its claim says that a volume has become larger, and so do events.
+async fn has_grown(server: &Server, name: &str) -> Result<(), String> {
+    let claim =
+        ask(&server.data, &format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}"), &[]).await?;
+    let status = &claim["status"];
+    let is_done = status["capacity"]["storage"] == "2Mi"
+        && status["conditions"].is_null()
+        && status["allocatedResourceStatuses"].is_null();
+    let events = ask(&server.data, "/api/v1/namespaces/default/events", &[]).await?;
+    let is_told = |kind: &str| {
+        let mut events = events["items"].as_array().unwrap().iter();
+        events.any(|event| {
+            event["reason"] == "FileSystemResizeSuccessful" && event["involvedObject"]["kind"] == kind
+        })
     };
-    let claim = merge(&format!("{claims}/{name}/status"), json!({"status": {"phase": "Bound"}})).await;
-    let uid = &claim["metadata"]["uid"];
-    merge(&format!("/api/v1/persistentvolumes/{name}"), json!({"spec": {"claimRef": {"uid": uid}}})).await;
+    match is_done && is_told("Pod") && is_told("PersistentVolumeClaim") {
+        true => Ok(()),
+        false => Err(format!("{claim:#} {events:#}")),
+    }
 }
 
 fn with_claim(name: &str, command: &str) -> Value {
@@ -179,7 +215,7 @@ async fn claims_are_mounted(mut world: World, server: Server) {
     let root = world.node.root();
     let volumes = Arc::new(LocalVolumes::new(&world.node.path("driver")));
     let settings = Settings {
-        capabilities: vec![Capability::StageUnstageVolume],
+        capabilities: vec![Capability::StageUnstageVolume, Capability::ExpandVolume],
         max_volumes_per_node: 8,
         topology: Some([("topology.example.com/zone".to_owned(), "z1".to_owned())].into()),
         ..Settings::new(DRIVER)
@@ -237,11 +273,13 @@ async fn claims_are_mounted(mut world: World, server: Server) {
             calls.iter().filter(|call| call.call.ends_with("NotifyRegistrationStatus")).count() == 2
         })
         .await;
+    grow(&server, "stored").await;
     create(&server.data, "beside", with_claim("stored", "cat /data/greeting > /dev/termination-log")).await;
     awaits_phase(&server.data, world.agent.as_ref().unwrap(), "beside", &["Running"]).await;
     let id = |pod: &Value| container_status(pod, "main")["containerID"].clone();
     assert_eq!(id(&server.pod("stored").await.unwrap()), id(&before));
-    assert_eq!((asked("NodeStageVolume"), asked("NodePublishVolume")), (1, 2));
+    assert_eq!((asked("NodeStageVolume"), asked("NodePublishVolume"), asked("NodeExpandVolume")), (1, 2, 1));
+    eventually("the volume has grown", PATIENCE, || has_grown(&server, "stored")).await.unwrap();
 
     // What has to be attached is in use before it is mounted, and no longer than that.
     let in_use = async || {

@@ -41,14 +41,14 @@ pub(super) struct Found {
 
 /// Where a device's things are.
 #[derive(Clone)]
-struct Device {
+pub(super) struct Device {
     directory: PathBuf,
-    staging: PathBuf,
-    publish: PathBuf,
+    pub(super) staging: PathBuf,
+    pub(super) publish: PathBuf,
 }
 
 impl Device {
-    fn new(places: &Places, name: &str) -> Device {
+    pub(super) fn new(places: &Places, name: &str) -> Device {
         let devices = places.csi_devices();
         Device {
             directory: devices.join(name),
@@ -161,7 +161,7 @@ impl Csi {
         let task = staged.await.map_err(during("SetUpDevice"))?;
         let published = self.publish_device(&task).await.map_err(during("MapPodDevice"))?;
         let in_pod = task.map.in_pod.clone();
-        request.blocking(move |_| task.map.map(&published)).await?;
+        request.blocking(move |request| task.map.map_for(request, &published)).await?;
         Ok(MountedVolume::Device { host_path: Some(text(&in_pod)), read_only: request.read_only })
     }
 
@@ -172,7 +172,7 @@ impl Csi {
         let of_cluster = of_cluster
             .map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)))?;
         let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
-        self.use_for(&staged, request.uid());
+        self.use_for(&staged, request)?;
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
         let device = Device::new(&self.0.places, request.spec_name());
         let map = device.map(&self.0.places, request.uid(), request.spec_name());

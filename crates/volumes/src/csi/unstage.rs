@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
 use crate::machine::work_on;
+use crate::metrics::Operation;
 
 /// The waits between tries to unstage a volume.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
@@ -29,12 +30,13 @@ impl Retry {
 }
 
 impl Csi {
-    /// Unstages what nobody uses any more, for as long as it is polled.
+    /// Unstages what nobody uses any more, and asks drivers again what the node can have, for as long as it is polled.
     pub async fn run(self) {
         let mut under_way = FuturesUnordered::new();
         let mut drivers = self.drivers();
         let mut found = Box::pin(self.forget_what_is_not_attached());
         let mut is_found = false;
+        let mut asked = Box::pin(self.ask_again());
         loop {
             let (due, next) = self.take_due();
             for (staged, retry) in due {
@@ -42,6 +44,7 @@ impl Csi {
             }
             tokio::select! {
                 Some(()) = under_way.next() => {}
+                () = &mut asked => {}
                 () = &mut found, if !is_found => is_found = true,
                 () = self.0.news.notified() => {}
                 // A driver that is back is not kept waiting.
@@ -90,7 +93,9 @@ impl Csi {
         if lock(&self.0.used).contains_key(&staged) {
             return;
         }
+        let began = Instant::now();
         let done = self.try_to_unstage(&staged).await;
+        self.count(&staged.driver, Operation::UnmountDevice, done.is_ok(), began);
         // A pod that came to use it meanwhile waits for the lane.
         let used = lock(&self.0.used);
         if done.is_ok() && !used.contains_key(&staged) {

@@ -6,7 +6,7 @@ use crablet_api::core::{PersistentVolumeAccessMode, PersistentVolumeSource, Secr
 use crablet_api::storage::{CsiDriver, FsGroupPolicy, VolumeLifecycleMode};
 use crablet_csi::{Access, AccessMode, NodeCapabilities, VolumeCapability};
 
-use super::{Staged, hash};
+use super::{Staged, ephemeral_handle};
 use crate::error::PluginError;
 use crate::plugin::Request;
 
@@ -61,7 +61,7 @@ impl Wanted {
             }
             (None, VolumeSource::Csi(source)) => Wanted {
                 driver: source.driver.to_string(),
-                handle: format!("csi-{}", hash(&[request.uid(), &request.volume])),
+                handle: ephemeral_handle(request.uid(), &request.volume),
                 mode: VolumeLifecycleMode::Ephemeral,
                 fs_type: source.fs_type.as_ref().map(ToString::to_string).unwrap_or_default(),
                 attributes: strings(source.volume_attributes.iter()),

@@ -1,24 +1,36 @@
 //! `local`: a directory of this node that a claim leads to, or a device.
+//!
+//! A device that is not wanted as one is mounted once on the node, formatted if there is nothing on it, and bound to each
+//! pod from there. The mount table says whether a pod still has it.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::core::{PersistentVolumeSource, VolumeSource};
 use crablet_core::translate::MountedVolume;
-use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO};
+use crablet_host::lanes::Lanes;
+use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
+use tracing::warn;
 
-use crate::claims::is_block;
+use crate::claims::{is_block, mount_options};
 use crate::device_map::DeviceMap;
 use crate::error::{PluginError, failed};
+use crate::events::{Occurrence, VolumeEvent};
 use crate::files::make_all;
 use crate::ownership::{self, ChangePolicy, Ownership};
 use crate::places::{LOCAL, Places};
 use crate::plugin::{Plugin, Request};
+use crate::tools;
 
 /// Volumes of the kind `local`.
-#[derive(Debug, Clone, Copy)]
-pub struct Local;
+#[derive(Debug, Clone, Default)]
+pub struct Local {
+    /// One thing at a time for each piece of storage.
+    lanes: Arc<Lanes>,
+}
 
 #[async_trait]
 impl Plugin for Local {
@@ -54,11 +66,52 @@ impl Plugin for Local {
         if request.claimed.as_ref().is_some_and(|claimed| is_block(&claimed.volume)) {
             let map = map_for(&request.places, request.uid(), request.spec_name());
             let host_path = Some(map.in_pod.display().to_string());
-            request.blocking(move |_| map.map(&from)).await?;
+            request.blocking(move |request| map.map_for(request, &from)).await?;
             return Ok(MountedVolume::Device { host_path, read_only: request.read_only });
         }
-        request.blocking(move |request| mount(request, &from)).await
+        let format = source.fs_type.as_ref().map(ToString::to_string).unwrap_or_default();
+        let lane = self.lanes.enter(request.spec_name()).await;
+        let work = move |request: &Request| {
+            let _lane = lane;
+            mount(request, &from, &format)
+        };
+        request.blocking(work).await
     }
+}
+
+impl Local {
+    /// Unmounts the devices that no pod has any more. One that cannot be is tried again when the next pod goes: it keeps
+    /// none from going.
+    pub(crate) async fn unmount_unused(&self, places: &Places) {
+        for entry in fs::read_dir(places.local_mounts()).into_iter().flatten().flatten() {
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            let lane = self.lanes.enter(&name).await;
+            let (pods, place) = (places.root().join("pods"), entry.path());
+            let unmount = move || {
+                let _lane = lane;
+                unmount_if_unused(&pods, &place)
+            };
+            if let Err(error) =
+                tokio::task::spawn_blocking(unmount).await.unwrap_or(Err(PluginError::Panicked))
+            {
+                warn!(volume = name, %error, "Cannot unmount a device that no pod has");
+            }
+        }
+    }
+}
+
+fn unmount_if_unused(pods: &Path, place: &Path) -> Result<(), PluginError> {
+    let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(PluginError::MountTable)?;
+    let resolved = |path: &Path| mounts::resolved(path).map_err(failed("lstat", path));
+    let pods = resolved(pods)?;
+    if let Some(own) = table.at(&resolved(place)?) {
+        let mut of_pods = table.under(&pods).into_iter();
+        if of_pods.any(|mount| mount.device == own.device) {
+            return Ok(());
+        }
+        mounts::unmount(place, UnmountMode::Plain)?;
+    }
+    Ok(fs::remove_dir(place).map_err(failed("remove", place))?)
 }
 
 fn map_for(places: &Places, uid: &str, name: &str) -> DeviceMap {
@@ -88,11 +141,16 @@ pub(crate) fn tear_down_devices(places: &Places, uid: &str) -> Result<(), Plugin
     Ok(())
 }
 
-fn mount(request: &Request, from: &Path) -> Result<MountedVolume, PluginError> {
-    let kind = fs::metadata(from).map_err(failed("stat", from))?;
-    if !kind.is_dir() {
-        return Err(PluginError::LocalPath("only directories are supported yet".to_owned()));
-    }
+fn mount(request: &Request, from: &Path, format: &str) -> Result<MountedVolume, PluginError> {
+    let kind = fs::metadata(from).map_err(failed("stat", from))?.file_type();
+    let from = match (kind.is_dir(), kind.is_block_device()) {
+        (true, _) => from.to_owned(),
+        (false, true) => mount_device(request, from, format)?,
+        (false, false) => {
+            let why = "only directory and block device are supported";
+            return Err(PluginError::LocalPath(why.to_owned()));
+        }
+    };
     let target = request.places.volume(request.uid(), LOCAL, request.spec_name());
     let mounted =
         MountedVolume::Files { host_path: target.display().to_string(), read_only: false, relabel: false };
@@ -102,13 +160,59 @@ fn mount(request: &Request, from: &Path) -> Result<MountedVolume, PluginError> {
     if table.at(&resolved).is_some() {
         return Ok(mounted);
     }
-    mounts::bind(from, &target, false)?;
+    mounts::bind(&from, &target, false)?;
+    let has_other_pod = is_mounted_elsewhere(request, &resolved)?;
+    if has_other_pod {
+        warn_of_other_group(request, &target)?;
+    }
     if request.read_only {
         mounts::remount_bind_read_only(&target)?;
-    } else if !is_mounted_elsewhere(request, &resolved)? {
+    } else if !has_other_pod {
         give_to_group(request, &target)?;
     }
     Ok(mounted)
+}
+
+/// Mounts a device on the node, where it is not, and says where.
+fn mount_device(request: &Request, device: &Path, format: &str) -> Result<PathBuf, PluginError> {
+    let place = request.places.local_mounts().join(request.spec_name());
+    make_all(&place, 0o750)?;
+    if mounts::is_mount_point(&place).map_err(PluginError::MountTable)? {
+        return Ok(place);
+    }
+    let mut options =
+        request.claimed.as_ref().map(|claimed| mount_options(&claimed.volume)).unwrap_or_default();
+    if request.read_only {
+        options.push("ro".to_owned());
+    }
+    let mounted = tools::format_and_mount(device, &place, format, options);
+    mounted.map_err(|cause| {
+        // It is only a place to mount something on; the first error is the one to tell.
+        let _ = fs::remove_dir(&place);
+        PluginError::LocalPath(format!(
+            "local: failed to mount device {} at {} (fstype: {format}), error {cause}",
+            device.display(),
+            place.display()
+        ))
+    })?;
+    Ok(place)
+}
+
+/// Files that belong to another group than the pod's stay as they are while another pod has them, which people are told.
+fn warn_of_other_group(request: &Request, target: &Path) -> Result<(), PluginError> {
+    let Some(wanted) = ownership::group_of_pod(&request.pod) else { return Ok(()) };
+    let found = fs::metadata(target).map_err(failed("stat", target))?.gid();
+    if found != wanted {
+        let volume = request.spec_name();
+        request.tell(VolumeEvent {
+            what: Occurrence::OtherGroup,
+            message: format!(
+                "The requested fsGroup is {wanted}, but the volume {volume} has GID {found}. The volume may not be shareable."
+            ),
+            claim: None,
+        });
+    }
+    Ok(())
 }
 
 /// Whether another pod has what is mounted here. Then its files are as they should be, or as that pod wants them.

@@ -1,21 +1,16 @@
 //! `nfs`: a directory of a server, mounted by the host's own tools.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use async_trait::async_trait;
 use crablet_api::core::{NFSVolumeSource, PersistentVolumeSource, VolumeSource};
 use crablet_core::translate::MountedVolume;
 use crablet_host::mounts;
 
 use crate::claims::mount_options;
-use crate::error::{PluginError, failed};
+use crate::error::PluginError;
 use crate::files::make_all;
 use crate::places::NFS;
 use crate::plugin::{Plugin, Request};
-
-/// How much of what a tool says is told.
-const LONGEST_OUTPUT: usize = 4096;
+use crate::tools;
 
 /// Volumes of the kind `nfs`.
 #[derive(Debug, Clone, Copy)]
@@ -65,21 +60,10 @@ fn mount(request: &Request, source: &NFSVolumeSource) -> Result<MountedVolume, P
         arguments.extend(["-o".to_owned(), options.join(",")]);
     }
     arguments.extend([from, target.display().to_string()]);
-    run(&arguments).inspect_err(|_| {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    tools::mount(&arguments).inspect_err(|_| {
         // It is only a place to mount something on; the first error is the one to tell.
         let _ = std::fs::remove_dir(&target);
     })?;
     Ok(mounted)
-}
-
-fn run(arguments: &[String]) -> Result<(), PluginError> {
-    let done = Command::new("mount").args(arguments).stdin(Stdio::null()).output();
-    let done = done.map_err(failed("fork/exec", Path::new("mount")))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let output = [done.stdout, done.stderr].concat();
-    let output = String::from_utf8_lossy(&output[..output.len().min(LONGEST_OUTPUT)]).into_owned();
-    let status = done.status.code().map_or_else(|| "signal".to_owned(), |code| format!("exit status {code}"));
-    Err(PluginError::MountCommand { status, arguments: arguments.join(" "), output })
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::core::{
-    Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, VolumeProjection, VolumeSource,
+    ClusterTrustBundleProjection, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection,
+    VolumeProjection, VolumeSource,
 };
 use crablet_core::translate::{MountedVolume, Unavailable};
 
@@ -20,8 +21,8 @@ use crate::ownership::{group_of_pod, user_of_pod};
 use crate::places::PROJECTED;
 use crate::plugin::{Plugin, Request};
 
-/// The permissions of a token that belongs to somebody. A change of group widens them.
-const TOKEN_MODE: u32 = 0o600;
+/// The permissions of a file that belongs to somebody. A change of group widens them.
+const OWN_MODE: u32 = 0o600;
 
 /// Volumes of the kind `projected`.
 pub struct Projected(pub Arc<dyn Contents>);
@@ -93,8 +94,9 @@ async fn files_of(
             let file = token(&request.pod, source, default_mode, contents).await?;
             return Ok(file.map(|file| [(source.path.to_string(), file)].into()));
         }
-        VolumeProjection::ClusterTrustBundle(_) => {
-            Err(PluginError::Projection { kind: "clusterTrustBundle" })
+        VolumeProjection::ClusterTrustBundle(source) => {
+            let file = trust_bundle(&request.pod, source, default_mode, contents).await?;
+            Ok([(source.path.to_string(), file)].into())
         }
         VolumeProjection::PodCertificate(_) => Err(PluginError::Projection { kind: "podCertificate" }),
     };
@@ -119,10 +121,32 @@ async fn token(
     };
     let token = contents.service_account_token(&request).await.map_err(PluginError::Token)?;
     let Some(token) = token else { return Ok(None) };
+    Ok(Some(file_of(pod, token.reveal(), default_mode)))
+}
+
+/// Whom to trust; nobody, where that may be missing.
+async fn trust_bundle(
+    pod: &Pod,
+    source: &ClusterTrustBundleProjection,
+    default_mode: i32,
+    contents: &dyn Contents,
+) -> Result<ProjectedFile, PluginError> {
+    let anchors = match contents.trust_anchors(source).await {
+        Err(Unavailable::NotFound) if source.optional == Some(true) => String::new(),
+        Err(why) => {
+            let name = source.name.as_ref().map(ToString::to_string);
+            return Err(PluginError::TrustAnchors { name, why });
+        }
+        Ok(anchors) => anchors,
+    };
+    Ok(file_of(pod, &anchors, default_mode))
+}
+
+fn file_of(pod: &Pod, content: &str, default_mode: i32) -> ProjectedFile {
     let user = user_of_pod(pod);
     let mode = match user.is_some() || group_of_pod(pod).is_some() {
-        true => TOKEN_MODE,
+        true => OWN_MODE,
         false => default_mode.cast_unsigned() & 0o777,
     };
-    Ok(Some(ProjectedFile { content: token.reveal().as_bytes().to_owned(), mode, user }))
+    ProjectedFile { content: content.as_bytes().to_owned(), mode, user }
 }

@@ -218,7 +218,7 @@ async fn projected_volumes_take_what_the_node_knows_and_say_what_they_do_not_tak
     for (source, expected) in [
         (
             "clusterTrustBundle: {path: a}",
-            "sources of the kind clusterTrustBundle in projected volumes are not supported yet",
+            "ClusterTrustBundle projection is not supported in static kubelet mode",
         ),
         (
             "podCertificate: {signerName: a}",
@@ -261,13 +261,47 @@ async fn what_cannot_be_set_up_is_told_volume_by_volume() {
         "\"path\" : hostPath type check failed: /no/such/dir is not a directory",
         "\"steps\" : invalid HostPath `/a/../b`: must not contain '..'",
         "\"map\" : not supported due to running kubelet in standalone mode",
-        "\"rbd\" : volumes of the kind rbd are not supported yet",
+        "\"rbd\" : volumes of the kind rbd are not supported: use a CSI driver instead, such as rbd.csi.ceph.com",
         "\"tape\" : unknown storage medium \"Tape\"",
         "\"field\" : unsupported fieldPath: spec.nodeName",
         "\"outside\" : invalid path: must not contain '..': ../a",
     ];
     assert_eq!(errors, expected.map(|error| format!("MountVolume.SetUp failed for volume {error}")));
     assert!(place.mounts().is_empty());
+}
+
+#[tokio::test]
+async fn a_kind_that_has_a_csi_driver_is_refused_with_its_name() {
+    let place = Place::new();
+    let sources = [
+        ("iscsi", "iscsi: {targetPortal: p, iqn: i, lun: 0}", "iscsi.csi.k8s.io"),
+        ("fc", "fc: {targetWWNs: [w], lun: 0}", "fc.csi.k8s.io"),
+        ("flexVolume", "flexVolume: {driver: d}", "that of its vendor"),
+        ("cephfs", "cephfs: {monitors: [m]}", "cephfs.csi.ceph.com"),
+        ("glusterfs", "glusterfs: {endpoints: e, path: p}", "org.gluster.glusterfs"),
+        ("awsElasticBlockStore", "awsElasticBlockStore: {volumeID: v}", "ebs.csi.aws.com"),
+        ("azureDisk", "azureDisk: {diskName: d, diskURI: u}", "disk.csi.azure.com"),
+        ("azureFile", "azureFile: {secretName: s, shareName: share}", "file.csi.azure.com"),
+        ("cinder", "cinder: {volumeID: v}", "cinder.csi.openstack.org"),
+        ("gcePersistentDisk", "gcePersistentDisk: {pdName: p}", "pd.csi.storage.gke.io"),
+        ("vsphereVolume", "vsphereVolume: {volumePath: p}", "csi.vsphere.vmware.com"),
+        ("portworxVolume", "portworxVolume: {volumeID: v}", "pxd.portworx.com"),
+    ];
+    for (kind, source, driver) in sources {
+        let errors = volumes(&place).set_up(&pod("", "", &[("v", source)]), &node()).await;
+        let expected = format!(
+            "MountVolume.SetUp failed for volume \"v\" : volumes of the kind {kind} are not supported: \
+             use a CSI driver instead, such as {driver}"
+        );
+        assert_eq!(said(errors.unwrap_err()), [expected]);
+    }
+    let errors = volumes(&place)
+        .set_up(&pod("", "", &[("v", "gitRepo: {repository: r}")]), &node())
+        .await
+        .unwrap_err();
+    let expected = "MountVolume.SetUp failed for volume \"v\" : git-repo volume plugin has been disabled; if necessary, \
+                    it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`";
+    assert_eq!(said(errors), [expected]);
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use crablet_api::core::{
+    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret,
+};
 use crablet_core::translate::Unavailable;
 use crablet_host::loop_device;
 
@@ -43,6 +45,14 @@ impl Contents for Cluster {
     async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
         self.answer()?;
         self.volumes.lock().unwrap().get(name).cloned().map(Arc::new).ok_or(Unavailable::NotFound)
+    }
+
+    async fn trust_anchors(&self, wanted: &ClusterTrustBundleProjection) -> Result<String, Unavailable> {
+        self.answer()?;
+        match wanted.name.as_deref() {
+            Some("one") => Ok("whom to trust".to_owned()),
+            Some(_) | None => Err(Unavailable::NotFound),
+        }
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
@@ -480,7 +490,12 @@ async fn a_claim_that_leads_nowhere_is_told_in_upstreams_words() {
         ("", "", "no volume plugin matched".to_owned()),
         ("", local, "stat /nowhere: no such file or directory".to_owned()),
         ("", "local: {path: /a/../b}", "invalid path: /a/../b must not contain '..'".to_owned()),
-        ("", "iscsi: {}", "volumes of the kind iscsi are not supported yet".to_owned()),
+        (
+            "",
+            "iscsi: {}",
+            "volumes of the kind iscsi are not supported: use a CSI driver instead, such as iscsi.csi.k8s.io"
+                .to_owned(),
+        ),
         ("status: {phase: Pending}", local, format!("{processing}PVC is not bound")),
         ("spec: {}", local, format!("{processing}PVC has empty pvc.Spec.VolumeName")),
         (
@@ -543,5 +558,36 @@ async fn a_claim_that_a_pod_makes_must_be_its_own() {
             None => assert_eq!(path_of(&done.unwrap(), "c"), Path::new("/srv")),
             Some(expected) => assert!(said(done.unwrap_err())[0].ends_with(expected)),
         }
+    }
+}
+
+#[tokio::test]
+async fn whom_to_trust_is_a_file_and_may_be_nobody() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let source = |bundles: &str| format!("projected: {{defaultMode: 292, sources: [{bundles}]}}");
+    let bundles = "{clusterTrustBundle: {name: one, path: roots}}, \
+                   {clusterTrustBundle: {name: none, optional: true, path: nobody}}";
+    let shows = pod("", "", &[("v", &source(bundles))]);
+    let mounted = volumes.set_up(&shows, &node()).await.unwrap();
+    let path = path_of(&mounted, "v");
+    assert_eq!(files(&path), ["nobody= 444", "roots=whom to trust 444"]);
+    cluster.is_away.store(true, Ordering::Relaxed);
+    volumes.refresh(&shows, &node()).await.unwrap();
+    assert_eq!(files(&path).len(), 2, "what was shown stays");
+    cluster.is_away.store(false, Ordering::Relaxed);
+    for (bundle, expected) in [
+        (
+            "{name: none, path: p}",
+            "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"none\" not found",
+        ),
+        (
+            "{signerName: s, labelSelector: {}, path: p}",
+            "combination of signerName and labelSelector matched zero ClusterTrustBundles",
+        ),
+    ] {
+        let source = source(&format!("{{clusterTrustBundle: {bundle}}}"));
+        let errors = said(volumes.set_up(&pod("", "", &[("w", &source)]), &node()).await.unwrap_err());
+        assert_eq!(errors, [format!("MountVolume.SetUp failed for volume \"w\" : {expected}")]);
     }
 }
