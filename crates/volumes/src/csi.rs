@@ -6,9 +6,10 @@
 //!                        └──no pod uses it──► run ──unstage─┘
 //! ```
 //!
-//! What is staged and published is in the mount table and in upstream's `vol_data.json`, which is written before the
-//! driver is asked and goes after it has answered: whatever an agent dies at, the next one asks the driver to take it
-//! back. In memory is only who uses what is staged, which is read from the pods' directories at the start.
+//! What may be staged and published is in upstream's `vol_data.json`, which is written before the driver is asked and
+//! goes after it has answered: whatever an agent dies at, the next one asks the driver to take it back. In memory is who
+//! uses what is staged, which is read from the pods' directories at the start, and what drivers said is done: a mount
+//! alone does not tell that nothing is missing behind it, so that a new agent asks again where it needs to know.
 //!
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
@@ -39,7 +40,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::attachments::Attachments;
 use crate::claims;
@@ -72,8 +73,10 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
-    /// Devices that are staged, which no mount table shows.
-    devices: Mutex<BTreeSet<Staged>>,
+    /// What is staged, by what its driver said.
+    staged: Mutex<BTreeSet<Staged>>,
+    /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
+    published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
     /// The pods that have a volume whose driver wants to publish it again now and then.
     republished: Mutex<BTreeSet<String>>,
     /// Volumes that nobody uses any more.
@@ -126,10 +129,10 @@ impl Csi {
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let mut devices = BTreeSet::new();
+        let mut bound = BTreeSet::new();
         for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
             if is_bound {
-                devices.insert(staged.clone());
+                bound.insert(staged.clone());
             }
             attachments.uses(&staged.unique_name());
             if users.is_empty() {
@@ -156,7 +159,8 @@ impl Csi {
             told: watch::Sender::default(),
             staging: Lanes::default(),
             used: Mutex::new(used),
-            devices: Mutex::new(devices),
+            staged: Mutex::new(bound),
+            published: Mutex::default(),
             republished: Mutex::default(),
             unused: Mutex::new(unused),
             news: Notify::new(),
@@ -194,6 +198,11 @@ impl Csi {
         lock(&self.0.unused).remove(staged);
     }
 
+    /// Whether others than a pod use what is staged.
+    fn is_used_beside(&self, staged: &Staged, uid: &str) -> bool {
+        lock(&self.0.used).get(staged).is_some_and(|users| users.iter().any(|user| user != uid))
+    }
+
     /// Whether a pod has a volume whose driver wants to publish it again now and then.
     pub(crate) fn republishes(&self, uid: &str) -> bool {
         lock(&self.0.republished).contains(uid)
@@ -216,6 +225,7 @@ impl Csi {
 
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
+        lock(&self.0.published).remove(uid);
         for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid) {
             let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
             let driver = self.driver(&data.driver_name).map_err(wrong)?;
@@ -244,6 +254,22 @@ impl Csi {
         work_on(&self.0.machine, work).await
     }
 
+    async fn is_mounted(&self, request: &Request, place: &Path) -> Result<bool, PluginError> {
+        let place = place.to_owned();
+        self.work_for(request, move |machine| is_mount_point(machine, &place)).await
+    }
+
+    /// Forgets a volume that a driver refused for good, where nothing came of it. The driver's error is the one to tell.
+    async fn forget_refused(&self, request: &Request, directory: PathBuf, place: PathBuf) {
+        let forgotten = self.work_for(request, move |machine| match is_mount_point(machine, &place)? {
+            true => Ok(()),
+            false => forget(machine, &directory, &place),
+        });
+        if let Err(error) = forgotten.await {
+            warn!(%error, "Cannot forget a volume that its driver refused");
+        }
+    }
+
     async fn stage(
         &self,
         request: &Request,
@@ -263,19 +289,10 @@ impl Csi {
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
-        let made = {
-            let (directory, place) = (directory.clone(), place.clone());
-            self.work_for(request, move |machine| {
-                machine.make_directories(&place)?;
-                let was_there = vol_data::read(machine, &directory)?.as_ref() == Some(&data);
-                let is_mounted = machine.is_mount_point(&place).map_err(PluginError::MountTable)?;
-                vol_data::write(machine, &directory, &data)?;
-                Ok(was_there && is_mounted)
-            })
-        };
-        if made.await? {
+        if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
             return Ok(Some(place));
         }
+        lock(&self.0.staged).remove(&staged);
         let volume = StageVolume {
             volume_id: wanted.handle.clone(),
             staging_target_path: text(&place),
@@ -284,12 +301,26 @@ impl Csi {
             volume_context: wanted.attributes.clone(),
             secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
         };
+        let made = {
+            let (directory, place) = (directory.clone(), place.clone());
+            self.work_for(request, move |machine| {
+                machine.make_directories(&directory)?;
+                // What is mounted there may be on a server that does not answer.
+                if !is_mount_point(machine, &place)? {
+                    machine.make_directories(&place)?;
+                }
+                vol_data::write(machine, &directory, &data)
+            })
+        };
+        made.await?;
         match driver.node.stage(volume).await {
-            Ok(()) => Ok(Some(place)),
+            Ok(()) => {
+                lock(&self.0.staged).insert(staged);
+                Ok(Some(place))
+            }
             Err(error) => {
-                if error.is_final() {
-                    let kept = place.clone();
-                    self.work_for(request, move |machine| forget(machine, &directory, &kept)).await?;
+                if error.is_final() && !self.is_used_beside(&staged, request.uid()) {
+                    self.forget_refused(request, directory, place).await;
                 }
                 Err(PluginError::MountDevice(error))
             }
@@ -315,15 +346,9 @@ impl Csi {
             attachment_id: Some(self.attachment(wanted)),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let is_published = {
-            let (directory, target) = (directory.clone(), target.clone());
-            self.work_for(request, move |machine| {
-                machine.make_directories(&directory)?;
-                vol_data::write(machine, &directory, &data)?;
-                machine.is_mount_point(&target).map_err(PluginError::MountTable)
-            })
-        };
-        let is_published = is_published.await?;
+        let is_known =
+            lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
+        let is_published = is_known && self.is_mounted(request, &target).await?;
         let requires_republish =
             of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true));
         if requires_republish {
@@ -354,10 +379,17 @@ impl Csi {
             volume_context: attributes,
             secrets,
         };
+        let made = {
+            let directory = directory.clone();
+            self.work_for(request, move |machine| {
+                machine.make_directories(&directory)?;
+                vol_data::write(machine, &directory, &data)
+            })
+        };
+        made.await?;
         if let Err(error) = driver.node.publish(volume).await {
             if error.is_final() && !is_published {
-                let target = target.clone();
-                self.work_for(request, move |machine| remove_place(machine, &target)).await?;
+                self.forget_refused(request, directory, target).await;
             }
             return Err(PluginError::Csi(error));
         }
@@ -372,6 +404,7 @@ impl Csi {
                 })
                 .await?;
         }
+        lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
         Ok(target)
     }
 
@@ -541,6 +574,14 @@ impl Staged {
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.
 fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
     of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false))
+}
+
+/// Whether something is mounted at a place. Nothing is where no directory is.
+fn is_mount_point(machine: &dyn Machine, place: &Path) -> Result<bool, PluginError> {
+    match machine.is_mount_point(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map_err(PluginError::MountTable),
+    }
 }
 
 /// Forgets a volume that the driver has taken back: a place to mount something on, and what was written of it.

@@ -188,8 +188,10 @@ impl Csi {
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
         let _lane = self.0.staging.enter(&staged.key()).await;
-        let is_staged = lock(&self.0.devices).contains(staged);
+        let is_staged = lock(&self.0.staged).contains(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
+        let secret = wanted.stage_secret.as_ref().filter(|_| stages);
+        let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
         let (here, machine) = (device.clone(), Arc::clone(&self.0.machine));
         let made = request.blocking(move |_| {
             make_all(&here.data(), 0o750)?;
@@ -215,11 +217,11 @@ impl Csi {
             capability: task.capability(),
             publish_context: task.context.clone(),
             volume_context: wanted.attributes.clone(),
-            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+            secrets,
         };
         match task.driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.devices).insert(staged.clone());
+                lock(&self.0.staged).insert(staged.clone());
                 Ok(())
             }
             Err(error) => {
@@ -241,12 +243,8 @@ impl Csi {
         let Task { request, wanted, device, map, .. } = task;
         let target = device.publish.join(request.uid());
         let is_published = {
-            let (map, target, publish) = (map.clone(), target.clone(), device.publish.clone());
-            request.blocking(move |_| {
-                map.reserve()?;
-                make_all(&publish, 0o750)?;
-                Ok(map.is_bound() && is_device(&target))
-            })
+            let (map, target) = (map.clone(), target.clone());
+            request.blocking(move |_| Ok(map.is_bound() && is_device(&target)))
         };
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
@@ -270,12 +268,24 @@ impl Csi {
             volume_context: attributes,
             secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
         };
+        let made = {
+            let (map, publish) = (map.clone(), device.publish.clone());
+            request.blocking(move |_| {
+                map.reserve()?;
+                Ok(make_all(&publish, 0o750)?)
+            })
+        };
+        made.await?;
         match task.driver.node.publish(volume).await {
             Ok(()) => Ok(target),
             Err(error) => {
                 if error.is_final() && !is_published {
                     let map = map.clone();
-                    request.blocking(move |_| map.unmap().and_then(|()| map.forget())).await?;
+                    // The error of the driver is the one to tell.
+                    let undone = request.blocking(move |_| map.unmap().and_then(|()| map.forget()));
+                    if let Err(error) = undone.await {
+                        warn!(%error, "Cannot forget a device that was not published");
+                    }
                 }
                 Err(PluginError::Csi(error))
             }
@@ -315,7 +325,7 @@ impl Csi {
         let device = Device::new(&self.0.places, name);
         let is_it = vol_data::read(&*self.0.machine, &device.data())?
             .is_some_and(|data| Staged::device(&data, name) == *staged);
-        lock(&self.0.devices).remove(staged);
+        lock(&self.0.staged).remove(staged);
         if !is_it {
             return Ok(());
         }

@@ -114,6 +114,7 @@ impl Csi {
         if vol_data::read(&*self.0.machine, &directory)?.is_none() {
             return Ok(());
         }
+        lock(&self.0.staged).remove(staged);
         let driver = self.driver(&staged.driver)?;
         if driver.capabilities().await?.stage_unstage_volume {
             driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;

@@ -1,0 +1,109 @@
+//! Volumes of a CSI driver that fails, and of agents that die: a pod runs on what its driver says is done, and on
+//! nothing else.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+#[path = "csi_files/cluster.rs"]
+mod cluster;
+#[path = "csi_files/machine.rs"]
+mod machine;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use crablet_csi::Code;
+use crablet_csi::stand_in::{Fault, Moment, Trouble};
+use serde_json::json;
+
+use machine::{DRIVER, Machine};
+
+/// The driver does it and says that it did not.
+fn lost(code: Code, message: &str) -> Fault {
+    let trouble = Trouble::Fail { code, message: message.to_owned() };
+    Fault { trouble, moment: Moment::AfterEffect, times: Some(1) }
+}
+
+#[tokio::test]
+async fn what_a_driver_did_not_say_is_done_is_asked_for_again_though_it_is_mounted() {
+    for code in [Code::Unavailable, Code::Internal] {
+        let machine = Machine::new().await;
+        machine.driver.plan("NodeStageVolume", lost(code, "half staged"));
+        machine.driver.plan("NodePublishVolume", lost(code, "half published"));
+        let error = machine.set_up("a").await.unwrap_err();
+        let expected = format!(
+            "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = {code:?} desc = half staged"
+        );
+        assert_eq!(error, expected);
+        let error = machine.set_up("a").await.unwrap_err();
+        let expected = format!(
+            "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = {code:?} desc = half published"
+        );
+        assert_eq!(error, expected);
+        machine.set_up("a").await.unwrap();
+        machine.set_up("a").await.unwrap();
+        assert_eq!(machine.asked(), ["Stage", "Stage", "Publish", "Publish"]);
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+        assert_eq!(machine.asked()[4..], ["Unpublish", "Unstage"]);
+    }
+}
+
+#[tokio::test]
+async fn files_are_given_to_the_group_though_the_agent_died_after_the_publish() {
+    let mut machine = Machine::new().await;
+    machine.cluster.set("driver", json!({"attachRequired": false, "fsGroupPolicy": "File"}));
+    machine.cluster.set("pod", json!({"securityContext": {"fsGroup": 4711}}));
+    machine.driver.plan("NodePublishVolume", lost(Code::Unavailable, "nobody hears it"));
+    machine.set_up("a").await.unwrap_err();
+    machine.stop_agent();
+    machine.start_agent().await;
+    machine.set_up("a").await.unwrap();
+    assert_eq!(fs::metadata(machine.target("a")).unwrap().gid(), 4711);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_second_pod_whose_volume_is_refused_leaves_what_is_known_of_the_first() {
+    let mut machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    machine.stop_agent();
+    machine.start_agent().await;
+    machine.driver.plan("NodeStageVolume", Fault::fail(Code::Internal, "no", 1));
+    let error = machine.set_up("b").await.unwrap_err();
+    assert_eq!(
+        error,
+        "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = Internal desc = no"
+    );
+    assert!(machine.staged().join("vol_data.json").exists());
+    machine.tear_down("b").await.unwrap();
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Stage", "Unpublish", "Unstage"], "{DRIVER}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_pod_calls_no_driver_that_was_never_asked_or_that_refused() {
+    for secret in ["nodeStageSecretRef", "nodePublishSecretRef"] {
+        for (mode, uid) in [("Filesystem", "a"), ("Block", "device")] {
+            let machine = Machine::new().await;
+            let source = json!({
+                "driver": DRIVER, "volumeHandle": "../handle", secret: {"namespace": "ns", "name": "s"},
+            });
+            machine.cluster.set("volume", json!({"volumeMode": mode, "csi": source}));
+            let error = machine.set_up(uid).await.unwrap_err();
+            assert!(error.contains("secrets \"s\" not found"), "{error}");
+            let asked = machine.asked();
+            assert!(!machine.root.join(format!("pods/{uid}/volumes/kubernetes.io~csi/pv")).exists());
+            assert!(!machine.root.join(format!("pods/{uid}/volumeDevices")).exists());
+            machine.tear_down(uid).await.unwrap();
+            assert!(!machine.asked()[asked.len()..].contains(&"Unpublish"), "{mode} {secret}");
+        }
+    }
+    let machine = Machine::new().await;
+    machine.driver.plan("NodePublishVolume", Fault::fail(Code::Internal, "no", 1));
+    machine.set_up("a").await.unwrap_err();
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Unstage"]);
+}
