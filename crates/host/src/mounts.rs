@@ -82,6 +82,19 @@ impl MountTable {
         self.0.iter().rev().find(|mount| mount.mount_point == path)
     }
 
+    /// The mounts elsewhere that show what is at a path. The path is compared as it is; see [`resolved`].
+    pub fn elsewhere(&self, path: &Path) -> Vec<&Mount> {
+        let mounts = self.0.iter().filter(|mount| path.starts_with(&mount.mount_point));
+        // Of those on the same path this is the one on top.
+        let Some(own) = mounts.max_by_key(|mount| mount.mount_point.components().count()) else {
+            return Vec::new();
+        };
+        let Ok(below) = path.strip_prefix(&own.mount_point) else { return Vec::new() };
+        let root = own.root.join(below);
+        let shows = |mount: &&Mount| (mount.device, &mount.root) == (own.device, &root);
+        self.0.iter().filter(shows).filter(|mount| mount.mount_point != path).collect()
+    }
+
     /// The mounts at a directory and anywhere below, in the order in which they can be unmounted.
     pub fn under(&self, directory: &Path) -> Vec<&Mount> {
         let mut mounts: Vec<&Mount> =
@@ -243,6 +256,24 @@ mod tests {
             .collect();
         assert_eq!(under, [(3, "/a/b/c"), (4, "/a/b"), (1, "/a/b"), (0, "/a")]);
         assert_eq!(table.at(Path::new("/a/b")).unwrap().id, 4);
+    }
+
+    #[test]
+    fn what_is_at_a_path_is_found_where_else_it_is_mounted() {
+        let text = b"1 0 8:1 / / rw - ext4 d rw\n\
+                     2 1 8:1 /data/a /pods/1 rw - ext4 d rw\n\
+                     3 1 8:1 /data/ab /pods/2 rw - ext4 d rw\n\
+                     4 1 8:2 / /global rw - ext4 e rw\n\
+                     5 1 8:2 / /pods/3 rw - ext4 e rw\n";
+        let table = MountTable::parse(text).unwrap();
+        let elsewhere = |path: &str| -> Vec<u64> {
+            table.elsewhere(Path::new(path)).iter().map(|mount| mount.id).collect()
+        };
+        assert_eq!(elsewhere("/data/a"), [2], "a directory that nothing is mounted on");
+        assert_eq!(elsewhere("/global"), [5]);
+        assert_eq!(elsewhere("/pods/3"), [4]);
+        assert_eq!(elsewhere("/pods/1"), Vec::<u64>::new());
+        assert_eq!(elsewhere("/data"), Vec::<u64>::new());
     }
 
     #[test]

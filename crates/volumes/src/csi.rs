@@ -226,8 +226,9 @@ impl Csi {
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         lock(&self.0.published).remove(uid);
-        for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid) {
-            let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+        let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+        // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
+        for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid).map_err(wrong)? {
             let driver = self.driver(&data.driver_name).map_err(wrong)?;
             let target = directory.join("mount");
             let done = driver.node.unpublish(&data.volume_handle, &text(&target)).await;

@@ -73,6 +73,9 @@ pub enum PluginError {
     /// Something is left where a driver has taken a volume back.
     #[error("{0}")]
     Left(String),
+    /// What is to be unstaged is mounted elsewhere.
+    #[error("the device mount path {} is still mounted by other references {elsewhere:?}", place.display())]
+    StillMounted { place: PathBuf, elsewhere: Vec<PathBuf> },
     /// The volume is not attached to the node.
     #[error("{0}")]
     Attachment(String),

@@ -10,9 +10,11 @@ mod machine;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
 use crablet_csi::Code;
 use crablet_csi::stand_in::{Fault, Moment, Trouble};
+use crablet_host::mounts::is_mount_point;
 use serde_json::json;
 
 use machine::{DRIVER, Machine};
@@ -106,4 +108,41 @@ async fn the_end_of_a_pod_calls_no_driver_that_was_never_asked_or_that_refused()
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
     assert_eq!(machine.asked(), ["Stage", "Publish", "Unstage"]);
+}
+
+#[tokio::test]
+async fn a_volume_stays_in_use_for_a_pod_that_comes_while_it_is_unstaged() {
+    let machine = Machine::new().await;
+    machine.attach();
+    machine.set_up("a").await.unwrap();
+    machine.driver.plan("NodeUnstageVolume", Fault::late(Duration::from_millis(500)));
+    machine.tear_down("a").await.unwrap();
+    machine.driver.until(|calls| calls.iter().any(|call| call.call.contains("Unstage"))).await;
+    assert!(machine.is_in_use());
+    machine.set_up("b").await.unwrap();
+    assert!(machine.is_in_use());
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage", "Stage", "Publish"]);
+    machine.tear_down("b").await.unwrap();
+    machine.until_forgotten().await;
+    machine.until("it is not in use", || !machine.is_in_use()).await;
+}
+
+#[tokio::test]
+async fn what_a_pod_has_is_not_unstaged_and_stays_in_use_though_nobody_can_read_who_it_is() {
+    let mut machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    machine.stop_agent();
+    let written = machine.target("a").with_file_name("vol_data.json");
+    let kept = fs::read(&written).unwrap();
+    fs::write(&written, "{").unwrap();
+    machine.attach();
+    machine.start_agent().await;
+    let error = machine.tear_down("a").await.unwrap_err();
+    assert!(error.to_string().contains("vol_data.json"), "{error}");
+    assert!(is_mount_point(&machine.target("a")).unwrap());
+    assert!(machine.is_in_use());
+    fs::write(&written, kept).unwrap();
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage"]);
 }

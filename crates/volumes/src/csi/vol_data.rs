@@ -83,10 +83,19 @@ pub(super) fn remove(machine: &dyn Machine, directory: &Path) -> Result<(), Plug
     }
 }
 
-/// What is published to a pod, and where. What nobody can read is left where it is: nothing is removed with it.
-pub(super) fn of_pod(machine: &dyn Machine, places: &Places, uid: &str) -> Vec<(PathBuf, VolumeData)> {
-    let directories = machine.children(&places.volumes(uid).join(CSI)).into_iter();
-    directories.filter_map(|directory| Some((directory.clone(), readable(machine, &directory)?))).collect()
+/// What is published to a pod, and where.
+pub(super) fn of_pod(
+    machine: &dyn Machine,
+    places: &Places,
+    uid: &str,
+) -> Result<Vec<(PathBuf, VolumeData)>, PluginError> {
+    let mut found = Vec::new();
+    for directory in machine.children(&places.volumes(uid).join(CSI)) {
+        if let Some(data) = read(machine, &directory)? {
+            found.push((directory, data));
+        }
+    }
+    Ok(found)
 }
 
 /// What is published to all pods that outlives them, by the pods' UIDs.
@@ -94,7 +103,9 @@ pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, Vo
     let mut found = Vec::new();
     for pod in machine.children(&places.root().join("pods")) {
         let Some(uid) = pod.file_name().and_then(|name| name.to_str()) else { continue };
-        let of_pod = of_pod(machine, places, uid).into_iter().map(|(_, data)| data);
+        // What is mounted is not unstaged, whoever uses it.
+        let of_pod = machine.children(&places.volumes(uid).join(CSI)).into_iter();
+        let of_pod = of_pod.filter_map(|directory| readable(machine, &directory));
         let outlives = |data: &VolumeData| data.volume_lifecycle_mode != Some(VolumeLifecycleMode::Ephemeral);
         found.extend(of_pod.filter(outlives).map(|data| (uid.to_owned(), data)));
     }

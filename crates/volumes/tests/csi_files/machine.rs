@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::FeatureGates;
-use crablet_api::core::Pod;
+use crablet_api::core::{AttachedVolume, Node, Pod};
 use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings as NodeSettings};
 use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
 use crablet_csi::{PluginRegistry, PluginType};
@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use super::cluster::Cluster;
 
 pub const DRIVER: &str = "files.csi.example.com";
+const VOLUME: &str = "kubernetes.io/csi/files.csi.example.com^../handle";
 
 pub struct Machine {
     pub root: PathBuf,
@@ -106,6 +107,21 @@ impl Machine {
     pub async fn set_up(&self, uid: &str) -> Result<MountedVolume, String> {
         let mounted = self.volumes.as_ref().unwrap().set_up(&self.pod(uid), &context()).await;
         mounted.map(|mut all| all.remove("c").unwrap()).map_err(|errors| errors[0].to_string())
+    }
+
+    /// The volume has to be attached, and is.
+    pub fn attach(&self) {
+        self.cluster.set("driver", json!({"attachRequired": true}));
+        self.cluster.set("attachment", json!({"status": {"attached": true}}));
+        let mut node = Node::default();
+        node.status.volumes_in_use = [VOLUME.into()].into();
+        node.status.volumes_attached =
+            [AttachedVolume { name: VOLUME.into(), ..AttachedVolume::default() }].into();
+        self.attachments.note(&node);
+    }
+
+    pub fn is_in_use(&self) -> bool {
+        self.attachments.in_use().borrow().iter().any(|used| **used == *VOLUME)
     }
 
     pub async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
