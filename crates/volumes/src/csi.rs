@@ -535,7 +535,11 @@ impl Plugin for Csi {
         let context = self.publish_context(&wanted, of_cluster).await?;
         let staged = self.stage(request, &wanted, &driver, &context).await?;
         let target = self.publish(request, &wanted, staged, context, of_cluster).await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+        let place = target.clone();
+        let relabel = self
+            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
+        let relabel = relabel.await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
     }
 }
 

@@ -8,6 +8,7 @@ mod host_path;
 mod image;
 mod keys;
 pub(crate) mod local;
+mod mount_command;
 mod nfs;
 mod projected;
 mod secret;

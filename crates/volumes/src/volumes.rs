@@ -117,7 +117,7 @@ impl HostVolumes {
             Arc::new(Secret(Arc::clone(&contents))),
             Arc::new(Projected(Arc::clone(&contents))),
             Arc::new(Image),
-            Arc::new(Local),
+            Arc::new(Local::default()),
             Arc::new(Nfs),
         ];
         let places = Places::new(root);
@@ -197,6 +197,7 @@ impl HostVolumes {
                 let claimed = claims::resolve(&*self.contents, pod, volume).await?;
                 if let Some(claimed) = &claimed {
                     spec_name = claimed.volume.metadata.name.clone();
+                    claims::check_node(&claimed.volume, &node.facts.labels)?;
                 }
                 Ok((self.plugin(source, claimed.as_ref())?, source, claimed))
             };

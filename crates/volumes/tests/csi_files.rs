@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use crablet_core::translate::MountedVolume;
 use crablet_csi::Code;
 use crablet_csi::stand_in::{Fault, Moment, Trouble};
 use crablet_host::mounts::is_mount_point;
@@ -145,4 +146,15 @@ async fn what_a_pod_has_is_not_unstaged_and_stays_in_use_though_nobody_can_read_
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
     assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage"]);
+}
+
+#[tokio::test]
+async fn a_container_is_told_that_its_volume_is_for_reading_only() {
+    let machine = Machine::new().await;
+    let claim = json!({"name": "c", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}});
+    machine.cluster.set("pod", json!({"volumes": [claim]}));
+    let mounted = machine.set_up("a").await.unwrap();
+    assert!(matches!(mounted, MountedVolume::Files { read_only: true, .. }), "{mounted:?}");
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
 }

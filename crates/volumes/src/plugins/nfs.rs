@@ -1,7 +1,8 @@
 //! `nfs`: a directory of a server, mounted by the host's own tools.
 
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use async_trait::async_trait;
 use crablet_api::core::{NFSVolumeSource, PersistentVolumeSource, VolumeSource};
@@ -9,13 +10,11 @@ use crablet_core::translate::MountedVolume;
 use crablet_host::mounts;
 
 use crate::claims::mount_options;
-use crate::error::{PluginError, failed};
+use crate::error::PluginError;
 use crate::files::make_all;
 use crate::places::NFS;
 use crate::plugin::{Plugin, Request};
-
-/// How much of what a tool says is told.
-const LONGEST_OUTPUT: usize = 4096;
+use crate::plugins::mount_command;
 
 /// Volumes of the kind `nfs`.
 #[derive(Debug, Clone, Copy)]
@@ -48,38 +47,59 @@ impl Plugin for Nfs {
 
 fn mount(request: &Request, source: &NFSVolumeSource) -> Result<MountedVolume, PluginError> {
     let target = request.places.volume(request.uid(), NFS, request.spec_name());
-    let mounted =
-        MountedVolume::Files { host_path: target.display().to_string(), read_only: false, relabel: false };
-    make_all(&target, 0o750)?;
+    // What a piece of storage says of itself is not looked at, as upstream.
+    let read_only = if request.claimed.is_some() { request.read_only } else { source.read_only };
+    let mounted = MountedVolume::Files { host_path: target.display().to_string(), read_only, relabel: false };
+    if let Some(plugin) = target.parent() {
+        make_all(plugin, 0o750)?;
+    }
+    // First, since what is mounted there may be on a server that does not answer.
     if mounts::is_mount_point(&target).map_err(PluginError::MountTable)? {
         return Ok(mounted);
     }
+    make_all(&target, 0o750)?;
     let mut options =
         request.claimed.as_ref().map(|claimed| mount_options(&claimed.volume)).unwrap_or_default();
-    if request.read_only || source.read_only {
-        options.push("ro".to_owned());
+    if read_only {
+        options.insert("ro".to_owned());
     }
-    let from = format!("{}:{}", source.server, source.path);
-    let mut arguments = vec!["-t".to_owned(), "nfs".to_owned()];
-    if !options.is_empty() {
-        arguments.extend(["-o".to_owned(), options.join(",")]);
-    }
-    arguments.extend([from, target.display().to_string()]);
-    run(&arguments).inspect_err(|_| {
+    mount_command::mount(&arguments(source, &options, &target)).inspect_err(|_| {
         // It is only a place to mount something on; the first error is the one to tell.
         let _ = std::fs::remove_dir(&target);
     })?;
     Ok(mounted)
 }
 
-fn run(arguments: &[String]) -> Result<(), PluginError> {
-    let done = Command::new("mount").args(arguments).stdin(Stdio::null()).output();
-    let done = done.map_err(failed("fork/exec", Path::new("mount")))?;
-    if done.status.success() {
-        return Ok(());
+fn arguments(source: &NFSVolumeSource, options: &BTreeSet<String>, target: &Path) -> Vec<String> {
+    let server = match source.server.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{}]", source.server),
+        Err(_) => source.server.to_string(),
+    };
+    let mut arguments = vec!["-t".to_owned(), "nfs".to_owned()];
+    if !options.is_empty() {
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        arguments.extend(["-o".to_owned(), options.join(",")]);
     }
-    let output = [done.stdout, done.stderr].concat();
-    let output = String::from_utf8_lossy(&output[..output.len().min(LONGEST_OUTPUT)]).into_owned();
-    let status = done.status.code().map_or_else(|| "signal".to_owned(), |code| format!("exit status {code}"));
-    Err(PluginError::MountCommand { status, arguments: arguments.join(" "), output })
+    arguments.extend([format!("{server}:{}", source.path), target.display().to_string()]);
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_addresses_of_the_sixth_version_are_in_brackets() {
+        for (server, expected) in [
+            ("10.0.0.1", "10.0.0.1:/a"),
+            ("fd00::1", "[fd00::1]:/a"),
+            ("nfs.example.com", "nfs.example.com:/a"),
+        ] {
+            let source =
+                NFSVolumeSource { server: server.into(), path: "/a".into(), ..NFSVolumeSource::default() };
+            let options = ["ro", "nolock"].map(str::to_owned).into();
+            let arguments = arguments(&source, &options, Path::new("/t"));
+            assert_eq!(arguments, ["-t", "nfs", "-o", "nolock,ro", expected, "/t"]);
+        }
+    }
 }

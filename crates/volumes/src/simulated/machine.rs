@@ -193,6 +193,10 @@ impl Machine for SimulatedMachine {
         }
     }
 
+    fn has_labels(&self, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let mounts = self.mounts();
         let Some(volume) = mounts.get(path) else { return Ok(Vec::new()) };
