@@ -36,6 +36,7 @@ use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
 };
 use crablet_host::lanes::Lanes;
+use futures_util::future::join_all;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
@@ -77,8 +78,8 @@ struct Inner {
     staged: Mutex<BTreeSet<Staged>>,
     /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
     published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
-    /// The pods that have a volume whose driver wants to publish it again now and then.
-    republished: Mutex<BTreeSet<String>>,
+    /// The volumes of pods whose drivers want, or may want, to publish them again now and then.
+    republished: Mutex<BTreeMap<String, BTreeSet<String>>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     news: Notify,
@@ -124,8 +125,14 @@ impl Csi {
     ) -> Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
-        for (uid, data) in vol_data::of_pods(&*machine, &places) {
-            // Whether it had to be attached is not known yet.
+        // What its driver wants is not known yet.
+        let mut republished = BTreeMap::<String, BTreeSet<String>>::new();
+        for (uid, name, data) in vol_data::of_pods(&*machine, &places) {
+            republished.entry(uid.clone()).or_default().insert(name);
+            if data.volume_lifecycle_mode == Some(VolumeLifecycleMode::Ephemeral) {
+                continue;
+            }
+            // Nor whether it had to be attached.
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
@@ -135,6 +142,9 @@ impl Csi {
                 bound.insert(staged.clone());
             }
             attachments.uses(&staged.unique_name());
+            for uid in &users {
+                republished.entry(uid.clone()).or_default().extend(staged.device.clone());
+            }
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
             } else {
@@ -161,7 +171,7 @@ impl Csi {
             used: Mutex::new(used),
             staged: Mutex::new(bound),
             published: Mutex::default(),
-            republished: Mutex::default(),
+            republished: Mutex::new(republished),
             unused: Mutex::new(unused),
             news: Notify::new(),
         }))
@@ -180,6 +190,10 @@ impl Csi {
     /// Takes a driver in, or another one of its name.
     pub async fn register_node(&self, name: &str, node: Arc<dyn Node>) -> Result<(), String> {
         let info = node.info().await.map_err(|error| error.to_string())?;
+        // The API server refuses it, and all that is written with it.
+        if info.node_id.is_empty() {
+            return Err("error adding CSI driver node info: driverNodeID must not be empty".to_owned());
+        }
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
@@ -205,14 +219,36 @@ impl Csi {
 
     /// Whether a pod has a volume whose driver wants to publish it again now and then.
     pub(crate) fn republishes(&self, uid: &str) -> bool {
-        lock(&self.0.republished).contains(uid)
+        lock(&self.0.republished).contains_key(uid)
     }
 
-    /// A pod uses nothing any more, be it that something was staged for it and never published.
-    fn release(&self, uid: &str) {
-        lock(&self.0.republished).remove(uid);
+    /// Whether a driver wants to publish a pod's volume again now and then.
+    fn note_republished(&self, request: &Request, is_wanted: bool) {
+        let mut republished = lock(&self.0.republished);
+        match is_wanted {
+            true => {
+                let volumes = republished.entry(request.uid().to_owned()).or_default();
+                volumes.insert(request.spec_name().to_owned());
+            }
+            false => {
+                if let Some(volumes) = republished.get_mut(request.uid()) {
+                    volumes.remove(request.spec_name());
+                    republished.retain(|_, volumes| !volumes.is_empty());
+                }
+            }
+        }
+    }
+
+    async fn of_cluster(&self, driver: &str) -> Result<Option<Arc<CsiDriver>>, PluginError> {
+        let found = self.0.contents.csi_driver(driver).await;
+        found.map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", driver)))
+    }
+
+    /// A pod uses nothing any more but what could not be taken back, be it that something was staged for it and never
+    /// published.
+    fn release(&self, uid: &str, kept: &BTreeSet<&Staged>) {
         let mut used = lock(&self.0.used);
-        for users in used.values_mut() {
+        for (_, users) in used.iter_mut().filter(|(staged, _)| !kept.contains(staged)) {
             users.remove(uid);
         }
         let free = used.extract_if(.., |_, users| users.is_empty());
@@ -226,19 +262,34 @@ impl Csi {
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         lock(&self.0.published).remove(uid);
-        let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
-        // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
-        for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid).map_err(wrong)? {
-            let driver = self.driver(&data.driver_name).map_err(wrong)?;
-            let target = directory.join("mount");
-            let done = driver.node.unpublish(&data.volume_handle, &text(&target)).await;
-            done.map_err(|error| wrong(PluginError::Csi(error)))?;
-            let forgotten = work_on(&self.0.machine, move |machine| forget(machine, &directory, &target));
-            forgotten.await.map_err(wrong)?;
+        lock(&self.0.republished).remove(uid);
+        // One driver that is away keeps no other from taking its own back.
+        let published = vol_data::of_pod(&*self.0.machine, &self.0.places, uid).into_iter();
+        let (files, devices) = tokio::join!(
+            join_all(published.map(async |volume| {
+                // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
+                let (directory, data) = volume.map_err(|error| (None, error))?;
+                let taken = self.take_back(directory, &data).await;
+                taken.map_err(|error| (Some(Staged::of(&data)), error))
+            })),
+            self.tear_down_devices(uid)
+        );
+        let failed: Vec<_> = files.into_iter().filter_map(Result::err).chain(devices).collect();
+        if failed.iter().all(|(staged, _)| staged.is_some()) {
+            self.release(uid, &failed.iter().filter_map(|(staged, _)| staged.as_ref()).collect());
         }
-        self.tear_down_devices(uid).await?;
-        self.release(uid);
-        Ok(())
+        match failed.into_iter().next() {
+            Some((_, error)) => Err(TearDownError::Csi(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks a driver to take back what it published.
+    async fn take_back(&self, directory: PathBuf, data: &VolumeData) -> Result<(), PluginError> {
+        let driver = self.driver(&data.driver_name)?;
+        let target = directory.join("mount");
+        driver.node.unpublish(&data.volume_handle, &text(&target)).await.map_err(PluginError::Csi)?;
+        work_on(&self.0.machine, move |machine| forget(machine, &directory, &target)).await
     }
 
     /// Does work for a pod that may wait. Until it ends nothing else is done to the pod's volumes.
@@ -350,11 +401,9 @@ impl Csi {
         let is_known =
             lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
         let is_published = is_known && self.is_mounted(request, &target).await?;
-        let requires_republish =
-            of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true));
-        if requires_republish {
-            lock(&self.0.republished).insert(request.uid().to_owned());
-        } else if is_published {
+        let republishes = requires_republish(of_cluster);
+        self.note_republished(request, republishes);
+        if is_published && !republishes {
             return Ok(target);
         }
         let mut attributes = wanted.attributes.clone();
@@ -428,6 +477,9 @@ impl Csi {
         let found = found.map_err(|why| {
             PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
         })?;
+        if found.metadata.deletion_timestamp.is_some() {
+            return Err(PluginError::Attachment("volume attachment is being deleted".to_owned()));
+        }
         match (found.status.attached, &found.status.attach_error) {
             (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
             (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
@@ -477,14 +529,15 @@ impl Csi {
     ) -> Result<BTreeMap<String, String>, PluginError> {
         let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
         let found = self.0.contents.secret_of_storage(namespace, name).await;
-        let found = found.map_err(|why| {
-            let why = claims::words(&why, "secrets", name);
-            PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"))
-        })?;
-        let entries = found.data.iter();
-        Ok(entries
-            .map(|(key, value)| (key.to_owned(), String::from_utf8_lossy(value).into_owned()))
-            .collect())
+        let failed =
+            |why| PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"));
+        let found = found.map_err(|why| failed(claims::words(&why, "secrets", name)))?;
+        // Drivers are told texts, and one that was changed on the way opens nothing.
+        let entries = found.data.iter().map(|(key, value)| match std::str::from_utf8(value) {
+            Ok(value) => Ok((key.to_owned(), value.to_owned())),
+            Err(_) => Err(failed(format!("the value of {key:?} is not UTF-8"))),
+        });
+        entries.collect()
     }
 }
 
@@ -515,18 +568,17 @@ impl Plugin for Csi {
         true
     }
 
+    async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
+        self.publish_again(request).await
+    }
+
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
         if block::is_wanted(request) {
             return self.set_up_device(request, &wanted).await;
         }
         let driver = self.driver(&wanted.driver)?;
-        let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
-            Ok(found) => found,
-            Err(why) => {
-                return Err(PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)));
-            }
-        };
+        let of_cluster = self.of_cluster(&wanted.driver).await?;
         let of_cluster = of_cluster.as_deref();
         wanted.check_mode(of_cluster)?;
         if wanted.mode == VolumeLifecycleMode::Persistent {
@@ -540,6 +592,19 @@ impl Plugin for Csi {
             .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
         let relabel = relabel.await?;
         Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
+    }
+}
+
+impl Csi {
+    /// What a pod has is not looked at, but where its driver wants to publish it again.
+    async fn publish_again(&self, request: &Request) -> Result<(), PluginError> {
+        let of_cluster = self.of_cluster(&Wanted::of(request)?.driver).await?;
+        let republishes = requires_republish(of_cluster.as_deref());
+        self.note_republished(request, republishes);
+        match republishes {
+            true => self.set_up(request).await.map(drop),
+            false => Ok(()),
+        }
     }
 }
 
@@ -574,6 +639,10 @@ impl Staged {
     fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
+}
+
+fn requires_republish(of_cluster: Option<&CsiDriver>) -> bool {
+    of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true))
 }
 
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.

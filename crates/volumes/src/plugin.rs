@@ -33,6 +33,11 @@ pub trait Plugin: Send + Sync {
     /// Makes a volume, or what is missing of it. Work that may wait for a disk or a server goes through
     /// [`Request::blocking`].
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError>;
+
+    /// Brings a volume up to date that was set up.
+    async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
+        self.set_up(request).await.map(drop)
+    }
 }
 
 /// A volume of a pod that should be there. Cloning it is cheap.

@@ -24,7 +24,7 @@ use crate::places::{Places, is_one_name};
 use crate::plugin::{Plugin, Request, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::sub_path::{self, SubPath};
-use crate::tear_down;
+use crate::tear_down::{self, Part};
 use crate::volume_file::{self, VolumeFile};
 
 /// How long a pod's worker waits for its volumes, as upstream.
@@ -242,8 +242,14 @@ impl HostVolumes {
                 clock: self.clock.clone(),
                 lane,
             };
-            match timeout_at(deadline, plugin.set_up(&request)).await {
-                Ok(Ok(mounted)) => drop(done.insert(volume.name.to_string(), mounted)),
+            let made = async {
+                match why {
+                    Why::SetUp => plugin.set_up(&request).await.map(Some),
+                    Why::Refresh => plugin.refresh(&request).await.map(|()| None),
+                }
+            };
+            match timeout_at(deadline, made).await {
+                Ok(Ok(mounted)) => done.extend(mounted.map(|mounted| (volume.name.to_string(), mounted))),
                 Ok(Err(cause)) => errors.push(failed(cause)),
                 Err(_) => {
                     errors.push(failed(PluginError::TimedOut(self.deadline)));
@@ -321,6 +327,7 @@ impl Volumes for HostVolumes {
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
+        let mut taken_back = Ok(());
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.
             let (places, owned) = (places.clone(), owned.clone());
@@ -330,11 +337,12 @@ impl Volumes for HostVolumes {
                 Some(Err(_)) => return Err(TearDownError::Panicked),
                 None => return Err(TearDownError::TimedOut(self.deadline)),
             }
-            csi.tear_down(uid).await?;
+            taken_back = csi.tear_down(uid).await;
         }
-        let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
+        let part = if taken_back.is_ok() { Part::All } else { Part::AllButCsi };
+        let work = move || tear_down::tear_down(&places, &owned, part, Method::Kernel);
         match self.alone(uid, work).await {
-            Some(Ok(done)) => done,
+            Some(Ok(done)) => taken_back.and(done),
             Some(Err(_)) => Err(TearDownError::Panicked),
             None => Err(TearDownError::TimedOut(self.deadline)),
         }

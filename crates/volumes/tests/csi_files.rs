@@ -16,9 +16,10 @@ use crablet_core::translate::MountedVolume;
 use crablet_csi::Code;
 use crablet_csi::stand_in::{Fault, Moment, Trouble};
 use crablet_host::mounts::is_mount_point;
+use crablet_volumes::Volumes as _;
 use serde_json::json;
 
-use machine::{DRIVER, Machine};
+use machine::{DRIVER, Machine, context};
 
 /// The driver does it and says that it did not.
 fn lost(code: Code, message: &str) -> Fault {
@@ -157,4 +158,82 @@ async fn a_container_is_told_that_its_volume_is_for_reading_only() {
     assert!(matches!(mounted, MountedVolume::Files { read_only: true, .. }), "{mounted:?}");
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn one_driver_that_does_not_take_its_volume_back_keeps_no_other_volume() {
+    let machine = Machine::new().await;
+    machine.set_up("two").await.unwrap();
+    let empty = machine.root.join("pods/two/volumes/kubernetes.io~empty-dir/e");
+    fs::create_dir_all(&empty).unwrap();
+    machine.driver.plan("NodeUnpublishVolume", Fault::fail(Code::Internal, "not now", 1));
+    let error = machine.tear_down("two").await.unwrap_err();
+    assert_eq!(error.to_string(), "rpc error: code = Internal desc = not now");
+    assert!(!empty.exists());
+    let volumes = machine.root.join("pods/two/volumes/kubernetes.io~csi");
+    assert_eq!(fs::read_dir(volumes).unwrap().count(), 1, "one was taken back");
+    machine.driver.until(|calls| calls.iter().any(|call| call.call.contains("Unstage"))).await;
+    machine.tear_down("two").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn what_an_agent_left_that_died_while_it_wrote_keeps_no_pod_from_its_end() {
+    let machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    for directory in [machine.staged(), machine.target("a").parent().unwrap().to_owned()] {
+        fs::write(directory.join(".tmp-1-0"), "{").unwrap();
+    }
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_new_agent_publishes_again_what_wants_it_and_asks_nothing_of_other_drivers() {
+    for (wants, expected) in
+        [(true, &["Stage", "Publish", "Stage", "Publish"][..]), (false, &["Stage", "Publish"])]
+    {
+        let mut machine = Machine::new().await;
+        machine.cluster.set("driver", json!({"requiresRepublish": wants}));
+        machine.set_up("a").await.unwrap();
+        machine.stop_agent();
+        machine.start_agent().await;
+        let volumes = machine.volumes.clone().unwrap();
+        assert!(volumes.refresh_after("a").is_some(), "nobody knows yet");
+        volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+        assert_eq!(machine.asked(), expected);
+        assert_eq!(volumes.refresh_after("a").is_some(), wants);
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_does_not_say_what_it_calls_the_node_is_not_let_in() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    machine.driver.change(|settings| settings.node_id = String::new());
+    machine.start_agent().await;
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.contains("not found in the list of registered CSI drivers"), "{error}");
+    let told = machine.driver.calls().last().unwrap().to_json().to_string();
+    assert!(told.contains("driverNodeID must not be empty"), "{told}");
+}
+
+#[tokio::test]
+async fn an_attachment_that_is_on_its_way_off_and_a_secret_that_is_no_text_are_of_no_use() {
+    let machine = Machine::new().await;
+    machine.attach();
+    let metadata = json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    machine.cluster.set("attachment", json!({"metadata": metadata, "status": {"attached": true}}));
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.ends_with("volume attachment is being deleted"), "{error}");
+    machine.attach();
+    machine.cluster.set("secret/s", json!({"metadata": {"name": "s"}, "data": {"key": "/w=="}}));
+    let secret = json!({"namespace": "ns", "name": "s"});
+    let source = json!({"driver": DRIVER, "volumeHandle": "../handle", "nodeStageSecretRef": secret});
+    machine.cluster.set("volume", json!({"csi": source}));
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.ends_with("NodeStageSecretRef ns/s failed: the value of \"key\" is not UTF-8"), "{error}");
+    assert!(machine.asked().is_empty());
 }

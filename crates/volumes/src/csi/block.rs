@@ -15,11 +15,13 @@ use crablet_csi::{Access, AccessMode, NodeCapabilities, PublishVolume, StageVolu
 use tracing::{info, warn};
 
 use super::vol_data::{self, VolumeData};
-use super::{Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, text};
+use super::{
+    Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, requires_republish, text,
+};
 use crate::beneath::Method;
-use crate::claims::{self, is_block};
+use crate::claims::is_block;
 use crate::device_map::{DeviceMap, during, is_device};
-use crate::error::{PluginError, TearDownError};
+use crate::error::PluginError;
 use crate::files::make_all;
 use crate::machine::{Machine, work_on};
 use crate::places::{CSI, Places};
@@ -168,9 +170,7 @@ impl Csi {
     async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
         let driver = self.driver(&wanted.driver)?;
         let capabilities = driver.capabilities().await?;
-        let of_cluster = self.0.contents.csi_driver(&wanted.driver).await;
-        let of_cluster = of_cluster
-            .map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)))?;
+        let of_cluster = self.of_cluster(&wanted.driver).await?;
         let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
         self.use_for(&staged, request.uid());
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
@@ -248,9 +248,9 @@ impl Csi {
         };
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
-        if of_cluster.is_some_and(|driver| driver.requires_republish == Some(true)) {
-            lock(&self.0.republished).insert(request.uid().to_owned());
-        } else if is_published {
+        let republishes = requires_republish(task.of_cluster.as_deref());
+        self.note_republished(request, republishes);
+        if is_published && !republishes {
             return Ok(target);
         }
         let mut attributes = wanted.attributes.clone();
@@ -293,15 +293,24 @@ impl Csi {
     }
 
     /// Takes a pod's devices from it and asks drivers to take them back. Nothing of the pod runs.
-    pub(super) async fn tear_down_devices(&self, uid: &str) -> Result<(), TearDownError> {
-        let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+    /// What could not be taken back is told of.
+    pub(super) async fn tear_down_devices(&self, uid: &str) -> Vec<(Option<Staged>, PluginError)> {
         let used: Vec<Staged> = {
             let used = lock(&self.0.used);
             let of_pod = used.iter().filter(|(_, users)| users.contains(uid));
             of_pod.map(|(staged, _)| staged.clone()).collect()
         };
+        let mut failed = Vec::new();
         for staged in used {
-            let Some(name) = &staged.device else { continue };
+            if let Err(error) = self.tear_down_device(uid, &staged).await {
+                failed.push((Some(staged), error));
+            }
+        }
+        failed
+    }
+
+    async fn tear_down_device(&self, uid: &str, staged: &Staged) -> Result<(), PluginError> {
+        if let Some(name) = &staged.device {
             let device = Device::new(&self.0.places, name);
             let (map, target) = (device.map(&self.0.places, uid, name), device.publish.join(uid));
             let unmapped = {
@@ -311,12 +320,11 @@ impl Csi {
                     Ok(map.is_reserved() || fs::symlink_metadata(target).is_ok())
                 })
             };
-            if unmapped.await.map_err(wrong)? {
-                let driver = self.driver(&staged.driver).map_err(wrong)?;
-                let done = driver.node.unpublish(&staged.handle, &text(&target)).await;
-                done.map_err(|error| wrong(PluginError::Csi(error)))?;
+            if unmapped.await? {
+                let driver = self.driver(&staged.driver)?;
+                driver.node.unpublish(&staged.handle, &text(&target)).await.map_err(PluginError::Csi)?;
             }
-            blocking(move || map.forget()).await.map_err(wrong)?;
+            blocking(move || map.forget()).await?;
         }
         Ok(())
     }

@@ -157,9 +157,11 @@ impl Machine {
 
     /// Waits until nothing is staged, and sees that nothing is left.
     pub async fn until_forgotten(&self) {
-        self.until("it is unstaged", || !self.staged().exists()).await;
+        let of_driver = self.root.join("plugins/kubernetes.io/csi").join(DRIVER);
+        let is_unstaged = || fs::read_dir(&of_driver).into_iter().flatten().next().is_none();
+        self.until("all is unstaged", is_unstaged).await;
         let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
-        assert!(table.under(&self.root).is_empty(), "{table:?}");
+        assert!(table.under(&self.root).is_empty(), "{:?}", table.under(&self.root));
         for pod in fs::read_dir(self.root.join("pods")).into_iter().flatten() {
             let left = pod.unwrap().path().join("volumes");
             assert!(!left.exists(), "{}", left.display());
