@@ -113,7 +113,7 @@ impl NodeConfig {
             .max_container_restart_period
             .filter(|_| effective.features.enabled(Gate::KubeletCrashLoopBackOffMax));
         NodeConfig {
-            translation: translation(effective, found, &node.status.allocatable),
+            translation: translation(effective, found, &node),
             status: status::NodeFacts {
                 host_ips: found.addresses.clone(),
                 prefers_ipv6: found.addresses.first().is_some_and(IpAddr::is_ipv6),
@@ -271,18 +271,15 @@ fn take(list: &mut ResourceList, name: &str, quantity: &Quantity) {
     }
 }
 
-fn translation(
-    effective: &Effective,
-    found: &Found<'_>,
-    allocatable: &ResourceList,
-) -> translate::NodeContext {
+fn translation(effective: &Effective, found: &Found<'_>, node: &Node) -> translate::NodeContext {
     let configuration = &effective.configuration;
     let root = Path::new(&*effective.flags.root_dir);
     translate::NodeContext {
         facts: NodeFacts {
             host_ips: found.addresses.clone(),
             node_ips: found.addresses.clone(),
-            allocatable: allocatable.clone(),
+            labels: node.metadata.labels.clone(),
+            allocatable: node.status.allocatable.clone(),
             memory_capacity: i64::try_from(found.machine.memory).unwrap_or(i64::MAX),
             swap_capacity: i64::try_from(found.machine.swap).unwrap_or(i64::MAX),
             page_size: i64::try_from(found.page_size).unwrap_or(i64::MAX),

@@ -60,6 +60,7 @@ impl LiveFacts {
             let addresses = facts.node.status.addresses.clone();
             change(&mut facts.node);
             facts.translation.facts.allocatable = facts.node.status.allocatable.clone();
+            facts.translation.facts.labels = facts.node.metadata.labels.clone();
             let have_moved = facts.node.status.addresses != addresses;
             if have_moved {
                 let ips = host_ips(&facts.node.status.addresses);

@@ -103,7 +103,7 @@ fn entries(known: &[CsiNodeDriver], drivers: &Drivers, gone: &BTreeSet<&String>)
 
 fn entry(name: &str, info: &NodeInfo) -> CsiNodeDriver {
     let topology = info.accessible_topology.iter().flat_map(BTreeMap::keys);
-    let count = i32::try_from(info.max_volumes_per_node).unwrap_or(i32::MAX);
+    let count = i32::try_from(info.max_volumes_per_node.max(0)).unwrap_or(i32::MAX);
     CsiNodeDriver {
         name: name.into(),
         node_id: info.node_id.as_str().into(),
@@ -165,6 +165,15 @@ mod tests {
         let a = &found[1];
         assert_eq!((&*a.node_id, &*a.topology_keys[0]), ("n", "zone"));
         assert_eq!(a.allocatable.as_ref().unwrap().count, Some(8));
+    }
+
+    #[test]
+    fn a_limit_below_zero_is_none_and_one_beyond_what_can_be_said_is_the_largest() {
+        for (limit, expected) in [(0, None), (i64::MIN, None), (-1, None), (i64::MAX, Some(i32::MAX))] {
+            let info = NodeInfo { max_volumes_per_node: limit, ..NodeInfo::default() };
+            let count = entry("a", &info).allocatable.and_then(|allocatable| allocatable.count);
+            assert_eq!(count, expected, "{limit}");
+        }
     }
 
     #[test]

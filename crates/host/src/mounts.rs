@@ -47,6 +47,11 @@ impl Mount {
     pub fn has_option(&self, option: &str) -> bool {
         self.options.split(',').any(|given| given == option)
     }
+
+    /// Whether its file system has SELinux labels for its files.
+    pub fn has_labels(&self) -> bool {
+        self.super_options.split(',').any(|given| given == "seclabel")
+    }
 }
 
 /// A mount table at one moment, oldest mount first.
@@ -80,6 +85,22 @@ impl MountTable {
     /// [`resolved`].
     pub fn at(&self, path: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.mount_point == path)
+    }
+
+    /// The mount that a path is on: of those on the same path the one on top. The path is compared as it is; see
+    /// [`resolved`].
+    pub fn of(&self, path: &Path) -> Option<&Mount> {
+        let mounts = self.0.iter().filter(|mount| path.starts_with(&mount.mount_point));
+        mounts.max_by_key(|mount| mount.mount_point.components().count())
+    }
+
+    /// The mounts elsewhere that show what is at a path. The path is compared as it is; see [`resolved`].
+    pub fn elsewhere(&self, path: &Path) -> Vec<&Mount> {
+        let Some(own) = self.of(path) else { return Vec::new() };
+        let Ok(below) = path.strip_prefix(&own.mount_point) else { return Vec::new() };
+        let root = own.root.join(below);
+        let shows = |mount: &&Mount| (mount.device, &mount.root) == (own.device, &root);
+        self.0.iter().filter(shows).filter(|mount| mount.mount_point != path).collect()
     }
 
     /// The mounts at a directory and anywhere below, in the order in which they can be unmounted.
@@ -243,6 +264,26 @@ mod tests {
             .collect();
         assert_eq!(under, [(3, "/a/b/c"), (4, "/a/b"), (1, "/a/b"), (0, "/a")]);
         assert_eq!(table.at(Path::new("/a/b")).unwrap().id, 4);
+    }
+
+    #[test]
+    fn what_is_at_a_path_is_found_where_else_it_is_mounted() {
+        let text = b"1 0 8:1 / / rw - ext4 d rw\n\
+                     2 1 8:1 /data/a /pods/1 rw - ext4 d rw\n\
+                     3 1 8:1 /data/ab /pods/2 rw - ext4 d rw\n\
+                     4 1 8:2 / /global rw - ext4 e rw\n\
+                     5 1 8:2 / /pods/3 rw - ext4 e rw,seclabel\n";
+        let table = MountTable::parse(text).unwrap();
+        let elsewhere = |path: &str| -> Vec<u64> {
+            table.elsewhere(Path::new(path)).iter().map(|mount| mount.id).collect()
+        };
+        let has_labels = |path: &str| table.of(Path::new(path)).unwrap().has_labels();
+        assert!(has_labels("/pods/3/x") && !has_labels("/pods/2"));
+        assert_eq!(elsewhere("/data/a"), [2], "a directory that nothing is mounted on");
+        assert_eq!(elsewhere("/global"), [5]);
+        assert_eq!(elsewhere("/pods/3"), [4]);
+        assert_eq!(elsewhere("/pods/1"), Vec::<u64>::new());
+        assert_eq!(elsewhere("/data"), Vec::<u64>::new());
     }
 
     #[test]

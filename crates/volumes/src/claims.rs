@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crablet_api::core::{
-    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimPhase, PersistentVolumeMode, Pod, Volume,
-    VolumeSource,
+    Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimPhase, PersistentVolumeMode, Pod,
+    Volume, VolumeSource,
 };
+use crablet_api::{Map, Text};
+use crablet_core::admission::node_affinity::term_matches;
 use crablet_core::translate::Unavailable;
 
 use crate::contents::Contents;
+use crate::error::PluginError;
 
 /// What keeps a claim from being removed while pods use it.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -135,6 +138,19 @@ pub fn is_block(volume: &PersistentVolume) -> bool {
     volume.spec.volume_mode == Some(PersistentVolumeMode::Block)
 }
 
+/// A piece of storage that nodes like this one cannot reach is of no use to a pod here.
+pub(crate) fn check_node(volume: &PersistentVolume, labels: &Map<Text>) -> Result<(), PluginError> {
+    let affinity = volume.spec.node_affinity.as_ref();
+    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else { return Ok(()) };
+    let mut node = Node::default();
+    node.metadata.labels = labels.clone();
+    if required.node_selector_terms.iter().any(|term| term_matches(term, &node)) {
+        return Ok(());
+    }
+    let check = if is_block(volume) { "MapVolume.NodeAffinity" } else { "MountVolume.NodeAffinity" };
+    Err(PluginError::Check { check, why: "no matching NodeSelectorTerms" })
+}
+
 /// A device is not mounted, and files are no device.
 fn check_mode(pod: &Pod, volume: &Volume, found: &PersistentVolume) -> Result<(), ClaimError> {
     let containers = || pod.spec.all_containers();
@@ -150,10 +166,13 @@ fn check_mode(pod: &Pod, volume: &Volume, found: &PersistentVolume) -> Result<()
     }
 }
 
-/// The options that a piece of storage is mounted with: an annotation's before the volume's own.
-pub(crate) fn mount_options(volume: &PersistentVolume) -> Vec<String> {
-    match volume.metadata.annotations.get("volume.beta.kubernetes.io/mount-options") {
-        Some(options) => options.split(',').map(str::to_owned).collect(),
-        None => volume.spec.mount_options.iter().map(ToString::to_string).collect(),
-    }
+/// The options that a piece of storage is mounted with, each once and in order: an annotation's before the volume's own.
+pub(crate) fn mount_options(volume: &PersistentVolume) -> BTreeSet<String> {
+    let mut options: BTreeSet<String> =
+        match volume.metadata.annotations.get("volume.beta.kubernetes.io/mount-options") {
+            Some(options) => options.split(',').map(str::to_owned).collect(),
+            None => volume.spec.mount_options.iter().map(ToString::to_string).collect(),
+        };
+    options.remove("");
+    options
 }

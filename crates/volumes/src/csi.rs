@@ -6,9 +6,10 @@
 //!                        └──no pod uses it──► run ──unstage─┘
 //! ```
 //!
-//! What is staged and published is in the mount table and in upstream's `vol_data.json`, which is written before the
-//! driver is asked and goes after it has answered: whatever an agent dies at, the next one asks the driver to take it
-//! back. In memory is only who uses what is staged, which is read from the pods' directories at the start.
+//! What may be staged and published is in upstream's `vol_data.json`, which is written before the driver is asked and
+//! goes after it has answered: whatever an agent dies at, the next one asks the driver to take it back. In memory is who
+//! uses what is staged, which is read from the pods' directories at the start, and what drivers said is done: a mount
+//! alone does not tell that nothing is missing behind it, so that a new agent asks again where it needs to know.
 //!
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
@@ -39,11 +40,12 @@ use crablet_csi::{
     VolumeStats,
 };
 use crablet_host::lanes::Lanes;
+use futures_util::future::join_all;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::time::{Instant, timeout};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::attachments::Attachments;
 use crate::claims;
@@ -81,10 +83,12 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
-    /// Devices that are staged, which no mount table shows.
-    devices: Mutex<BTreeSet<Staged>>,
-    /// The pods that have a volume whose driver wants to publish it again now and then.
-    republished: Mutex<BTreeSet<String>>,
+    /// What is staged, by what its driver said.
+    staged: Mutex<BTreeSet<Staged>>,
+    /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
+    published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
+    /// The volumes of pods whose drivers want, or may want, to publish them again now and then.
+    republished: Mutex<BTreeMap<String, BTreeSet<String>>>,
     /// The pods that have a volume whose driver can make it larger.
     expandable: Mutex<BTreeSet<String>>,
     sizes: Mutex<BTreeMap<Staged, Known>>,
@@ -134,17 +138,26 @@ impl Csi {
     ) -> Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
-        for (uid, data) in vol_data::of_pods(&*machine, &places) {
-            // Whether it had to be attached is not known yet.
+        // What its driver wants is not known yet.
+        let mut republished = BTreeMap::<String, BTreeSet<String>>::new();
+        for (uid, name, data) in vol_data::of_pods(&*machine, &places) {
+            republished.entry(uid.clone()).or_default().insert(name);
+            if data.volume_lifecycle_mode == Some(VolumeLifecycleMode::Ephemeral) {
+                continue;
+            }
+            // Nor whether it had to be attached.
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let mut devices = BTreeSet::new();
+        let mut bound = BTreeSet::new();
         for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
             if is_bound {
-                devices.insert(staged.clone());
+                bound.insert(staged.clone());
             }
             attachments.uses(&staged.unique_name());
+            for uid in &users {
+                republished.entry(uid.clone()).or_default().extend(staged.device.clone());
+            }
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
             } else {
@@ -169,8 +182,9 @@ impl Csi {
             told: watch::Sender::default(),
             staging: Lanes::default(),
             used: Mutex::new(used),
-            devices: Mutex::new(devices),
-            republished: Mutex::default(),
+            staged: Mutex::new(bound),
+            published: Mutex::default(),
+            republished: Mutex::new(republished),
             expandable: Mutex::default(),
             sizes: Mutex::default(),
             metrics: Arc::default(),
@@ -222,6 +236,10 @@ impl Csi {
         let metrics = Arc::clone(&self.0.metrics);
         let node: Arc<dyn Node> = Arc::new(Measured { driver: name.to_owned(), node, metrics });
         let info = node.info().await.map_err(|error| error.to_string())?;
+        // The API server refuses it, and all that is written with it.
+        if info.node_id.is_empty() {
+            return Err("error adding CSI driver node info: driverNodeID must not be empty".to_owned());
+        }
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
@@ -247,6 +265,11 @@ impl Csi {
         Ok(())
     }
 
+    /// Whether others than a pod use what is staged.
+    fn is_used_beside(&self, staged: &Staged, uid: &str) -> bool {
+        lock(&self.0.used).get(staged).is_some_and(|users| users.iter().any(|user| user != uid))
+    }
+
     /// Whether a pod has a volume that is to be looked at now and then: its driver wants to publish it again, or can
     /// make it larger.
     pub(crate) fn looks(&self, uid: &str) -> bool {
@@ -254,15 +277,37 @@ impl Csi {
     }
 
     fn republishes(&self, uid: &str) -> bool {
-        lock(&self.0.republished).contains(uid)
+        lock(&self.0.republished).contains_key(uid)
     }
 
-    /// A pod uses nothing any more, be it that something was staged for it and never published.
-    fn release(&self, uid: &str) {
-        lock(&self.0.republished).remove(uid);
+    /// Whether a driver wants to publish a pod's volume again now and then.
+    fn note_republished(&self, request: &Request, is_wanted: bool) {
+        let mut republished = lock(&self.0.republished);
+        match is_wanted {
+            true => {
+                let volumes = republished.entry(request.uid().to_owned()).or_default();
+                volumes.insert(request.spec_name().to_owned());
+            }
+            false => {
+                if let Some(volumes) = republished.get_mut(request.uid()) {
+                    volumes.remove(request.spec_name());
+                    republished.retain(|_, volumes| !volumes.is_empty());
+                }
+            }
+        }
+    }
+
+    async fn of_cluster(&self, driver: &str) -> Result<Option<Arc<CsiDriver>>, PluginError> {
+        let found = self.0.contents.csi_driver(driver).await;
+        found.map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", driver)))
+    }
+
+    /// A pod uses nothing any more but what could not be taken back, be it that something was staged for it and never
+    /// published.
+    fn release(&self, uid: &str, kept: &BTreeSet<&Staged>) {
         lock(&self.0.expandable).remove(uid);
         let mut used = lock(&self.0.used);
-        for users in used.values_mut() {
+        for (_, users) in used.iter_mut().filter(|(staged, _)| !kept.contains(staged)) {
             users.remove(uid);
         }
         let free = used.extract_if(.., |_, users| users.is_empty());
@@ -276,18 +321,35 @@ impl Csi {
 
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
-        for (directory, data) in vol_data::of_pod(&*self.0.machine, &self.0.places, uid) {
-            let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
-            let driver = self.driver(&data.driver_name).map_err(wrong)?;
-            let target = directory.join("mount");
-            let done = driver.node.unpublish(&data.volume_handle, &text(&target)).await;
-            done.map_err(|error| wrong(PluginError::Csi(error)))?;
-            let forgotten = work_on(&self.0.machine, move |machine| forget(machine, &directory, &target));
-            forgotten.await.map_err(wrong)?;
+        lock(&self.0.published).remove(uid);
+        lock(&self.0.republished).remove(uid);
+        // One driver that is away keeps no other from taking its own back.
+        let published = vol_data::of_pod(&*self.0.machine, &self.0.places, uid).into_iter();
+        let (files, devices) = tokio::join!(
+            join_all(published.map(async |volume| {
+                // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
+                let (directory, data) = volume.map_err(|error| (None, error))?;
+                let taken = self.take_back(directory, &data).await;
+                taken.map_err(|error| (Some(Staged::of(&data)), error))
+            })),
+            self.tear_down_devices(uid)
+        );
+        let failed: Vec<_> = files.into_iter().filter_map(Result::err).chain(devices).collect();
+        if failed.iter().all(|(staged, _)| staged.is_some()) {
+            self.release(uid, &failed.iter().filter_map(|(staged, _)| staged.as_ref()).collect());
         }
-        self.tear_down_devices(uid).await?;
-        self.release(uid);
-        Ok(())
+        match failed.into_iter().next() {
+            Some((_, error)) => Err(TearDownError::Csi(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks a driver to take back what it published.
+    async fn take_back(&self, directory: PathBuf, data: &VolumeData) -> Result<(), PluginError> {
+        let driver = self.driver(&data.driver_name)?;
+        let target = directory.join("mount");
+        driver.node.unpublish(&data.volume_handle, &text(&target)).await.map_err(PluginError::Csi)?;
+        work_on(&self.0.machine, move |machine| forget(machine, &directory, &target)).await
     }
 
     /// Does work for a pod that may wait. Until it ends nothing else is done to the pod's volumes.
@@ -302,6 +364,22 @@ impl Csi {
             work(machine)
         };
         work_on(&self.0.machine, work).await
+    }
+
+    async fn is_mounted(&self, request: &Request, place: &Path) -> Result<bool, PluginError> {
+        let place = place.to_owned();
+        self.work_for(request, move |machine| is_mount_point(machine, &place)).await
+    }
+
+    /// Forgets a volume that a driver refused for good, where nothing came of it. The driver's error is the one to tell.
+    async fn forget_refused(&self, request: &Request, directory: PathBuf, place: PathBuf) {
+        let forgotten = self.work_for(request, move |machine| match is_mount_point(machine, &place)? {
+            true => Ok(()),
+            false => forget(machine, &directory, &place),
+        });
+        if let Err(error) = forgotten.await {
+            warn!(%error, "Cannot forget a volume that its driver refused");
+        }
     }
 
     async fn stage(
@@ -323,19 +401,10 @@ impl Csi {
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
-        let made = {
-            let (directory, place) = (directory.clone(), place.clone());
-            self.work_for(request, move |machine| {
-                machine.make_directories(&place)?;
-                let was_there = vol_data::read(machine, &directory)?.as_ref() == Some(&data);
-                let is_mounted = machine.is_mount_point(&place).map_err(PluginError::MountTable)?;
-                vol_data::write(machine, &directory, &data)?;
-                Ok(was_there && is_mounted)
-            })
-        };
-        if made.await? {
+        if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
             return Ok(Some(place));
         }
+        lock(&self.0.staged).remove(&staged);
         let volume = StageVolume {
             volume_id: wanted.handle.clone(),
             staging_target_path: text(&place),
@@ -344,12 +413,26 @@ impl Csi {
             volume_context: wanted.attributes.clone(),
             secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
         };
+        let made = {
+            let (directory, place) = (directory.clone(), place.clone());
+            self.work_for(request, move |machine| {
+                machine.make_directories(&directory)?;
+                // What is mounted there may be on a server that does not answer.
+                if !is_mount_point(machine, &place)? {
+                    machine.make_directories(&place)?;
+                }
+                vol_data::write(machine, &directory, &data)
+            })
+        };
+        made.await?;
         match driver.node.stage(volume).await {
-            Ok(()) => Ok(Some(place)),
+            Ok(()) => {
+                lock(&self.0.staged).insert(staged);
+                Ok(Some(place))
+            }
             Err(error) => {
-                if error.is_final() {
-                    let kept = place.clone();
-                    self.work_for(request, move |machine| forget(machine, &directory, &kept)).await?;
+                if error.is_final() && !self.is_used_beside(&staged, request.uid()) {
+                    self.forget_refused(request, directory, place).await;
                 }
                 Err(PluginError::MountDevice(error))
             }
@@ -375,20 +458,12 @@ impl Csi {
             attachment_id: Some(self.attachment(wanted)),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let is_published = {
-            let (directory, target) = (directory.clone(), target.clone());
-            self.work_for(request, move |machine| {
-                machine.make_directories(&directory)?;
-                vol_data::write(machine, &directory, &data)?;
-                machine.is_mount_point(&target).map_err(PluginError::MountTable)
-            })
-        };
-        let is_published = is_published.await?;
-        let requires_republish =
-            of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true));
-        if requires_republish {
-            lock(&self.0.republished).insert(request.uid().to_owned());
-        } else if is_published {
+        let is_known =
+            lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
+        let is_published = is_known && self.is_mounted(request, &target).await?;
+        let republishes = requires_republish(of_cluster);
+        self.note_republished(request, republishes);
+        if is_published && !republishes {
             return Ok(target);
         }
         let mut attributes = wanted.attributes.clone();
@@ -414,10 +489,17 @@ impl Csi {
             volume_context: attributes,
             secrets,
         };
+        let made = {
+            let directory = directory.clone();
+            self.work_for(request, move |machine| {
+                machine.make_directories(&directory)?;
+                vol_data::write(machine, &directory, &data)
+            })
+        };
+        made.await?;
         if let Err(error) = driver.node.publish(volume).await {
             if error.is_final() && !is_published {
-                let target = target.clone();
-                self.work_for(request, move |machine| remove_place(machine, &target)).await?;
+                self.forget_refused(request, directory, target).await;
             }
             return Err(PluginError::Csi(error));
         }
@@ -433,6 +515,7 @@ impl Csi {
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
             given?;
         }
+        lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
         Ok(target)
     }
 
@@ -457,6 +540,9 @@ impl Csi {
             PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
         })?;
         self.note_attachment(wanted, of_cluster, &found).await;
+        if found.metadata.deletion_timestamp.is_some() {
+            return Err(PluginError::Attachment("volume attachment is being deleted".to_owned()));
+        }
         match (found.status.attached, &found.status.attach_error) {
             (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
             (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
@@ -506,14 +592,15 @@ impl Csi {
     ) -> Result<BTreeMap<String, String>, PluginError> {
         let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
         let found = self.0.contents.secret_of_storage(namespace, name).await;
-        let found = found.map_err(|why| {
-            let why = claims::words(&why, "secrets", name);
-            PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"))
-        })?;
-        let entries = found.data.iter();
-        Ok(entries
-            .map(|(key, value)| (key.to_owned(), String::from_utf8_lossy(value).into_owned()))
-            .collect())
+        let failed =
+            |why| PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"));
+        let found = found.map_err(|why| failed(claims::words(&why, "secrets", name)))?;
+        // Drivers are told texts, and one that was changed on the way opens nothing.
+        let entries = found.data.iter().map(|(key, value)| match std::str::from_utf8(value) {
+            Ok(value) => Ok((key.to_owned(), value.to_owned())),
+            Err(_) => Err(failed(format!("the value of {key:?} is not UTF-8"))),
+        });
+        entries.collect()
     }
 }
 
@@ -553,17 +640,18 @@ impl Plugin for Csi {
         }
         let target = self.set_up_files(request, &wanted).await?;
         self.expand_if_smaller(request, &wanted, Moment::Mount).await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: false, relabel: false })
+        let place = target.clone();
+        let labels = self
+            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
+        let relabel = labels.await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
     }
 
     /// What is there is not looked at, but where a driver wants to publish it again.
     async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
         let wanted = Wanted::of(request)?;
         if self.republishes(request.uid()) {
-            match block::is_wanted(request) {
-                true => drop(self.set_up_device(request, &wanted).await?),
-                false => drop(self.set_up_files(request, &wanted).await?),
-            }
+            self.publish_again(request, &wanted).await?;
         }
         self.expand_if_smaller(request, &wanted, Moment::InUse).await
     }
@@ -572,12 +660,7 @@ impl Plugin for Csi {
 impl Csi {
     async fn set_up_files(&self, request: &Request, wanted: &Wanted) -> Result<PathBuf, PluginError> {
         let driver = self.driver(&wanted.driver)?;
-        let of_cluster = match self.0.contents.csi_driver(&wanted.driver).await {
-            Ok(found) => found,
-            Err(why) => {
-                return Err(PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)));
-            }
-        };
+        let of_cluster = self.of_cluster(&wanted.driver).await?;
         let of_cluster = of_cluster.as_deref();
         wanted.check_mode(of_cluster)?;
         if wanted.mode == VolumeLifecycleMode::Persistent {
@@ -586,6 +669,18 @@ impl Csi {
         let context = self.publish_context(wanted, of_cluster).await?;
         let staged = self.stage(request, wanted, &driver, &context).await?;
         self.publish(request, wanted, staged, context, of_cluster).await
+    }
+
+    /// Publishes once more what a pod has, where its driver wants that.
+    async fn publish_again(&self, request: &Request, wanted: &Wanted) -> Result<(), PluginError> {
+        let of_cluster = self.of_cluster(&wanted.driver).await?;
+        let republishes = requires_republish(of_cluster.as_deref());
+        self.note_republished(request, republishes);
+        match (republishes, block::is_wanted(request)) {
+            (false, _) => Ok(()),
+            (true, true) => self.set_up_device(request, wanted).await.map(drop),
+            (true, false) => self.set_up_files(request, wanted).await.map(drop),
+        }
     }
 }
 
@@ -628,9 +723,21 @@ fn is_for_one_pod(request: &Request) -> bool {
     modes == Some(&[PersistentVolumeAccessMode::ReadWriteOncePod])
 }
 
+fn requires_republish(of_cluster: Option<&CsiDriver>) -> bool {
+    of_cluster.is_some_and(|driver| driver.spec.requires_republish == Some(true))
+}
+
 /// Whether a driver's volumes have to be attached: those of one that nobody knows more of do.
 fn needs_attachment(of_cluster: Option<&CsiDriver>) -> bool {
     of_cluster.is_none_or(|driver| driver.spec.attach_required != Some(false))
+}
+
+/// Whether something is mounted at a place. Nothing is where no directory is.
+fn is_mount_point(machine: &dyn Machine, place: &Path) -> Result<bool, PluginError> {
+    match machine.is_mount_point(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map_err(PluginError::MountTable),
+    }
 }
 
 /// Forgets a volume that the driver has taken back: a place to mount something on, and what was written of it.

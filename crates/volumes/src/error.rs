@@ -47,6 +47,9 @@ pub enum PluginError {
     /// Its claim leads nowhere.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    /// What is looked at before anything is done says that it cannot be done.
+    #[error("{why}")]
+    Check { check: &'static str, why: &'static str },
     /// The path of a local volume is of no use.
     #[error("{0}")]
     LocalPath(String),
@@ -92,6 +95,9 @@ pub enum PluginError {
     /// Something is left where a driver has taken a volume back.
     #[error("{0}")]
     Left(String),
+    /// What is to be unstaged is mounted elsewhere.
+    #[error("the device mount path {} is still mounted by other references {elsewhere:?}", place.display())]
+    StillMounted { place: PathBuf, elsewhere: Vec<PathBuf> },
     /// The volume is not attached to the node.
     #[error("{0}")]
     Attachment(String),
@@ -260,6 +266,9 @@ fn in_event(error: &VolumeError) -> String {
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[{volume}], \
              failed to process volumes=[]: timed out waiting for the condition"
         ),
+        PluginError::Check { check, why } => {
+            format!("{check} check failed for volume \"{spec_name}\" : {why}")
+        }
         PluginError::MountDevice(why) => {
             format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_host::files::{self, ReadError, WriteError};
-use crablet_host::mounts;
+use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -36,6 +36,12 @@ pub trait Machine: Send + Sync {
     fn children(&self, directory: &Path) -> Vec<PathBuf>;
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
+
+    /// Whether the file system at a path has SELinux labels for its files.
+    fn has_labels(&self, path: &Path) -> io::Result<bool>;
+
+    /// Where else what is at a path is mounted.
+    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
 }
 
 /// The machine that we run on.
@@ -74,6 +80,18 @@ impl Machine for Host {
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool> {
         mounts::is_mount_point(path)
+    }
+
+    fn has_labels(&self, path: &Path) -> io::Result<bool> {
+        let path = mounts::resolved(path)?;
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
+        Ok(table.of(&path).is_some_and(Mount::has_labels))
+    }
+
+    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let path = mounts::resolved(path)?;
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
+        Ok(table.elsewhere(&path).into_iter().map(|mount| mount.mount_point.clone()).collect())
     }
 }
 

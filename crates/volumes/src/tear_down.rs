@@ -7,11 +7,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crablet_host::mounts::{self, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
+use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
 
 use crate::beneath::Method;
 use crate::error::{TearDownError, failed};
-use crate::places::{OWN_CONTENT, Places, is_one_name};
+use crate::places::{CSI, OWN_CONTENT, Places, is_one_name};
 use crate::plugins::local;
 use crate::remove_tree::remove_tree;
 
@@ -24,13 +24,21 @@ pub(crate) fn unmount_sub_paths(places: &Places, uid: &str) -> Result<(), TearDo
         return Err(TearDownError::Uid(uid.to_owned()));
     }
     match resolved(&places.sub_paths(uid))? {
-        Some(directory) => unmount_all(&directory),
+        Some(directory) => unmount_all(&directory, None),
         None => Ok(()),
     }
 }
 
+/// What of a pod's volumes is taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// What drivers still have to take back stays.
+    AllButCsi,
+}
+
 /// Unmounts everything in a pod's directory and removes its volumes.
-pub(crate) fn tear_down(places: &Places, uid: &str, method: Method) -> Result<(), TearDownError> {
+pub(crate) fn tear_down(places: &Places, uid: &str, part: Part, method: Method) -> Result<(), TearDownError> {
     if !is_one_name(uid) {
         return Err(TearDownError::Uid(uid.to_owned()));
     }
@@ -38,9 +46,16 @@ pub(crate) fn tear_down(places: &Places, uid: &str, method: Method) -> Result<()
     remove_tree(&places.plugins(uid).join(crate::places::EMPTY_DIR), method)?;
     let Some(pod) = resolved(&places.pod(uid))? else { return Ok(()) };
     local::tear_down_devices(places, uid).map_err(|error| TearDownError::Device(Box::new(error)))?;
-    unmount_all(&pod)?;
+    let kept = match part {
+        Part::All => None,
+        Part::AllButCsi => Some(pod.join("volumes").join(CSI)),
+    };
+    unmount_all(&pod, kept.as_deref())?;
     remove_tree(&places.sub_paths(uid), method)?;
-    remove_volumes(&places.volumes(uid), method)?;
+    remove_volumes(&places.volumes(uid), part, method)?;
+    if part == Part::AllButCsi {
+        return Ok(());
+    }
     for left in [places.plugins(uid), places.volumes(uid)] {
         remove_empty(&left)?;
     }
@@ -56,11 +71,13 @@ fn resolved(pod: &Path) -> Result<Option<PathBuf>, TearDownError> {
     }
 }
 
-/// Unmounts what is mounted in a directory, deepest first. A mount that is busy does not keep the others.
-fn unmount_all(directory: &Path) -> Result<(), TearDownError> {
+/// Unmounts what is mounted in a directory, but for what is kept, deepest first. A mount that is busy does not keep the
+/// others.
+fn unmount_all(directory: &Path, kept: Option<&Path>) -> Result<(), TearDownError> {
+    let is_to_go = |mount: &&Mount| kept.is_none_or(|kept| !mount.mount_point.starts_with(kept));
     for _ in 0..ROUNDS {
         let table = read_table()?;
-        let mounted = table.under(directory);
+        let mounted: Vec<&Mount> = table.under(directory).into_iter().filter(is_to_go).collect();
         if mounted.is_empty() {
             return Ok(());
         }
@@ -74,7 +91,7 @@ fn unmount_all(directory: &Path) -> Result<(), TearDownError> {
             return Err(error.into());
         }
     }
-    match read_table()?.under(directory).first() {
+    match read_table()?.under(directory).into_iter().find(is_to_go) {
         Some(mount) => Err(TearDownError::StillMounted(mount.mount_point.clone())),
         None => Ok(()),
     }
@@ -84,8 +101,11 @@ fn read_table() -> Result<MountTable, TearDownError> {
     MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(TearDownError::MountTable)
 }
 
-fn remove_volumes(volumes: &Path, method: Method) -> Result<(), TearDownError> {
+fn remove_volumes(volumes: &Path, part: Part, method: Method) -> Result<(), TearDownError> {
     for plugin in children(volumes)? {
+        if part == Part::AllButCsi && plugin.ends_with(CSI) {
+            continue;
+        }
         let own =
             plugin.file_name().and_then(|name| name.to_str()).is_some_and(|name| OWN_CONTENT.contains(&name));
         for volume in children(&plugin)? {

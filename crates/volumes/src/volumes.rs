@@ -29,7 +29,7 @@ use crate::plugin::{Plugin, Request, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
-use crate::tear_down;
+use crate::tear_down::{self, Part};
 use crate::volume_file::{self, VolumeFile};
 
 /// How long a pod's worker waits for its volumes, as upstream.
@@ -277,6 +277,7 @@ impl HostVolumes {
                 let claimed = claims::resolve(&*self.contents, pod, volume).await?;
                 if let Some(claimed) = &claimed {
                     spec_name = claimed.volume.metadata.name.clone();
+                    claims::check_node(&claimed.volume, &node.facts.labels)?;
                 }
                 Ok((self.plugin(source, claimed.as_ref())?, source, claimed))
             };
@@ -447,6 +448,7 @@ impl HostVolumes {
     async fn take_away(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
         drop(self.events.take(uid));
+        let mut taken_back = Ok(());
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.
             let (places, owned) = (places.clone(), owned.clone());
@@ -456,11 +458,12 @@ impl HostVolumes {
                 Some(Err(_)) => return Err(TearDownError::Panicked),
                 None => return Err(TearDownError::TimedOut(self.deadline)),
             }
-            csi.tear_down(uid).await?;
+            taken_back = csi.tear_down(uid).await;
         }
-        let work = move || tear_down::tear_down(&places, &owned, Method::Kernel);
+        let part = if taken_back.is_ok() { Part::All } else { Part::AllButCsi };
+        let work = move || tear_down::tear_down(&places, &owned, part, Method::Kernel);
         match self.alone(uid, work).await {
-            Some(Ok(done)) => done?,
+            Some(Ok(done)) => taken_back.and(done)?,
             Some(Err(_)) => return Err(TearDownError::Panicked),
             None => return Err(TearDownError::TimedOut(self.deadline)),
         }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crablet_api::FeatureGates;
 use crablet_api::core::ResourceList;
+use crablet_api::{FeatureGates, Map, Text};
 use crablet_cgroup_names::{CgroupDriver, Layout};
 
 /// The node that a pod is translated for: what it is, how its kubelet is set up, and which features are on.
@@ -23,6 +23,8 @@ pub struct NodeFacts {
     pub host_ips: Vec<IpAddr>,
     /// The addresses that the kubelet was told or found to be the node's.
     pub node_ips: Vec<IpAddr>,
+    /// The labels of the node's object, by which storage says where it can be reached.
+    pub labels: Map<Text>,
     /// What pods may use of the node.
     pub allocatable: ResourceList,
     /// Bytes of memory.

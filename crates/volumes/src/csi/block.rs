@@ -15,11 +15,13 @@ use crablet_csi::{Access, AccessMode, NodeCapabilities, PublishVolume, StageVolu
 use tracing::{info, warn};
 
 use super::vol_data::{self, VolumeData};
-use super::{Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, text};
+use super::{
+    Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, requires_republish, text,
+};
 use crate::beneath::Method;
-use crate::claims::{self, is_block};
+use crate::claims::is_block;
 use crate::device_map::{DeviceMap, during, is_device};
-use crate::error::{PluginError, TearDownError};
+use crate::error::PluginError;
 use crate::files::make_all;
 use crate::machine::{Machine, work_on};
 use crate::places::{CSI, Places};
@@ -168,9 +170,7 @@ impl Csi {
     async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
         let driver = self.driver(&wanted.driver)?;
         let capabilities = driver.capabilities().await?;
-        let of_cluster = self.0.contents.csi_driver(&wanted.driver).await;
-        let of_cluster = of_cluster
-            .map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", &wanted.driver)))?;
+        let of_cluster = self.of_cluster(&wanted.driver).await?;
         let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
         self.use_for(&staged, request)?;
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
@@ -188,8 +188,10 @@ impl Csi {
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
         let _lane = self.0.staging.enter(&staged.key()).await;
-        let is_staged = lock(&self.0.devices).contains(staged);
+        let is_staged = lock(&self.0.staged).contains(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
+        let secret = wanted.stage_secret.as_ref().filter(|_| stages);
+        let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
         let (here, machine) = (device.clone(), Arc::clone(&self.0.machine));
         let made = request.blocking(move |_| {
             make_all(&here.data(), 0o750)?;
@@ -215,11 +217,11 @@ impl Csi {
             capability: task.capability(),
             publish_context: task.context.clone(),
             volume_context: wanted.attributes.clone(),
-            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+            secrets,
         };
         match task.driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.devices).insert(staged.clone());
+                lock(&self.0.staged).insert(staged.clone());
                 Ok(())
             }
             Err(error) => {
@@ -241,18 +243,14 @@ impl Csi {
         let Task { request, wanted, device, map, .. } = task;
         let target = device.publish.join(request.uid());
         let is_published = {
-            let (map, target, publish) = (map.clone(), target.clone(), device.publish.clone());
-            request.blocking(move |_| {
-                map.reserve()?;
-                make_all(&publish, 0o750)?;
-                Ok(map.is_bound() && is_device(&target))
-            })
+            let (map, target) = (map.clone(), target.clone());
+            request.blocking(move |_| Ok(map.is_bound() && is_device(&target)))
         };
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
-        if of_cluster.is_some_and(|driver| driver.requires_republish == Some(true)) {
-            lock(&self.0.republished).insert(request.uid().to_owned());
-        } else if is_published {
+        let republishes = requires_republish(task.of_cluster.as_deref());
+        self.note_republished(request, republishes);
+        if is_published && !republishes {
             return Ok(target);
         }
         let mut attributes = wanted.attributes.clone();
@@ -270,12 +268,24 @@ impl Csi {
             volume_context: attributes,
             secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
         };
+        let made = {
+            let (map, publish) = (map.clone(), device.publish.clone());
+            request.blocking(move |_| {
+                map.reserve()?;
+                Ok(make_all(&publish, 0o750)?)
+            })
+        };
+        made.await?;
         match task.driver.node.publish(volume).await {
             Ok(()) => Ok(target),
             Err(error) => {
                 if error.is_final() && !is_published {
                     let map = map.clone();
-                    request.blocking(move |_| map.unmap().and_then(|()| map.forget())).await?;
+                    // The error of the driver is the one to tell.
+                    let undone = request.blocking(move |_| map.unmap().and_then(|()| map.forget()));
+                    if let Err(error) = undone.await {
+                        warn!(%error, "Cannot forget a device that was not published");
+                    }
                 }
                 Err(PluginError::Csi(error))
             }
@@ -283,15 +293,24 @@ impl Csi {
     }
 
     /// Takes a pod's devices from it and asks drivers to take them back. Nothing of the pod runs.
-    pub(super) async fn tear_down_devices(&self, uid: &str) -> Result<(), TearDownError> {
-        let wrong = |error: PluginError| TearDownError::Csi(error.to_string());
+    /// What could not be taken back is told of.
+    pub(super) async fn tear_down_devices(&self, uid: &str) -> Vec<(Option<Staged>, PluginError)> {
         let used: Vec<Staged> = {
             let used = lock(&self.0.used);
             let of_pod = used.iter().filter(|(_, users)| users.contains(uid));
             of_pod.map(|(staged, _)| staged.clone()).collect()
         };
+        let mut failed = Vec::new();
         for staged in used {
-            let Some(name) = &staged.device else { continue };
+            if let Err(error) = self.tear_down_device(uid, &staged).await {
+                failed.push((Some(staged), error));
+            }
+        }
+        failed
+    }
+
+    async fn tear_down_device(&self, uid: &str, staged: &Staged) -> Result<(), PluginError> {
+        if let Some(name) = &staged.device {
             let device = Device::new(&self.0.places, name);
             let (map, target) = (device.map(&self.0.places, uid, name), device.publish.join(uid));
             let unmapped = {
@@ -301,12 +320,11 @@ impl Csi {
                     Ok(map.is_reserved() || fs::symlink_metadata(target).is_ok())
                 })
             };
-            if unmapped.await.map_err(wrong)? {
-                let driver = self.driver(&staged.driver).map_err(wrong)?;
-                let done = driver.node.unpublish(&staged.handle, &text(&target)).await;
-                done.map_err(|error| wrong(PluginError::Csi(error)))?;
+            if unmapped.await? {
+                let driver = self.driver(&staged.driver)?;
+                driver.node.unpublish(&staged.handle, &text(&target)).await.map_err(PluginError::Csi)?;
             }
-            blocking(move || map.forget()).await.map_err(wrong)?;
+            blocking(move || map.forget()).await?;
         }
         Ok(())
     }
@@ -315,7 +333,7 @@ impl Csi {
         let device = Device::new(&self.0.places, name);
         let is_it = vol_data::read(&*self.0.machine, &device.data())?
             .is_some_and(|data| Staged::device(&data, name) == *staged);
-        lock(&self.0.devices).remove(staged);
+        lock(&self.0.staged).remove(staged);
         if !is_it {
             return Ok(());
         }

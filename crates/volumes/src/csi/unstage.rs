@@ -1,6 +1,8 @@
 //! Unstaging what no pod uses any more, behind everybody's back: the ends of pods do not wait for it.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -9,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
-use crate::machine::work_on;
+use crate::machine::{Machine, work_on};
 use crate::metrics::Operation;
 
 /// The waits between tries to unstage a volume.
@@ -98,8 +100,9 @@ impl Csi {
         self.count(&staged.driver, Operation::UnmountDevice, done.is_ok(), began);
         // A pod that came to use it meanwhile waits for the lane.
         let used = lock(&self.0.used);
-        if done.is_ok() && !used.contains_key(&staged) {
-            self.0.attachments.uses_no_more(&staged.unique_name());
+        let volume = staged.unique_name();
+        if done.is_ok() && !used.keys().any(|used| used.unique_name() == volume) {
+            self.0.attachments.uses_no_more(&volume);
         }
         drop(used);
         if let Err(error) = done {
@@ -119,12 +122,30 @@ impl Csi {
         if vol_data::read(&*self.0.machine, &directory)?.is_none() {
             return Ok(());
         }
+        lock(&self.0.staged).remove(staged);
         let driver = self.driver(&staged.driver)?;
         if driver.capabilities().await?.stage_unstage_volume {
+            let (root, here) = (self.0.places.root().to_owned(), place.clone());
+            work_on(&self.0.machine, move |machine| is_mounted_here_alone(machine, &root, here)).await?;
             driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
         }
         info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
         work_on(&self.0.machine, move |machine| forget(machine, &directory, &place)).await
+    }
+}
+
+/// Fails where something else shows what is staged. The same place elsewhere, since the root directory is mounted there
+/// too, is none.
+fn is_mounted_here_alone(machine: &dyn Machine, root: &Path, place: PathBuf) -> Result<(), PluginError> {
+    let mut elsewhere = match machine.mounted_elsewhere(&place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        elsewhere => elsewhere.map_err(PluginError::MountTable)?,
+    };
+    let relative = place.strip_prefix(root).unwrap_or(&place);
+    elsewhere.retain(|path| !path.ends_with(relative));
+    match elsewhere.is_empty() {
+        true => Ok(()),
+        false => Err(PluginError::StillMounted { place, elsewhere }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crablet_api::storage::VolumeLifecycleMode;
-use crablet_host::files::ReadError;
+use crablet_host::files::{ReadError, TEMPORARY_PREFIX};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -75,28 +75,45 @@ pub(super) fn write(machine: &dyn Machine, directory: &Path, data: &VolumeData) 
     machine.write(&path, &written).map_err(|error| PluginError::VolumeData(error.to_string()))
 }
 
+/// Removes it, and what an agent left that died while it wrote it.
 pub(super) fn remove(machine: &dyn Machine, directory: &Path) -> Result<(), PluginError> {
-    let path = directory.join(NAME);
-    match machine.remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error).into()),
-        Ok(()) | Err(_) => Ok(()),
+    let is_temporary = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY_PREFIX))
+    };
+    let left = machine.children(directory).into_iter().filter(is_temporary);
+    for path in left.chain([directory.join(NAME)]) {
+        match machine.remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &path)(error).into());
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
+    Ok(())
 }
 
-/// What is published to a pod, and where. What nobody can read is left where it is: nothing is removed with it.
-pub(super) fn of_pod(machine: &dyn Machine, places: &Places, uid: &str) -> Vec<(PathBuf, VolumeData)> {
+/// What is published to a pod, and where, or why that cannot be read.
+pub(super) fn of_pod(
+    machine: &dyn Machine,
+    places: &Places,
+    uid: &str,
+) -> Vec<Result<(PathBuf, VolumeData), PluginError>> {
     let directories = machine.children(&places.volumes(uid).join(CSI)).into_iter();
-    directories.filter_map(|directory| Some((directory.clone(), readable(machine, &directory)?))).collect()
+    let found = directories.map(|directory| Ok(read(machine, &directory)?.map(|data| (directory, data))));
+    found.filter_map(Result::transpose).collect()
 }
 
-/// What is published to all pods that outlives them, by the pods' UIDs.
-pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, VolumeData)> {
+/// What is published to all pods, by the pods' UIDs and what upstream calls the volumes.
+pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, String, VolumeData)> {
     let mut found = Vec::new();
     for pod in machine.children(&places.root().join("pods")) {
         let Some(uid) = pod.file_name().and_then(|name| name.to_str()) else { continue };
-        let of_pod = of_pod(machine, places, uid).into_iter().map(|(_, data)| data);
-        let outlives = |data: &VolumeData| data.volume_lifecycle_mode != Some(VolumeLifecycleMode::Ephemeral);
-        found.extend(of_pod.filter(outlives).map(|data| (uid.to_owned(), data)));
+        for directory in machine.children(&places.volumes(uid).join(CSI)) {
+            let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
+            // What is mounted is not unstaged, whoever uses it.
+            let Some(data) = readable(machine, &directory) else { continue };
+            found.push((uid.to_owned(), name.to_owned(), data));
+        }
     }
     found
 }

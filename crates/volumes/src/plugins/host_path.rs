@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use crablet_api::core::{HostPathType, PersistentVolumeSource, VolumeSource};
 use crablet_core::translate::MountedVolume;
 
+use crate::claims::mount_options;
 use crate::error::{PluginError, failed};
 use crate::files::make_all;
 use crate::plugin::{Plugin, Request};
@@ -37,6 +38,12 @@ impl Plugin for HostPath {
             }
             _ => return Err(PluginError::NoSource),
         };
+        if request.claimed.as_ref().is_some_and(|claimed| !mount_options(&claimed.volume).is_empty()) {
+            return Err(PluginError::Check {
+                check: "MountVolume.MountOptionSupport",
+                why: "mount options are not supported for this volume type",
+            });
+        }
         let path = source.path.to_string();
         if path.split('/').any(|part| part == "..") {
             return Err(PluginError::HostPathBacksteps(path));

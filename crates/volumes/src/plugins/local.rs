@@ -3,7 +3,9 @@
 //! A device that is not wanted as one is mounted once on the node, formatted if there is nothing on it, and bound to each
 //! pod from there. The mount table says whether a pod still has it.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use crate::tools;
 /// Volumes of the kind `local`.
 #[derive(Debug, Clone, Default)]
 pub struct Local {
-    /// One thing at a time for each piece of storage.
+    /// One thing at a time for each piece of storage, so that the next pod sees that it is not the first.
     lanes: Arc<Lanes>,
 }
 
@@ -127,15 +129,20 @@ pub(crate) fn tear_down_devices(places: &Places, uid: &str) -> Result<(), Plugin
     if !places.devices(uid).join(LOCAL).exists() {
         return Ok(());
     }
-    for entry in fs::read_dir(places.node_devices(LOCAL)).into_iter().flatten() {
-        let name = entry.map_err(failed("readdirent", &places.node_devices(LOCAL)))?.file_name();
+    let devices = places.node_devices(LOCAL);
+    let entries = match fs::read_dir(&devices) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed("open", &devices))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(failed("readdirent", &devices))?.file_name();
         let Some(name) = name.to_str() else { continue };
         let map = map_for(places, uid, name);
         if map.is_reserved() {
             map.unmap()?;
             map.forget()?;
             // It stays while another pod has the device.
-            let _ = fs::remove_dir(places.node_devices(LOCAL).join(name));
+            let _ = fs::remove_dir(devices.join(name));
         }
     }
     Ok(())
@@ -152,25 +159,48 @@ fn mount(request: &Request, from: &Path, format: &str) -> Result<MountedVolume, 
         }
     };
     let target = request.places.volume(request.uid(), LOCAL, request.spec_name());
-    let mounted =
-        MountedVolume::Files { host_path: target.display().to_string(), read_only: false, relabel: false };
     make_all(&target, 0o750)?;
     let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(PluginError::MountTable)?;
     let resolved = mounts::resolved(&target).map_err(failed("lstat", &target))?;
-    if table.at(&resolved).is_some() {
-        return Ok(mounted);
+    let there = table.at(&resolved);
+    let is_first = !is_mounted_for_others(request, &table, &from, &resolved)?;
+    if there.is_none() {
+        mounts::bind(&from, &target, false)?;
     }
-    mounts::bind(&from, &target, false)?;
-    let has_other_pod = is_mounted_elsewhere(request, &resolved)?;
-    if has_other_pod {
-        warn_of_other_group(request, &target)?;
+    let is_read_only = there.is_some_and(|mount| mount.has_option("ro"));
+    let finished = set_options(request, &from, &target, is_read_only).and_then(|()| match is_first {
+        true if request.read_only => Ok(()),
+        true => give_to_group(request, &target, there.is_some()),
+        false if there.is_some() => Ok(()),
+        false => warn_of_other_group(request, &target),
+    });
+    if let Err(error) = finished {
+        // Nobody has what was not there before. The first error is the one to tell.
+        if there.is_none() {
+            let _ = mounts::unmount(&target, UnmountMode::Plain);
+        }
+        return Err(error);
+    }
+    let host_path = target.display().to_string();
+    Ok(MountedVolume::Files { host_path, read_only: request.read_only, relabel: true })
+}
+
+/// A bind mount gets its options in a second step, which whoever began may not have come to.
+fn set_options(request: &Request, from: &Path, target: &Path, is_read_only: bool) -> Result<(), PluginError> {
+    let mut options: BTreeSet<String> =
+        request.claimed.as_ref().map(|claimed| mount_options(&claimed.volume)).unwrap_or_default();
+    if options.is_empty() {
+        return match request.read_only && !is_read_only {
+            true => Ok(mounts::remount_bind_read_only(target)?),
+            false => Ok(()),
+        };
     }
     if request.read_only {
-        mounts::remount_bind_read_only(&target)?;
-    } else if !has_other_pod {
-        give_to_group(request, &target)?;
+        options.insert("ro".to_owned());
     }
-    Ok(mounted)
+    let options: Vec<&str> = ["bind", "remount"].into_iter().chain(options.iter().map(|it| &**it)).collect();
+    let [from, target] = [from, target].map(|path| path.display().to_string());
+    tools::mount(&["-o", &options.join(","), &from, &target])
 }
 
 /// Mounts a device on the node, where it is not, and says where.
@@ -183,9 +213,9 @@ fn mount_device(request: &Request, device: &Path, format: &str) -> Result<PathBu
     let mut options =
         request.claimed.as_ref().map(|claimed| mount_options(&claimed.volume)).unwrap_or_default();
     if request.read_only {
-        options.push("ro".to_owned());
+        options.insert("ro".to_owned());
     }
-    let mounted = tools::format_and_mount(device, &place, format, options);
+    let mounted = tools::format_and_mount(device, &place, format, options.into_iter().collect());
     mounted.map_err(|cause| {
         // It is only a place to mount something on; the first error is the one to tell.
         let _ = fs::remove_dir(&place);
@@ -215,20 +245,26 @@ fn warn_of_other_group(request: &Request, target: &Path) -> Result<(), PluginErr
     Ok(())
 }
 
-/// Whether another pod has what is mounted here. Then its files are as they should be, or as that pod wants them.
-fn is_mounted_elsewhere(request: &Request, here: &Path) -> Result<bool, PluginError> {
-    let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(PluginError::MountTable)?;
+/// Whether another pod has the directory. Then its files are as they should be, or as that pod wants them.
+fn is_mounted_for_others(
+    request: &Request,
+    table: &MountTable,
+    from: &Path,
+    here: &Path,
+) -> Result<bool, PluginError> {
+    let from = from.canonicalize().map_err(failed("lstat", from))?;
     let pods = request.places.root().join("pods");
-    let Some(own) = table.at(here) else { return Ok(false) };
-    Ok(table.iter().any(|mount| {
-        mount.mount_point != here
-            && mount.mount_point.starts_with(&pods)
-            && (mount.device, &mount.root) == (own.device, &own.root)
-    }))
+    let pods = pods.canonicalize().map_err(failed("lstat", &pods))?;
+    let mut elsewhere = table.elsewhere(&from).into_iter().map(|mount| &mount.mount_point);
+    Ok(elsewhere.any(|path| path != here && path.starts_with(&pods)))
 }
 
-fn give_to_group(request: &Request, target: &Path) -> Result<(), PluginError> {
+/// Where it is mounted already, the root tells whether its files are given away: it is changed last.
+fn give_to_group(request: &Request, target: &Path, was_mounted: bool) -> Result<(), PluginError> {
     let Some(group) = ownership::group_of_pod(&request.pod) else { return Ok(()) };
-    let policy = ChangePolicy::of_pod(&request.pod);
+    let policy = match was_mounted {
+        true => ChangePolicy::OnRootMismatch,
+        false => ChangePolicy::of_pod(&request.pod),
+    };
     Ok(ownership::apply(target, Ownership { group, read_only: false, policy })?)
 }

@@ -192,4 +192,15 @@ impl Machine for SimulatedMachine {
             false => Err(io::ErrorKind::NotFound.into()),
         }
     }
+
+    fn has_labels(&self, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mounts = self.mounts();
+        let Some(volume) = mounts.get(path) else { return Ok(Vec::new()) };
+        let elsewhere = mounts.iter().filter(|(at, mounted)| *mounted == volume && *at != path);
+        Ok(elsewhere.map(|(at, _)| at.clone()).collect())
+    }
 }

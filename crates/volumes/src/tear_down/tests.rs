@@ -8,7 +8,7 @@ use crate::testing::Place;
 const EMPTY: &str = "pods/uid/volumes/kubernetes.io~empty-dir";
 
 fn torn_down(place: &Place) -> Result<(), TearDownError> {
-    tear_down(&Places::new(place.path()), "uid", Method::Kernel)
+    tear_down(&Places::new(place.path()), "uid", Part::All, Method::Kernel)
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn nothing_to_take_away_is_fine_and_a_name_that_leads_elsewhere_is_not() {
     place.directory("pods/uid");
     torn_down(&place).unwrap();
     for bad in ["", "..", "a/b"] {
-        let error = tear_down(&Places::new(place.path()), bad, Method::Kernel).unwrap_err();
+        let error = tear_down(&Places::new(place.path()), bad, Part::All, Method::Kernel).unwrap_err();
         assert!(matches!(error, TearDownError::Uid(_)), "{error:?}");
     }
 }
@@ -90,7 +90,7 @@ fn a_root_directory_behind_a_link_is_found_in_the_mount_table() {
     symlink("real", place.path().join("root")).unwrap();
     let volume = place.directory(&format!("root/{EMPTY}/v"));
     mount_tmpfs(&volume, Tmpfs::default()).unwrap();
-    tear_down(&Places::new(place.path().join("root")), "uid", Method::Kernel).unwrap();
+    tear_down(&Places::new(place.path().join("root")), "uid", Part::All, Method::Kernel).unwrap();
     assert!(place.mounts().is_empty());
     assert!(!volume.exists());
 }

@@ -370,6 +370,8 @@ fn a_token_is_not_in_what_is_printed_of_it() {
     assert_eq!(format!("{:?}", Token::new("s3cr3t")), "<6 bytes>");
 }
 
+mod storage;
+
 /// A bound claim `c`, but for what is said of it, to a volume `pv` with this source.
 fn put_claim(cluster: &Cluster, claim: &str, volume: &str) {
     let parts =
