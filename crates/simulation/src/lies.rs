@@ -52,7 +52,7 @@ pub enum Lie {
     SidecarsAreMains,
     /// The API server: a status is as it was told to be.
     StatusesAreTaken,
-    /// The disk: no pod has a volume of a CSI driver, when an agent begins.
+    /// The machine: no pod has a volume of a CSI driver when an agent begins, and nothing is mounted twice.
     NoVolumesOfDrivers,
     /// CSI drivers: a volume is staged, which is not.
     VolumesAreStaged,

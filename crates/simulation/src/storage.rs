@@ -124,6 +124,7 @@ impl Storage {
             let written =
                 self.machine.below(&pods).into_iter().filter(|path| path.ends_with("vol_data.json"));
             written.for_each(|path| self.machine.remove_place(&path));
+            self.machine.hide_others();
         }
         self.deaths.set_agent(crash);
         let machine = Arc::new(self.machine.clone());

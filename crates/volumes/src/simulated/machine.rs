@@ -33,6 +33,8 @@ struct State {
     mounts: BTreeMap<PathBuf, String>,
     /// What was done to files that are in a volume.
     trespasses: Vec<String>,
+    /// Whether the mount table says of nothing that it is mounted in several places.
+    hides_others: bool,
 }
 
 /// What the work of an agent ends by that dies during it.
@@ -77,6 +79,11 @@ impl SimulatedMachine {
     /// Removes a place that a driver has made, if it is there.
     pub fn remove_place(&self, at: &Path) {
         self.state().disk.remove(at);
+    }
+
+    /// Lets the mount table say of nothing that it is mounted in several places.
+    pub fn hide_others(&self) {
+        self.state().hides_others = true;
     }
 
     /// Which volume is mounted where.
@@ -198,9 +205,11 @@ impl Machine for SimulatedMachine {
     }
 
     fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let mounts = self.mounts();
-        let Some(volume) = mounts.get(path) else { return Ok(Vec::new()) };
-        let elsewhere = mounts.iter().filter(|(at, mounted)| *mounted == volume && *at != path);
+        let state = self.state();
+        let Some(volume) = state.mounts.get(path).filter(|_| !state.hides_others) else {
+            return Ok(Vec::new());
+        };
+        let elsewhere = state.mounts.iter().filter(|(at, mounted)| *mounted == volume && *at != path);
         Ok(elsewhere.map(|(at, _)| at.clone()).collect())
     }
 }
