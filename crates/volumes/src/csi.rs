@@ -14,12 +14,14 @@
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`allocatable`]: how many it can have. [`block`]: bare devices. [`expand`]: larger volumes. [`unstage`]: what no
-//! pod uses any more. [`vol_data`]: what is written down.
+//! [`wanted`]: what a pod wants of a driver. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
+//! volumes. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
+//! written down.
 
 mod allocatable;
 mod block;
 mod expand;
+mod files;
 mod measured;
 mod unstage;
 mod vol_data;
@@ -29,43 +31,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_api::core::{PersistentVolumeAccessMode, PersistentVolumeSource, SecretReference, VolumeSource};
+use crablet_api::core::{PersistentVolumeAccessMode, PersistentVolumeSource, VolumeSource};
 use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
-use crablet_core::translate::{MountedVolume, Unavailable};
+use crablet_core::translate::MountedVolume;
 use crablet_csi::{
-    Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, PublishVolume, StageVolume,
-    VolumeStats,
+    Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, VolumeStats,
 };
 use crablet_host::lanes::Lanes;
 use futures_util::future::join_all;
-use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::attachments::Attachments;
 use crate::claims;
-use crate::contents::{Contents, Token, TokenRequest};
+use crate::contents::Contents;
 use crate::error::{PluginError, TearDownError, failed};
 use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
 use crate::metrics::{Metrics, Operation};
-use crate::ownership::{self, ChangePolicy, Ownership};
-use crate::places::{CSI, Places};
+use crate::places::Places;
 use crate::plugin::{Plugin, Request};
 use expand::Known;
 pub use expand::{ExpandError, Moment};
 use measured::Measured;
 use unstage::Retry;
 use vol_data::VolumeData;
-use wanted::{Wanted, pod_info, strings};
-
-/// How long a pod waits for its volume to be attached before it says so.
-const ATTACHED_WITHIN: Duration = Duration::from_secs(100);
+use wanted::{Wanted, pod_info};
 
 /// The CSI drivers of a node and their volumes. Clones are the same.
 #[derive(Clone)]
@@ -103,14 +98,6 @@ struct Registered {
     node: Arc<dyn Node>,
     /// What it can do does not change while it is registered.
     capabilities: OnceCell<NodeCapabilities>,
-}
-
-/// A token as drivers are told of it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TokenStatus {
-    token: String,
-    expiration_timestamp: Option<String>,
 }
 
 /// A volume that is, or may be, staged: its driver and what the driver calls it.
@@ -381,227 +368,6 @@ impl Csi {
             warn!(%error, "Cannot forget a volume that its driver refused");
         }
     }
-
-    async fn stage(
-        &self,
-        request: &Request,
-        wanted: &Wanted,
-        driver: &Registered,
-        context: &BTreeMap<String, String>,
-    ) -> Result<Option<PathBuf>, PluginError> {
-        if wanted.mode != VolumeLifecycleMode::Persistent {
-            return Ok(None);
-        }
-        let staged = wanted.staged();
-        let _lane = self.0.staging.enter(&staged.key()).await;
-        let capabilities = driver.capabilities().await?;
-        if !capabilities.stage_unstage_volume {
-            return Ok(None);
-        }
-        let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
-        let place = directory.join(vol_data::STAGED);
-        let data = VolumeData::of_staged(&staged.driver, &staged.handle);
-        if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
-            return Ok(Some(place));
-        }
-        lock(&self.0.staged).remove(&staged);
-        let volume = StageVolume {
-            volume_id: wanted.handle.clone(),
-            staging_target_path: text(&place),
-            capability: wanted.capability(capabilities, ownership::group_of_pod(&request.pod)),
-            publish_context: context.clone(),
-            volume_context: wanted.attributes.clone(),
-            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
-        };
-        let made = {
-            let (directory, place) = (directory.clone(), place.clone());
-            self.work_for(request, move |machine| {
-                machine.make_directories(&directory)?;
-                // What is mounted there may be on a server that does not answer.
-                if !is_mount_point(machine, &place)? {
-                    machine.make_directories(&place)?;
-                }
-                vol_data::write(machine, &directory, &data)
-            })
-        };
-        made.await?;
-        match driver.node.stage(volume).await {
-            Ok(()) => {
-                lock(&self.0.staged).insert(staged);
-                Ok(Some(place))
-            }
-            Err(error) => {
-                if error.is_final() && !self.is_used_beside(&staged, request.uid()) {
-                    self.forget_refused(request, directory, place).await;
-                }
-                Err(PluginError::MountDevice(error))
-            }
-        }
-    }
-
-    async fn publish(
-        &self,
-        request: &Request,
-        wanted: &Wanted,
-        staged: Option<PathBuf>,
-        context: BTreeMap<String, String>,
-        of_cluster: Option<&CsiDriver>,
-    ) -> Result<PathBuf, PluginError> {
-        let driver = self.driver(&wanted.driver)?;
-        let capabilities = driver.capabilities().await?;
-        let directory = self.0.places.volume(request.uid(), CSI, request.spec_name());
-        let target = directory.join("mount");
-        let data = VolumeData {
-            spec_vol_id: Some(request.spec_name().to_owned()),
-            node_name: Some(self.0.node.clone()),
-            volume_lifecycle_mode: Some(wanted.mode.clone()),
-            attachment_id: Some(self.attachment(wanted)),
-            ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
-        };
-        let is_known =
-            lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
-        let is_published = is_known && self.is_mounted(request, &target).await?;
-        let republishes = requires_republish(of_cluster);
-        self.note_republished(request, republishes);
-        if is_published && !republishes {
-            return Ok(target);
-        }
-        let mut attributes = wanted.attributes.clone();
-        if of_cluster.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
-            attributes.extend(pod_info(request, &wanted.mode));
-        }
-        let mut secrets = self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
-        if let Some(driver) = of_cluster
-            && let Some(tokens) = self.tokens(request, driver).await?
-        {
-            let in_secrets = driver.spec.service_account_token_in_secrets == Some(true);
-            let place = if in_secrets { &mut secrets } else { &mut attributes };
-            place.insert("csi.storage.k8s.io/serviceAccount.tokens".to_owned(), tokens);
-        }
-        let group = ownership::group_of_pod(&request.pod);
-        let volume = PublishVolume {
-            volume_id: wanted.handle.clone(),
-            staging_target_path: staged.as_deref().map(text).unwrap_or_default(),
-            target_path: text(&target),
-            capability: wanted.capability(capabilities, group),
-            read_only: wanted.read_only,
-            publish_context: context,
-            volume_context: attributes,
-            secrets,
-        };
-        let made = {
-            let directory = directory.clone();
-            self.work_for(request, move |machine| {
-                machine.make_directories(&directory)?;
-                vol_data::write(machine, &directory, &data)
-            })
-        };
-        made.await?;
-        if let Err(error) = driver.node.publish(volume).await {
-            if error.is_final() && !is_published {
-                self.forget_refused(request, directory, target).await;
-            }
-            return Err(PluginError::Csi(error));
-        }
-        if let Some(group) = group.filter(|_| !capabilities.volume_mount_group)
-            && wanted.belongs_to_group(of_cluster)
-        {
-            let (place, began) = (target.clone(), Instant::now());
-            let given = request.blocking(move |request| {
-                let policy = ChangePolicy::of_pod(&request.pod);
-                Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
-            });
-            let given = given.await;
-            self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
-            given?;
-        }
-        lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
-        Ok(target)
-    }
-
-    /// What the driver's controller said when it attached the volume, if it has to be.
-    async fn publish_context(
-        &self,
-        wanted: &Wanted,
-        of_cluster: Option<&CsiDriver>,
-    ) -> Result<BTreeMap<String, String>, PluginError> {
-        if wanted.mode != VolumeLifecycleMode::Persistent || !needs_attachment(of_cluster) {
-            return Ok(BTreeMap::new());
-        }
-        let volume = wanted.staged().unique_name();
-        self.0.attachments.uses(&volume);
-        if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
-            self.note_not_attached(wanted, of_cluster).await;
-            return Err(PluginError::NotAttached(volume));
-        }
-        let name = self.attachment(wanted);
-        let found = self.0.contents.volume_attachment(&name).await;
-        let found = found.map_err(|why| {
-            PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
-        })?;
-        self.note_attachment(wanted, of_cluster, &found).await;
-        if found.metadata.deletion_timestamp.is_some() {
-            return Err(PluginError::Attachment("volume attachment is being deleted".to_owned()));
-        }
-        match (found.status.attached, &found.status.attach_error) {
-            (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
-            (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
-            (false, None) => {
-                Err(PluginError::Attachment(format!("volume attachment {name} is not attached yet")))
-            }
-        }
-    }
-
-    fn attachment(&self, wanted: &Wanted) -> String {
-        format!("csi-{}", hash(&[&wanted.handle, &wanted.driver, &self.0.node]))
-    }
-
-    /// The tokens that a driver wants of the pod, by their audiences, as a JSON text.
-    async fn tokens(&self, request: &Request, driver: &CsiDriver) -> Result<Option<String>, PluginError> {
-        let pod = &request.pod;
-        let mut tokens = BTreeMap::new();
-        for wanted in &driver.spec.token_requests {
-            let asked = TokenRequest {
-                namespace: pod.metadata.namespace.clone(),
-                service_account: pod.spec.service_account_name.clone(),
-                service_account_uid: None,
-                audiences: Some(wanted.audience.clone()).filter(|it| !it.is_empty()).into_iter().collect(),
-                expiration_seconds: wanted.expiration_seconds,
-                pod: pod.metadata.name.clone(),
-                pod_uid: pod.metadata.uid.clone(),
-            };
-            let token = self.0.contents.service_account_token(&asked).await.map_err(PluginError::Token)?;
-            let token = token.ok_or(PluginError::Token(Unavailable::NoClient))?;
-            tokens.insert(wanted.audience.to_string(), token);
-        }
-        let told = |token: &Token| TokenStatus {
-            token: token.reveal().to_owned(),
-            expiration_timestamp: token.expires().map(str::to_owned),
-        };
-        let told: BTreeMap<&String, TokenStatus> =
-            tokens.iter().map(|(audience, token)| (audience, told(token))).collect();
-        let text =
-            serde_json::to_string(&told).map_err(|error| PluginError::VolumeData(error.to_string()))?;
-        Ok((!told.is_empty()).then_some(text))
-    }
-
-    async fn secrets(
-        &self,
-        reference: Option<&SecretReference>,
-        field: &'static str,
-    ) -> Result<BTreeMap<String, String>, PluginError> {
-        let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
-        let found = self.0.contents.secret_of_storage(namespace, name).await;
-        let failed =
-            |why| PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"));
-        let found = found.map_err(|why| failed(claims::words(&why, "secrets", name)))?;
-        // Drivers are told texts, and one that was changed on the way opens nothing.
-        let entries = found.data.iter().map(|(key, value)| match std::str::from_utf8(value) {
-            Ok(value) => Ok((key.to_owned(), value.to_owned())),
-            Err(_) => Err(failed(format!("the value of {key:?} is not UTF-8"))),
-        });
-        entries.collect()
-    }
 }
 
 #[async_trait]
@@ -654,33 +420,6 @@ impl Plugin for Csi {
             self.publish_again(request, &wanted).await?;
         }
         self.expand_if_smaller(request, &wanted, Moment::InUse).await
-    }
-}
-
-impl Csi {
-    async fn set_up_files(&self, request: &Request, wanted: &Wanted) -> Result<PathBuf, PluginError> {
-        let driver = self.driver(&wanted.driver)?;
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let of_cluster = of_cluster.as_deref();
-        wanted.check_mode(of_cluster)?;
-        if wanted.mode == VolumeLifecycleMode::Persistent {
-            self.use_for(&wanted.staged(), request)?;
-        }
-        let context = self.publish_context(wanted, of_cluster).await?;
-        let staged = self.stage(request, wanted, &driver, &context).await?;
-        self.publish(request, wanted, staged, context, of_cluster).await
-    }
-
-    /// Publishes once more what a pod has, where its driver wants that.
-    async fn publish_again(&self, request: &Request, wanted: &Wanted) -> Result<(), PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let republishes = requires_republish(of_cluster.as_deref());
-        self.note_republished(request, republishes);
-        match (republishes, block::is_wanted(request)) {
-            (false, _) => Ok(()),
-            (true, true) => self.set_up_device(request, wanted).await.map(drop),
-            (true, false) => self.set_up_files(request, wanted).await.map(drop),
-        }
     }
 }
 
