@@ -68,14 +68,15 @@ async fn merge(server: &Server, path: &str, patch: Value) -> Value {
 /// Makes a piece of storage larger, as whoever does that in a cluster.
 async fn grow(server: &Server, name: &str) {
     let size = json!({"storage": "2Mi"});
-    let volume = format!("/api/v1/persistentvolumes/{name}");
-    merge(server, &volume, json!({"spec": {"capacity": size}})).await;
     let claim = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status");
     let pending = json!({
         "allocatedResources": size, "allocatedResourceStatuses": {"storage": "NodeResizePending"},
         "conditions": [{"type": "FileSystemResizePending", "status": "True"}],
     });
     merge(server, &claim, json!({"status": pending})).await;
+    // Last: from here on the agent may act, for whichever pod has it.
+    let volume = format!("/api/v1/persistentvolumes/{name}");
+    merge(server, &volume, json!({"spec": {"capacity": size}})).await;
 }
 
 /// Its claim says that a volume has become larger, and so do events.
