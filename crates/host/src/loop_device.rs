@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Where the kernel tells of block devices.
 const SYS_BLOCK: &str = "/sys/block";
@@ -41,12 +42,23 @@ pub fn attached(file: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Takes the loop device over a file away. It is no error if there is none.
+/// Takes the loop device over a file away. It is no error if there is none. Whoever looks at all devices at that moment
+/// holds it for that long: it goes when they are done, which is waited for, and cannot be told to a second time.
 pub fn detach(file: &Path) -> io::Result<()> {
-    match attached(file)? {
-        Some(device) => losetup(&["-d".as_ref(), device.as_os_str()]),
-        None => Ok(()),
+    const LOOKS: usize = 200;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let mut detached = Ok(());
+    for look in 0..LOOKS {
+        let Some(device) = attached(file)? else { return Ok(()) };
+        if look > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        detached = losetup(&["-d".as_ref(), device.as_os_str()]);
     }
+    detached.and_then(|()| match attached(file)? {
+        None => Ok(()),
+        Some(_) => Err(io::ErrorKind::ResourceBusy.into()),
+    })
 }
 
 /// The path in what the kernel tells: with a line's end, and with a word if the file is gone.
