@@ -44,6 +44,10 @@ pub fn attached(file: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Takes the loop device over a file away. It is no error if there is none. Whoever looks at all devices at that moment
 /// holds it for that long: it goes when they are done, which is waited for, and cannot be told to a second time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "who works on devices has a thread for it, and the kernel tells nobody"
+)]
 pub fn detach(file: &Path) -> io::Result<()> {
     const LOOKS: usize = 200;
     const PAUSE: Duration = Duration::from_millis(5);
