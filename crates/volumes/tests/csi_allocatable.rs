@@ -2,74 +2,39 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+#[path = "common/claimed.rs"]
+mod claimed;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use crablet_api::FeatureGates;
-use crablet_api::core::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use crablet_api::storage::{CsiDriver, VolumeAttachment};
-use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings, Unavailable};
+use crablet_api::core::{Node, Pod};
+use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings};
 use crablet_csi::stand_in::{NoEffects, Settings, StandIn};
 use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
-use serde::de::DeserializeOwned;
-use serde_json::{Value as Json, json};
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Volumes};
+use serde_json::json;
+
+use claimed::Claimed;
 
 const DRIVER: &str = "full.csi.example.com";
 
 /// A cluster whose object of the driver has this period, and in which nothing can be attached.
-struct Cluster {
-    period: i64,
-}
-
-fn read<T: DeserializeOwned>(object: Json) -> Result<Arc<T>, Unavailable> {
-    Ok(Arc::new(serde_json::from_value(object).unwrap()))
-}
-
-#[async_trait]
-impl Contents for Cluster {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        read(json!({
-            "metadata": {"name": "c", "uid": "u"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
-        }))
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        read(json!({"metadata": {"name": "pv"}, "spec": {
-            "claimRef": {"uid": "u"}, "csi": {"driver": DRIVER, "volumeHandle": "handle"},
-        }}))
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        let spec = json!({
-            "volumeLifecycleModes": ["Persistent"], "nodeAllocatableUpdatePeriodSeconds": self.period,
-        });
-        read(json!({"spec": spec})).map(Some)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        let error = json!({"message": "too many", "errorCode": 8});
-        read(json!({"status": {"attached": false, "attachError": error}}))
-    }
-
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
-        Err(Unavailable::NotFound)
+fn cluster(period: i64) -> Claimed {
+    Claimed {
+        volume: json!({"csi": {"driver": DRIVER, "volumeHandle": "handle"}}),
+        driver: json!({
+            "volumeLifecycleModes": ["Persistent"], "nodeAllocatableUpdatePeriodSeconds": period,
+        }),
+        attachment: json!({"attached": false, "attachError": {"message": "too many", "errorCode": 8}}),
     }
 }
 
 /// A driver that is registered, and says then that the node can have fewer volumes.
-async fn with_fewer(root: &Path, cluster: Cluster, attachments: &Attachments) -> (StandIn, Csi, HostVolumes) {
+async fn with_fewer(root: &Path, cluster: Claimed, attachments: &Attachments) -> (StandIn, Csi, HostVolumes) {
     for place in ["plugins_registry", "plugins"] {
         fs::create_dir_all(root.join(place)).unwrap();
     }
@@ -90,8 +55,7 @@ async fn with_fewer(root: &Path, cluster: Cluster, attachments: &Attachments) ->
 #[tokio::test]
 async fn a_driver_is_asked_again_as_often_as_its_object_says() {
     let directory = tempfile::tempdir().unwrap();
-    let (_driver, csi, _) =
-        with_fewer(directory.path(), Cluster { period: 1 }, &Attachments::default()).await;
+    let (_driver, csi, _) = with_fewer(directory.path(), cluster(1), &Attachments::default()).await;
     let mut told = csi.drivers();
     told.wait_for(|told| told[DRIVER].max_volumes_per_node == 4).await.unwrap();
 }
@@ -100,7 +64,7 @@ async fn a_driver_is_asked_again_as_often_as_its_object_says() {
 async fn a_driver_is_asked_again_when_the_node_has_too_many_of_its_volumes() {
     let directory = tempfile::tempdir().unwrap();
     let attachments = Attachments::default();
-    let (driver, csi, volumes) = with_fewer(directory.path(), Cluster { period: 3600 }, &attachments).await;
+    let (driver, csi, volumes) = with_fewer(directory.path(), cluster(3600), &attachments).await;
     let volume = format!("kubernetes.io/csi/{DRIVER}^handle");
     let mut node = Node::default();
     node.status.volumes_in_use = [volume.as_str().into()].into();

@@ -2,72 +2,40 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+#[path = "common/claimed.rs"]
+mod claimed;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use crablet_api::FeatureGates;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use crablet_api::storage::{CsiDriver, VolumeAttachment};
-use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings as NodeSettings, Unavailable};
+use crablet_api::core::Pod;
+use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings as NodeSettings};
 use crablet_csi::stand_in::{Capability, Fault, LocalVolumes, Moment, Settings, StandIn, Trouble};
 use crablet_csi::{Code, PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Token, TokenRequest, Volumes};
-use serde_json::{Value as Json, json};
+use crablet_volumes::{Attachments, Csi, HostVolumes, Volumes};
+use serde_json::json;
 use tokio::task::JoinHandle;
+
+use claimed::Claimed;
 
 const DRIVER: &str = "device.csi.example.com";
 
-/// A claim `c` and a device `pv` behind it.
-struct Cluster;
-
-fn read<T: serde::de::DeserializeOwned>(object: Json) -> Result<Arc<T>, Unavailable> {
-    Ok(Arc::new(serde_json::from_value(object).unwrap()))
-}
-
-#[async_trait]
-impl Contents for Cluster {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        read(json!({
-            "metadata": {"name": "c", "uid": "claim"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
-        }))
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        read(json!({"metadata": {"name": "pv"}, "spec": {
-            "volumeMode": "Block", "accessModes": ["ReadWriteMany"], "claimRef": {"uid": "claim"},
+/// A claim to a device.
+fn cluster() -> Arc<Claimed> {
+    Arc::new(Claimed {
+        volume: json!({
+            "volumeMode": "Block", "accessModes": ["ReadWriteMany"],
             "csi": {"driver": DRIVER, "volumeHandle": "../handle"},
-        }}))
-    }
-
-    async fn csi_driver(&self, _: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
-        read(json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false}})).map(Some)
-    }
-
-    async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret_of_storage(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
+        }),
+        driver: json!({"attachRequired": false}),
+        ..Claimed::default()
+    })
 }
 
 /// A machine with a driver and an agent.
@@ -105,8 +73,8 @@ impl Machine {
     }
 
     async fn start_agent(&mut self) {
-        let csi = Csi::open(&self.root, "node", Arc::new(Cluster), Attachments::default());
-        let volumes = HostVolumes::new(&self.root, Clock::system(), Arc::new(Cluster)).with_csi(csi.clone());
+        let csi = Csi::open(&self.root, "node", cluster(), Attachments::default());
+        let volumes = HostVolumes::new(&self.root, Clock::system(), cluster()).with_csi(csi.clone());
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         self.tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
         self.volumes = Some(volumes);

@@ -2,51 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+#[path = "common/claimed.rs"]
+mod claimed;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use crablet_api::FeatureGates;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use crablet_core::translate::{NodeContext, NodeFacts, Settings, Unavailable};
+use crablet_api::core::Pod;
+use crablet_core::translate::{NodeContext, NodeFacts, Settings};
 use crablet_host::clock::Clock;
 use crablet_host::loop_device;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Contents, HostVolumes, Occurrence, Token, TokenRequest, Volumes};
+use crablet_volumes::{HostVolumes, Occurrence, Volumes};
 use serde_json::json;
 
-/// A claim to a device.
-struct Disk(PathBuf);
-
-#[async_trait]
-impl Contents for Disk {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        let claim = json!({
-            "metadata": {"name": "c", "uid": "u"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
-        });
-        Ok(Arc::new(serde_json::from_value(claim).unwrap()))
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        let volume = json!({
-            "metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "u"}, "local": {"path": self.0}},
-        });
-        Ok(Arc::new(serde_json::from_value(volume).unwrap()))
-    }
-
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-}
+use claimed::Claimed;
 
 /// A machine with a disk.
 struct Machine {
@@ -71,7 +43,11 @@ impl Machine {
         let root = directory.path().canonicalize().unwrap();
         fs::File::create(root.join("disk")).unwrap().set_len(32 << 20).unwrap();
         let disk = loop_device::attach(&root.join("disk")).unwrap();
-        let volumes = HostVolumes::new(&root, Clock::system(), Arc::new(Disk(disk.clone())));
+        let volumes = HostVolumes::new(
+            &root,
+            Clock::system(),
+            Arc::new(Claimed { volume: json!({"local": {"path": disk}}), ..Claimed::default() }),
+        );
         Machine { root, disk, volumes, _directory: directory }
     }
 

@@ -2,51 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+#[path = "common/claimed.rs"]
+mod claimed;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use crablet_api::FeatureGates;
-use crablet_api::core::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use crablet_core::translate::{NodeContext, NodeFacts, Settings, Unavailable};
+use crablet_api::core::Pod;
+use crablet_core::translate::{NodeContext, NodeFacts, Settings};
 use crablet_host::clock::Clock;
 use crablet_metrics::Registry;
-use crablet_volumes::{Contents, HostVolumes, Measuring, Token, TokenRequest, Volumes};
+use crablet_volumes::{HostVolumes, Measuring, Volumes};
 use serde_json::json;
 
-/// A claim to a directory of the node.
-struct Claims(String);
-
-#[async_trait]
-impl Contents for Claims {
-    async fn config_map(&self, _: &str, _: &str) -> Result<Arc<ConfigMap>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn secret(&self, _: &str, _: &str) -> Result<Arc<Secret>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-
-    async fn claim(&self, _: &str, _: &str) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
-        let claim = json!({
-            "metadata": {"name": "c", "uid": "u"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
-        });
-        Ok(Arc::new(serde_json::from_value(claim).unwrap()))
-    }
-
-    async fn persistent_volume(&self, _: &str) -> Result<Arc<PersistentVolume>, Unavailable> {
-        let volume = json!({
-            "metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "u"}, "local": {"path": self.0}},
-        });
-        Ok(Arc::new(serde_json::from_value(volume).unwrap()))
-    }
-
-    async fn service_account_token(&self, _: &TokenRequest) -> Result<Option<Token>, Unavailable> {
-        Err(Unavailable::NotFound)
-    }
-}
+use claimed::Claimed;
 
 fn pod() -> Pod {
     let mounts = ["scratch", "claimed", "shared"].map(|name| json!({"name": name, "mountPath": name}));
@@ -66,7 +38,8 @@ fn pod() -> Pod {
 
 fn volumes(root: &Path, period: Option<Duration>, registry: &Registry) -> HostVolumes {
     fs::create_dir_all(root.join("disk")).unwrap();
-    let contents = Arc::new(Claims(root.join("disk").display().to_string()));
+    let contents =
+        Arc::new(Claimed { volume: json!({"local": {"path": root.join("disk")}}), ..Claimed::default() });
     HostVolumes::new(root, Clock::system(), contents)
         .counted_in(registry, &Measuring { period, tells_health: false })
         .unwrap()
