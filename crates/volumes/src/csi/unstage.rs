@@ -61,6 +61,7 @@ impl Csi {
         let found: BTreeSet<Staged> =
             lock(&self.0.used).keys().chain(lock(&self.0.unused).keys()).cloned().collect();
         for staged in found {
+            let mut wait = SHORTEST_WAIT;
             loop {
                 match self.0.contents.csi_driver(&staged.driver).await {
                     Ok(driver) if !needs_attachment(driver.as_deref()) => {
@@ -68,7 +69,8 @@ impl Csi {
                     }
                     Ok(_) => {}
                     Err(_) => {
-                        tokio::time::sleep(LONGEST_WAIT).await;
+                        tokio::time::sleep(wait).await;
+                        wait = (wait * 2).min(LONGEST_WAIT);
                         continue;
                     }
                 }
