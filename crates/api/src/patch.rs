@@ -33,7 +33,20 @@ impl Patch {
 /// What has changed in a pod's status, for the pod of that UID and no later one of the same name; none where
 /// nothing has.
 pub fn pod_status(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Patch> {
-    let mut patch = changes("status", old, new);
+    let (mut old, mut new) = (old.clone(), new.clone());
+    // The statuses of containers, the larger part, are replaced as a whole: what they were need not be written.
+    for (old, new) in [
+        (&mut old.init_container_statuses, &mut new.init_container_statuses),
+        (&mut old.container_statuses, &mut new.container_statuses),
+        (&mut old.ephemeral_container_statuses, &mut new.ephemeral_container_statuses),
+    ] {
+        match old == new {
+            true => (*old, *new) = Default::default(),
+            false if !new.is_empty() => *old = Box::default(),
+            false => {}
+        }
+    }
+    let mut patch = changes("status", &old, &new);
     if patch.is_empty() {
         return None;
     }

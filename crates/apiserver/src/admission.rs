@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Call, Cluster};
 use crate::object;
 use crate::resources::{NAMESPACES, NODES, PRIORITY_CLASSES, Subresource};
+use crate::state::Key;
 use crate::status::Refusal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,10 +147,10 @@ fn check_namespace(
         return Ok(());
     }
     let name = call.target.namespace.as_str();
-    let Some(namespace) = cluster.state.read(&NAMESPACES, "", name) else {
+    let Some(namespace) = cluster.state.get(&Key::new(&NAMESPACES, "", name)) else {
         return Err(Refusal::not_found(&NAMESPACES, name));
     };
-    if operation != Operation::Create || namespace["status"]["phase"] != "Terminating" {
+    if operation != Operation::Create || namespace.decode()["status"]["phase"] != "Terminating" {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {name} because it is being terminated");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::document::Limits;
-use crablet_api::meta::Status;
+use crablet_api::meta::{ObjectMeta, PartialObjectMetadata, Status};
 use futures_util::StreamExt as _;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response};
@@ -24,6 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_RETRIES: usize = 10;
 /// How much of an answer is read: more than the largest object that a server takes.
 const LARGEST_ANSWER: usize = 16 << 20;
+
+/// What is to be answered: the object, or its metadata alone. Who does not know of the second form answers in the first,
+/// which has that too.
+pub(crate) const WHOLE: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// A client of one API server. Clones are the same one.
 #[derive(Clone)]
@@ -128,6 +133,22 @@ impl Client {
         self.ask(Method::PATCH, &path, Some((kind.content_type(), patch))).await
     }
 
+    /// Changes an object as [`Client::patch`] does, for one who knows what it comes to: only the new metadata is told.
+    pub async fn patch_for_metadata<T: Resource>(
+        &self,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        kind: PatchType,
+        patch: Vec<u8>,
+    ) -> Result<ObjectMeta, Error> {
+        let path = format!("{}{subresource}", T::path(namespace, name));
+        let body = Some((kind.content_type(), patch));
+        let answer = self.send(Method::PATCH, &path, body, METADATA).await?;
+        let partial: PartialObjectMetadata = crablet_api::from_json(&answer, Limits::API)?;
+        Ok(partial.metadata)
+    }
+
     /// Deletes an object. What the server says of it differs from kind to kind, and is of no use.
     pub async fn delete<T: Resource>(
         &self,
@@ -136,7 +157,7 @@ impl Client {
         options: &impl Serialize,
     ) -> Result<(), Error> {
         let body = Some(("application/json", crablet_api::to_json(options)));
-        self.send(Method::DELETE, &T::path(namespace, name), body).await.map(drop)
+        self.send(Method::DELETE, &T::path(namespace, name), body, WHOLE).await.map(drop)
     }
 
     pub(crate) async fn ask<A: DeserializeOwned>(
@@ -145,7 +166,7 @@ impl Client {
         path: &str,
         body: Option<(&str, Vec<u8>)>,
     ) -> Result<A, Error> {
-        let answer = self.send(method, path, body).await?;
+        let answer = self.send(method, path, body, WHOLE).await?;
         Ok(crablet_api::from_json(&answer, Limits::API)?)
     }
 
@@ -156,6 +177,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<(&str, Vec<u8>)>,
+        accept: &'static str,
     ) -> Result<Vec<u8>, Error> {
         let body = body.map(|(kind, body)| (kind, Bytes::from(body)));
         let deadline = Instant::now() + self.patience;
@@ -165,7 +187,7 @@ impl Client {
                 limit.turn(self.priority).await;
             }
             let exchange = async {
-                let answer = self.begin(method.clone(), path, body.clone()).await?;
+                let answer = self.begin(method.clone(), path, body.clone(), accept).await?;
                 read(answer.into_body()).await
             };
             let done = tokio::time::timeout(self.patience, exchange).await;
@@ -188,11 +210,12 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<(&str, Bytes)>,
+        accept: &'static str,
     ) -> Result<Response<Body>, Error> {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(ACCEPT, "application/json")
+            .header(ACCEPT, accept)
             .header(USER_AGENT, &*self.user_agent);
         let (request, body) = match body {
             Some((kind, body)) => (request.header(CONTENT_TYPE, kind), body),

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::backoff::Backoff;
-use crate::client::Client;
+use crate::client::{Client, WHOLE};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::resource::{Resource, escaped};
@@ -378,7 +378,8 @@ impl<T: Resource> Following<T> {
             self.selectors
         );
         let began = Instant::now();
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, self.client.begin(Method::GET, &path, None)).await;
+        let answer =
+            tokio::time::timeout(ANSWERS_WITHIN, self.client.begin(Method::GET, &path, None, WHOLE)).await;
         let answer = answer.unwrap_or(Err(Error::TimedOut(ANSWERS_WITHIN)))?;
         let lines = Lines::of(answer.into_body(), LARGEST_EVENT.bytes);
         Ok(Box::new(Watch { lines, began, ends: began + lasts, told: false }))

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crablet_agent::sources::{Owners, SourcesReady};
 use crablet_agent::statuses::{StatusNews, Statuses};
-use crablet_api::core::Pod;
-use crablet_api::meta::DeleteOptions;
+use crablet_api::core::{Pod, PodStatus};
+use crablet_api::meta::{DeleteOptions, ObjectMeta};
 use crablet_api::{FeatureGates, Text};
 use crablet_client::{Client, Error, PatchType};
 use crablet_host::clock::Clock;
@@ -216,7 +216,6 @@ impl StatusManager {
             None => AT_ONCE,
         };
         let free = |slot: &Slot| !slot.is_under_way;
-        // Without a place nobody needs to know what is next: a crowd that waits for its turn costs nothing.
         while under_way.len() < at_once {
             let is_due = |slot: &Slot| free(slot) && slot.due.is_some_and(|due| due <= now);
             let due = self.slots.iter().filter(|(_, slot)| is_due(slot));
@@ -229,6 +228,10 @@ impl StatusManager {
                 slot.sent = step.patch().to_vec();
             }
             under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
+        }
+        // Without a place nobody needs to know what is next: a crowd that waits for its turn costs nothing.
+        if under_way.len() >= at_once {
+            return None;
         }
         let waiting = self.slots.values().filter(|slot| free(slot)).filter_map(|slot| slot.due);
         waiting.filter(|due| *due > now).min()
@@ -315,7 +318,7 @@ impl StatusManager {
             is_wanted: owners.iter().any(|owner| *owner.uid == *uid),
             is_invalid,
             comes_after_another: is_static(&report.pod) && self.shows_another(&report.pod),
-            at_server: at_server.as_deref(),
+            at_server: at_server.as_ref(),
             node: self.parts.node.borrow().clone(),
             features: &self.parts.features,
             now: self.parts.clock.now(),
@@ -408,10 +411,11 @@ impl StatusManager {
 
 async fn carry_out(client: Client, uid: String, step: Step) -> Done {
     let result = match step {
-        Step::Patch { namespace, name, uid: _, patch } => {
-            let patched =
-                client.patch::<Pod>(&namespace, &name, "/status", PatchType::StrategicMerge, patch).await;
-            patched.map(|pod| Outcome::Now(Arc::new(pod)))
+        Step::Patch { at_server, status, patch } => {
+            let (namespace, name) = key(&at_server);
+            let kind = PatchType::StrategicMerge;
+            let patched = client.patch_for_metadata::<Pod>(&namespace, &name, "/status", kind, patch).await;
+            patched.map(|metadata| Outcome::Now(told(at_server, metadata, *status)))
         }
         Step::Delete { namespace, name, uid } => {
             match client.delete::<Pod>(&namespace, &name, &DeleteOptions::now(&uid)).await {
@@ -430,6 +434,15 @@ async fn carry_out(client: Client, uid: String, step: Step) -> Done {
         },
     };
     Done { uid, result }
+}
+
+/// What the server has after it took a status: that one, in an object with new metadata. If it makes something else of it,
+/// its watch tells; if nothing at all, the object is what it was.
+fn told(before: Arc<Pod>, metadata: ObjectMeta, status: PodStatus) -> Arc<Pod> {
+    match metadata.resource_version == before.metadata.resource_version {
+        true => before,
+        false => Arc::new(Pod { metadata, status, spec: before.spec.clone() }),
+    }
 }
 
 async fn until(due: Option<Instant>) {

@@ -80,6 +80,8 @@ pub(crate) enum Sync {
     Content,
     /// Whatever the kernel has put there: a crash of the machine may leave the file empty.
     Nothing,
+    /// There is no disk: the file system is in memory.
+    InMemory,
 }
 
 /// The same, except that a crash of the machine may bring the old content back until the directory is synced, which is
@@ -135,7 +137,7 @@ fn fill(mut file: File, bytes: &[u8], mode: u32, sync: Sync) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     match sync {
         Sync::Content => file.sync_all(),
-        Sync::Nothing => Ok(()),
+        Sync::Nothing | Sync::InMemory => Ok(()),
     }
 }
 

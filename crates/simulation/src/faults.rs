@@ -111,8 +111,7 @@ pub(crate) fn of_storage(world: &World, random: &mut Random) -> Option<Trouble> 
     use storage::Trouble::{AnswersLate, Fails, FailsAfterEffect, Hangs};
     let driver = random.weighted(&[(3, 0), (2, 1), (1, 2)]);
     if random.percent(40) {
-        // A node's death is for those runs that go through all steps: it changes more than storage.
-        let victim = random.weighted(&[(1, Victim::Agent), (1, Victim::Drivers)]);
+        let victim = random.weighted(&[(4, Victim::Agent), (4, Victim::Drivers), (1, Victim::Node)]);
         let steps = random.weighted(&[(2, 4), (2, 20), (1, 60)]);
         let steps = random.between(1, steps);
         world.ledger.trace.note(format_args!("~~~ {victim:?} in {steps} steps of storage"));

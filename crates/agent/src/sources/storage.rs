@@ -9,10 +9,10 @@ use crablet_api::core::Pod;
 use super::compare::{Difference, difference, introduced, succeeded};
 use super::{Change, SourceKind, Wanted};
 
-/// What each source wants, by UID.
+/// What each source wants, in the order of namespaces and names.
 #[derive(Default)]
 pub(super) struct Storage {
-    pods: BTreeMap<SourceKind, BTreeMap<Text, Wanted>>,
+    pods: BTreeMap<SourceKind, Vec<Wanted>>,
 }
 
 /// What a source's word changes.
@@ -34,30 +34,29 @@ pub(super) struct Refused {
 impl Storage {
     /// Takes in that `wanted` is all that a source wants, at the time `now`.
     pub(super) fn merge(&mut self, source: SourceKind, wanted: Vec<Wanted>, now: &str) -> Merged {
-        let mut known = self.pods.remove(&source).unwrap_or_default();
-        let (mut found, mut refused) = (Found::default(), Vec::new());
+        let known = self.pods.remove(&source).unwrap_or_default();
+        let (mut found, mut refused, mut pods) =
+            (Found::default(), Vec::new(), Vec::with_capacity(wanted.len()));
         if are_the_same(&known, &wanted) {
-            for Wanted { pod: given, origin } in wanted {
-                if let Some(known) = known.get_mut(&given.metadata.uid) {
-                    *known = Wanted { pod: found.next(&known.pod, given), origin };
-                }
+            for (known, Wanted { pod: given, origin }) in known.iter().zip(wanted) {
+                pods.push(Wanted { pod: found.next(&known.pod, given), origin });
             }
-            self.pods.insert(source, known);
         } else {
             let accepted;
             (accepted, refused) = without_clashes(source, wanted);
-            let mut pods = BTreeMap::new();
+            let by_uid = |wanted: Wanted| (wanted.pod.metadata.uid.clone(), wanted.pod);
+            let mut known: BTreeMap<Text, Arc<Pod>> = known.into_iter().map(by_uid).collect();
             for Wanted { pod: given, origin } in accepted {
-                let uid = given.metadata.uid.clone();
-                let pod = match known.remove(&uid) {
-                    Some(Wanted { pod, .. }) => found.next(&pod, given),
+                let pod = match known.remove(&given.metadata.uid) {
+                    Some(pod) => found.next(&pod, given),
                     None => found.first(introduced(given, source, now)),
                 };
-                pods.insert(uid, Wanted { pod, origin });
+                pods.push(Wanted { pod, origin });
             }
-            found.removed.extend(known.into_values().map(|wanted| wanted.pod));
-            self.pods.insert(source, pods);
+            found.removed.extend(known.into_values());
+            pods.sort_by(|one, other| name(&one.pod).cmp(&name(&other.pod)));
         }
+        self.pods.insert(source, pods);
         Merged { changes: found.into_changes(), refused }
     }
 
@@ -69,11 +68,15 @@ impl Storage {
         which: impl Fn(SourceKind) -> bool,
     ) -> impl Iterator<Item = (SourceKind, &Wanted)> {
         let asked = self.pods.iter().filter(move |(kind, _)| which(**kind));
-        asked.flat_map(move |(kind, pods)| {
-            let is_it = move |pod: &Pod| pod.metadata.name == *name && pod.metadata.namespace == *namespace;
-            pods.values().filter(move |wanted| is_it(&wanted.pod)).map(move |wanted| (*kind, wanted))
+        asked.filter_map(move |(kind, pods)| {
+            let found = pods.binary_search_by(|wanted| self::name(&wanted.pod).cmp(&(namespace, name)));
+            Some((*kind, pods.get(found.ok()?)?))
         })
     }
+}
+
+fn name(pod: &Pod) -> (&str, &str) {
+    (&pod.metadata.namespace, &pod.metadata.name)
 }
 
 /// What changed, by what is to be done about it.
@@ -124,16 +127,13 @@ impl Found {
 
 /// Whether a source wants the pods that it wanted before, whatever became of them: nobody comes, goes or clashes. That
 /// is what an API server mostly says, for each status that it is told, and it says so in order.
-fn are_the_same(known: &BTreeMap<Text, Wanted>, wanted: &[Wanted]) -> bool {
-    fn name(wanted: &Wanted) -> (&str, &str) {
-        (&wanted.pod.metadata.namespace, &wanted.pod.metadata.name)
-    }
-    let is_known = |wanted: &Wanted| {
-        known.get(&wanted.pod.metadata.uid).is_some_and(|known| name(known) == name(wanted))
+fn are_the_same(known: &[Wanted], wanted: &[Wanted]) -> bool {
+    let is_same = |(known, wanted): (&Wanted, &Wanted)| {
+        let (known, wanted) = (&known.pod, &wanted.pod);
+        let is_alike = || known.metadata.uid == wanted.metadata.uid && name(known) == name(wanted);
+        Arc::ptr_eq(known, wanted) || is_alike()
     };
-    wanted.len() == known.len()
-        && wanted.is_sorted_by(|one, next| name(one) < name(next))
-        && wanted.iter().all(is_known)
+    wanted.len() == known.len() && known.iter().zip(wanted).all(is_same)
 }
 
 /// Of pods of one source with the same name or UID, the first counts.

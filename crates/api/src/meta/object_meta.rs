@@ -28,6 +28,13 @@ object! {
 }
 
 object! {
+    /// An object of any kind, of which only the metadata is told. What else there is, is read past.
+    pub struct PartialObjectMetadata {
+        metadata: ObjectMeta = "metadata",
+    }
+}
+
+object! {
     /// An object that this one belongs to, and with which it is deleted.
     pub struct OwnerReference {
         api_version: Text = "apiVersion" always,

@@ -1,9 +1,7 @@
 //! An object without what nobody asks about: where only its status changes, most of its spec is neither decoded nor
 //! encoded again.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use memchr::memchr2;
 use serde_json::{Map, Value};
 
 /// What of a value is decoded.
@@ -24,118 +22,92 @@ pub struct Excerpt<'j> {
 impl<'j> Excerpt<'j> {
     /// Decodes what is wanted of an object that was encoded by us. None if it has no spec.
     pub fn of(json: &'j [u8], wanted: &'static Wanted) -> Option<Excerpt<'j>> {
-        let spec = member(json, b"spec")?;
-        let object = wanted.deserialize(&mut serde_json::Deserializer::from_slice(json)).ok()?;
-        Some(Excerpt { object, spec })
+        let (_, spec) = Parts::of(json)?.find(|(name, _)| *name == b"\"spec\"")?;
+        Some(Excerpt { object: decoded(json, wanted)?, spec })
     }
 }
 
-/// The JSON of a member of an object, which was encoded without spaces.
-fn member<'j>(json: &'j [u8], wanted: &[u8]) -> Option<&'j [u8]> {
-    let mut rest = json.strip_prefix(b"{")?;
-    loop {
-        let name = rest.get(..end_of_text(rest)?)?;
-        rest = rest.get(name.len()..)?.strip_prefix(b":")?;
-        let value = rest.get(..end_of_value(rest)?)?;
-        if name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) == Some(wanted) {
-            return Some(value);
+/// What is wanted of a value that was encoded by us, without spaces.
+fn decoded(json: &[u8], wanted: &Wanted) -> Option<Value> {
+    match (wanted, json.first()?) {
+        (Wanted::Fields(fields), b'{') => {
+            let known = |name: &[u8]| {
+                let name = name.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+                fields.iter().find(|(known, _)| known.as_bytes() == name)
+            };
+            let mut object = Map::new();
+            for (name, value) in Parts::of(json)? {
+                if let Some((name, wanted)) = known(name) {
+                    object.insert((*name).to_owned(), decoded(value, wanted)?);
+                }
+            }
+            Some(Value::Object(object))
         }
-        rest = rest.get(value.len()..)?.strip_prefix(b",")?;
+        (Wanted::Fields(_), b'[') => {
+            let items = Parts::of(json)?.map(|(_, item)| decoded(item, wanted));
+            items.collect::<Option<_>>().map(Value::Array)
+        }
+        (Wanted::All | Wanted::Fields(_), _) => serde_json::from_slice(json).ok(),
+    }
+}
+/// The members of an object, with their names as they are written, or the items of a list, without names.
+struct Parts<'j> {
+    rest: &'j [u8],
+    have_names: bool,
+}
+
+impl<'j> Parts<'j> {
+    fn of(json: &'j [u8]) -> Option<Parts<'j>> {
+        let (rest, have_names) = match json {
+            [b'{', rest @ .., b'}'] => (rest, true),
+            [b'[', rest @ .., b']'] => (rest, false),
+            _ => return None,
+        };
+        Some(Parts { rest, have_names })
+    }
+
+    fn part(&mut self) -> Option<(&'j [u8], &'j [u8])> {
+        let (name, after) =
+            self.rest.split_at_checked(if self.have_names { end_of_text(self.rest)? } else { 0 })?;
+        let after = if self.have_names { after.strip_prefix(b":")? } else { after };
+        let (value, after) = after.split_at_checked(end_of_value(after)?)?;
+        self.rest = after.strip_prefix(b",").unwrap_or(after);
+        Some((name, value))
     }
 }
 
-/// Where a value ends that text begins with.
+impl<'j> Iterator for Parts<'j> {
+    type Item = (&'j [u8], &'j [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() { None } else { self.part() }
+    }
+}
+
+/// Where a value ends that text begins with: at a comma, or with the text.
 fn end_of_value(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
-    loop {
-        match text.get(at)? {
-            b'"' => at += end_of_text(&text[at..])?,
+    while let Some(letter) = text.get(at) {
+        match letter {
+            b'"' => at += end_of_text(text.get(at..)?)?,
+            b',' if depth == 0 => return Some(at),
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
-            b'}' | b']' | b',' if depth == 0 => return Some(at),
-            b'}' | b']' => (at, depth) = (at + 1, depth - 1),
+            b'}' | b']' => (at, depth) = (at + 1, depth.checked_sub(1)?),
             _ => at += 1,
         }
     }
+    (at > 0 && depth == 0).then_some(at)
 }
 
 /// Where a string ends that text begins with.
 fn end_of_text(text: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
         match text.get(at)? {
             b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
+            _ => at += 2,
         }
-    }
-}
-
-impl<'j> DeserializeSeed<'j> for &'static Wanted {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'j>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self {
-            Wanted::All => serde::Deserialize::deserialize(deserializer),
-            Wanted::Fields(fields) => deserializer.deserialize_any(Fields(self, fields)),
-        }
-    }
-}
-
-struct Fields(&'static Wanted, &'static [(&'static str, Wanted)]);
-
-impl<'j> Visitor<'j> for Fields {
-    type Value = Value;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object or a list of objects")
-    }
-
-    fn visit_map<A: MapAccess<'j>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(known) = members.next_key_seed(Name(self.1))? {
-            match known {
-                Some((name, wanted)) => {
-                    object.insert((*name).to_owned(), members.next_value_seed(wanted)?);
-                }
-                None => drop(members.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(Value::Object(object))
-    }
-
-    fn visit_seq<A: SeqAccess<'j>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self.0)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-}
-
-/// The name of a field, if it is one of those.
-struct Name(&'static [(&'static str, Wanted)]);
-
-impl<'j> DeserializeSeed<'j> for Name {
-    type Value = Option<&'static (&'static str, Wanted)>;
-
-    fn deserialize<D: Deserializer<'j>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = Option<&'static (&'static str, Wanted)>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().find(|(known, _)| *known == name))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the API server has to be told of a pod next, decided from what is shown of it and from what the server has.
 
+use std::sync::Arc;
+
 use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR, SourceKind};
 use crablet_agent::statuses::Reported;
 use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
@@ -14,8 +16,8 @@ use crate::pod_source::key;
 /// What is to be done at the server about a pod.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Its status is another.
-    Patch { namespace: Text, name: Text, uid: Text, patch: Vec<u8> },
+    /// Its status is to be this one, by this patch.
+    Patch { at_server: Arc<Pod>, status: Box<PodStatus>, patch: Vec<u8> },
     /// It has come to its end, or is no mirror of anything.
     Delete { namespace: Text, name: Text, uid: Text },
     /// It needs a mirror.
@@ -41,7 +43,8 @@ impl Step {
     /// The UID of the object at the server that it is about, if there is one.
     pub(super) fn about(&self) -> Option<&Text> {
         match self {
-            Step::Patch { uid, .. } | Step::Delete { uid, .. } => Some(uid),
+            Step::Patch { at_server, .. } => Some(&at_server.metadata.uid),
+            Step::Delete { uid, .. } => Some(uid),
             Step::CreateMirror(_) => None,
         }
     }
@@ -56,7 +59,7 @@ pub(super) struct View<'a> {
     pub(super) is_invalid: bool,
     /// Whether a static pod of its name is still there, in whose place it comes.
     pub(super) comes_after_another: bool,
-    pub(super) at_server: Option<&'a Pod>,
+    pub(super) at_server: Option<&'a Arc<Pod>>,
     pub(super) node: Option<Identity>,
     pub(super) features: &'a FeatureGates,
     pub(super) now: Timestamp,
@@ -93,7 +96,7 @@ impl View<'_> {
         }
     }
 
-    fn status_step(&self, at_server: &Pod) -> Option<Step> {
+    fn status_step(&self, at_server: &Arc<Pod>) -> Option<Step> {
         // What an agent remembers from before a crash can be older than what it told last: it looks before it tells more.
         let told = at_server.status.observed_generation;
         if self.report.status.observed_generation < told && told <= at_server.metadata.generation {
@@ -106,9 +109,8 @@ impl View<'_> {
             return None;
         }
         let patch = patch::pod_status(&at_server.metadata.uid, &at_server.status, &new)?;
-        let (namespace, name) = key(at_server);
-        let uid = at_server.metadata.uid.clone();
-        Some(Step::Patch { namespace, name, uid, patch: patch.to_json() })
+        let patch = patch.to_json();
+        Some(Step::Patch { at_server: Arc::clone(at_server), status: Box::new(new), patch })
     }
 }
 

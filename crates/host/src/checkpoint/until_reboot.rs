@@ -49,7 +49,7 @@ impl CheckpointsUntilReboot {
     /// Puts one into memory. Nobody is waited for: there is no disk.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
         let path = self.memory.join(name);
-        match files::replace(&path, bytes, 0o600, Sync::Nothing) {
+        match files::replace(&path, bytes, 0o600, Sync::InMemory) {
             Ok(_) => Ok(()),
             Err(source) => Err(not_written(path, source)),
         }
