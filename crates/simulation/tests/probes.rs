@@ -109,6 +109,28 @@ async fn the_others_wait_for_a_sidecar_to_have_started() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_before_a_restart_when_a_sidecar_has_started_is_started_after_that() {
+    let mut node = Node::start().await;
+    let probe =
+        "startupProbe: {exec: {command: [test, -e, /started]}, periodSeconds: 1, failureThreshold: 100}";
+    let sidecar = format!("{{name: s, image: 'sim/forever:1', restartPolicy: Always, {probe}}}");
+    let main = "{name: c, image: 'sim/exits-1-0:1'}";
+    node.want("p", &format!("{{initContainers: [{sidecar}], containers: [{main}]}}")).await;
+    seconds(3).await;
+    node.run("s", &["touch", "/started"]).await;
+    // It waits for 80 s and more between its runs by then.
+    seconds(200).await;
+    let before = node.container("p", "c").restart_count;
+    let sandboxes = node.world.simulator.sandboxes();
+    node.world.simulator.kill_sandbox_process(&sandboxes.last().unwrap().id);
+    seconds(10).await;
+    assert_eq!(node.live(), ["s"]);
+    node.run("s", &["touch", "/started"]).await;
+    seconds(330).await;
+    assert!(node.container("p", "c").restart_count > before, "{:?}", node.container("p", "c"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn readiness_does_not_change_because_the_agent_was_restarted() {
     let mut node = Node::start().await;
     let slow = "startupProbe: {exec: {command: [test, -e, /started]}}, \

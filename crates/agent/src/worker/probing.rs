@@ -154,7 +154,9 @@ impl Worker {
         }
         let plan = self.plan(&self.status);
         self.tell_headline(&plan);
-        !plan.is_empty() || matches!(plan.sandbox, Sandbox::End { .. })
+        // Who waits from now on, for a sidecar no longer but for a while before a restart, is to be started after that.
+        let waits_anew = |(name, message): (&_, &_)| self.starts.held_back.get(name) != Some(message);
+        !plan.is_empty() || matches!(plan.sandbox, Sandbox::End { .. }) || plan.held_back().any(waits_anew)
     }
 
     /// Nothing is to be probed any more, or not yet.
