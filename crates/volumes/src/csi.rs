@@ -345,7 +345,7 @@ impl Csi {
         request: &Request,
         work: impl FnOnce(&dyn Machine) -> Result<T, PluginError> + Send + 'static,
     ) -> Result<T, PluginError> {
-        let held = request.clone();
+        let held = (request.clone(), request.thread().await);
         let work = move |machine: &dyn Machine| {
             let _held = held;
             work(machine)

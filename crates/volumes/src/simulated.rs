@@ -19,7 +19,7 @@ use crablet_host::clock::Clock;
 use crablet_host::lanes::Lanes;
 use crablet_host::simulation::Fault;
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::atomic_writer::Payload;
@@ -28,7 +28,7 @@ use crate::contents::{Contents, NoContents};
 use crate::csi::Csi;
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, LOCAL, PROJECTED, Places, SECRET};
-use crate::plugin::{Plugin as _, Request, kind};
+use crate::plugin::{Plugin as _, Request, THREADS, kind};
 use crate::plugins::collect;
 use crate::sub_path::SubPath;
 use crate::volume_file::VolumeFile;
@@ -314,6 +314,7 @@ impl SimulatedVolumes {
                 places: self.places.clone(),
                 clock: Clock::simulated(Timestamp::UNIX_EPOCH),
                 events: Default::default(),
+                threads: Arc::new(Semaphore::new(THREADS)),
                 lane: Lanes::default().enter(&pod.metadata.uid).await,
             };
             let found = match source {

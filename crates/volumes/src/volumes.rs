@@ -1,5 +1,7 @@
 //! The seam: what the agent asks of volumes, and the volumes of a real node.
 
+mod all_at_once;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -9,28 +11,28 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, Volume, VolumeSource};
-use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
-use crablet_host::lanes::{Lane, Lanes};
+use crablet_host::lanes::Lanes;
 use crablet_metrics::{RegisterError, Registry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
-use crate::claims::{self, Claimed, is_of_others};
+use crate::claims::Claimed;
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::events::{Events, VolumeEvent};
 use crate::inventory::{Inventory, Meter, PluginName};
 use crate::metrics::{self, Metrics, Operation};
-use crate::places::{Places, is_one_name};
-use crate::plugin::{Plugin, Request, kind, persistent_kind};
+use crate::places::Places;
+use crate::plugin::{Plugin, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down::{self, Part};
 use crate::volume_file::{self, VolumeFile};
+use all_at_once::Why;
 
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
@@ -97,13 +99,6 @@ pub fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
         .flat_map(|container| &container.volume_devices)
         .map(|device| device.name.as_str());
     mounts.chain(devices).collect()
-}
-
-/// What volumes are looked at for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    SetUp,
-    Refresh,
 }
 
 /// The volumes of this machine.
@@ -250,110 +245,6 @@ impl HostVolumes {
         let source = claimed.volume.spec.source.one().ok_or(PluginError::NoSource)?;
         let found = plugins.find(|plugin| plugin.supports_persistent(source));
         found.ok_or_else(|| PluginError::of_kind(persistent_kind(source)))
-    }
-
-    /// Sets up those of a pod's volumes that are used, or those of them that change.
-    async fn each(
-        &self,
-        pod: &Pod,
-        node: &NodeContext,
-        why: Why,
-    ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
-        let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
-        let deadline = Instant::now() + self.deadline;
-        let looks = self.looks(&pod.metadata.uid);
-        let used = used_volumes(pod);
-        let shared = Arc::new(pod.clone());
-        let allocatable = Arc::new(node.facts.allocatable.clone());
-        let mut lane: Option<Lane> = None;
-        for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            // What others have changes nothing that a pod sees, but where a driver is to be asked again.
-            if why == Why::Refresh && is_of_others(volume) && !looks {
-                continue;
-            }
-            let mut spec_name = volume.name.clone();
-            let found = async {
-                let source = volume.source.one().ok_or(PluginError::NoSource)?;
-                let claimed = claims::resolve(&*self.contents, pod, volume).await?;
-                if let Some(claimed) = &claimed {
-                    spec_name = claimed.volume.metadata.name.clone();
-                    claims::check_node(&claimed.volume, &node.facts.labels)?;
-                }
-                Ok((self.plugin(source, claimed.as_ref())?, source, claimed))
-            };
-            let found = timeout_at(deadline, found).await;
-            let failed = |cause| VolumeError {
-                volume: volume.name.to_string(),
-                spec_name: spec_name.to_string(),
-                cause,
-            };
-            let (plugin, source, claimed) = match found.unwrap_or(Err(PluginError::TimedOut(self.deadline))) {
-                Ok((plugin, ..)) if why == Why::Refresh && !plugin.refreshes() => continue,
-                Ok(found) => found,
-                Err(cause) => {
-                    errors.push(failed(cause));
-                    continue;
-                }
-            };
-            let uid = pod.metadata.uid.as_str();
-            if let Some(name) = [uid, &volume.name, &spec_name].into_iter().find(|name| !is_one_name(name)) {
-                errors.push(failed(PluginError::Name { name: name.to_owned() }));
-                continue;
-            }
-            let lane = match &lane {
-                Some(lane) => lane.clone(),
-                None => match timeout_at(deadline, self.lanes.enter(uid)).await {
-                    Ok(entered) => lane.insert(entered).clone(),
-                    Err(_) => {
-                        errors.push(failed(PluginError::Busy(self.deadline)));
-                        break;
-                    }
-                },
-            };
-            let name = PluginName::new(source, claimed.as_ref());
-            if why == Why::SetUp {
-                self.inventory.want(pod, volume, name.clone());
-            }
-            let is_device = claimed.as_ref().is_some_and(|claimed| claims::is_block(&claimed.volume));
-            let request = Request {
-                pod: Arc::clone(&shared),
-                volume: volume.name.as_str().into(),
-                source: Arc::new(source.clone()),
-                read_only: claimed.as_ref().is_some_and(|claimed| claimed.read_only),
-                claimed,
-                allocatable: Arc::clone(&allocatable),
-                pod_level: PodLevel::from(&node.features),
-                places: self.places.clone(),
-                clock: self.clock.clone(),
-                events: self.events.clone(),
-                lane,
-            };
-            let made = async {
-                match why {
-                    Why::SetUp => plugin.set_up(&request).await.map(Some),
-                    Why::Refresh => plugin.refresh(&request).await.map(|()| None),
-                }
-            };
-            let began = Instant::now();
-            let made = timeout_at(deadline, made).await;
-            if why == Why::SetUp {
-                let what = if is_device { Operation::Map } else { Operation::Mount };
-                self.count(&name, what, matches!(made, Ok(Ok(_))), began);
-            }
-            match made {
-                Ok(Ok(None)) => {}
-                Ok(Ok(Some(mounted))) => {
-                    self.note_mounted(uid, volume, request.claimed.as_ref(), &name, &mounted);
-                    done.insert(volume.name.to_string(), mounted);
-                }
-                Ok(Err(cause)) => errors.push(failed(cause)),
-                Err(_) => {
-                    errors.push(failed(PluginError::TimedOut(self.deadline)));
-                    break;
-                }
-            }
-        }
-        (done, errors)
     }
 
     /// Does work on a pod's volumes on a thread of its own, when nobody else works on them. None when it takes longer

@@ -113,6 +113,20 @@ async fn the_end_of_a_pod_calls_no_driver_that_was_never_asked_or_that_refused()
 }
 
 #[tokio::test]
+async fn a_claim_that_a_pod_has_twice_is_published_once() {
+    let machine = Machine::new().await;
+    let volume = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": "c"}});
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let container = json!({"name": "c", "volumeMounts": [mount("c"), mount("again")]});
+    let spec = json!({"containers": [container], "volumes": [volume("c"), volume("again")]});
+    machine.cluster.set("pod", spec);
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
 async fn a_volume_stays_in_use_for_a_pod_that_comes_while_it_is_unstaged() {
     let machine = Machine::new().await;
     machine.attach();
