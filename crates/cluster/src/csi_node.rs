@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use crablet_api::Text;
 use crablet_api::core::Node;
+use crablet_api::meta::DeleteOptions;
 use crablet_api::storage::{CsiNode, CsiNodeDriver, VolumeNodeResources};
 use crablet_client::{Client, Error, PatchType};
 use crablet_csi::NodeInfo;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::node::Identity;
-use crate::node_registration::csi_node;
+use crate::node_registration::{MIGRATED_ANNOTATION, csi_node};
 use crate::retry::Backoff;
 
 /// What drivers call the node, by their names, as a JSON text.
@@ -73,17 +74,40 @@ impl CsiNodeKeeper {
             let kind = PatchType::StrategicMerge;
             self.client.patch::<Node>("", &node.name, "/status", kind, patch.to_string().into()).await?;
         }
-        let found = match self.client.get::<CsiNode>("", &node.name).await {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => self.client.create(&csi_node(node)).await?,
-            Err(error) => return Err(error),
-        };
+        let found = ensure_csi_node(&self.client, node).await?;
         let mut wanted = found.clone();
         wanted.spec.drivers = entries(&found.spec.drivers, drivers, gone);
         if wanted != found {
             self.client.replace(&wanted).await?;
         }
         Ok(())
+    }
+}
+
+/// Sees to it that the node's `CSINode` is there, is this node's and not that of an earlier one of its name, which would
+/// go with it, and says what the node does without drivers of its own.
+pub(crate) async fn ensure_csi_node(client: &Client, node: &Identity) -> Result<CsiNode, Error> {
+    let wanted = csi_node(node);
+    let mut found = match client.get::<CsiNode>("", &node.name).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => return client.create(&wanted).await,
+        Err(error) => return Err(error),
+    };
+    let mut owners = found.metadata.owner_references.iter();
+    if !owners.any(|owner| owner.kind == "Node" && owner.name == node.name && owner.uid == node.uid) {
+        info!(node = %node.name, "The CSINode is that of another node; making it anew");
+        match client.delete::<CsiNode>("", &node.name, &DeleteOptions::now(&found.metadata.uid)).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            Ok(()) | Err(_) => return client.create(&wanted).await,
+        }
+    }
+    let migrated = wanted.metadata.annotations.get(MIGRATED_ANNOTATION);
+    match migrated.filter(|migrated| found.metadata.annotations.get(MIGRATED_ANNOTATION) != Some(migrated)) {
+        Some(migrated) => {
+            found.metadata.annotations.insert(MIGRATED_ANNOTATION, migrated.clone());
+            client.replace(&found).await
+        }
+        None => Ok(found),
     }
 }
 
