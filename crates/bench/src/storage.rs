@@ -42,7 +42,7 @@ pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
         "metadata": {"name": DRIVER}, "spec": {"attachRequired": false}});
     cluster.connection.create("/apis/storage.k8s.io/v1/csidrivers", of_driver.to_string()).await?;
     let mut figures = vec![one_by_one(&mut cluster, &spent).await?];
-    figures.extend(many(&mut cluster).await?);
+    figures.extend(many(&mut cluster, &driver).await?);
     drop(driver);
     cluster.server.end().await?;
     containerd.stop().await?;
@@ -118,7 +118,7 @@ async fn one_by_one(cluster: &mut Cluster, spent: &Spent) -> anyhow::Result<Figu
 }
 
 /// What many pods cost with volumes of a CSI driver, beside the same pods without.
-async fn many(cluster: &mut Cluster) -> anyhow::Result<Vec<Figure>> {
+async fn many(cluster: &mut Cluster, driver: &StandIn) -> anyhow::Result<Vec<Figure>> {
     let mut seen = Vec::new();
     for volumes in [0, VOLUMES] {
         let (mut agent, _) = cluster.start().await?;
@@ -130,9 +130,11 @@ async fn many(cluster: &mut Cluster) -> anyhow::Result<Vec<Figure>> {
         let started = cluster.run_pods(pods).await?;
         // These are the measurement itself: the time in which nothing should happen.
         sleep(SETTLING).await;
+        let calls = driver.calls().len();
         let before = Counters::read(agent.pid())?;
         sleep(WATCHED).await;
         let after = Counters::read(agent.pid())?;
+        ensure!(driver.calls().len() == calls, "a driver was asked that nobody wants anything of");
         let began = Instant::now();
         cluster.delete_pods(&all).await?;
         let ended = began.elapsed();
@@ -155,8 +157,10 @@ async fn many(cluster: &mut Cluster) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// A pod with so many volumes, which nobody else uses. The volumes are called by its name and a number.
+/// A pod with so many volumes, which nobody else uses, and whose claims are bound. The volumes are called by its name and a number.
 async fn with_volumes(cluster: &mut Cluster, name: &str, count: usize) -> anyhow::Result<Value> {
+    // One that nothing was asked on for a while is closed.
+    cluster.connect().await?;
     let mut pod = pod(name);
     pod["spec"]["automountServiceAccountToken"] = json!(false);
     let volumes = (0..count).map(|number| format!("{name}-{number}")).collect::<Vec<_>>();
@@ -173,6 +177,16 @@ async fn with_volumes(cluster: &mut Cluster, name: &str, count: usize) -> anyhow
         }});
         let path = "/api/v1/namespaces/default/persistentvolumeclaims";
         cluster.connection.create(path, claim.to_string()).await?;
+    }
+    for volume in &volumes {
+        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{volume}");
+        let mut phase = Value::Null;
+        while phase != "Bound" {
+            sleep(Duration::from_millis(5)).await;
+            phase =
+                serde_json::from_slice::<Value>(&cluster.connection.get(&path).await?)?["status"]["phase"]
+                    .take();
+        }
     }
     pod["spec"]["volumes"] = volumes
         .iter()
