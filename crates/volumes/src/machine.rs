@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_host::files::{self, ReadError, WriteError};
-use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO};
+use crablet_host::mounts::{self, Mount, MountTable};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -83,14 +83,17 @@ impl Machine for Host {
     }
 
     fn has_labels(&self, path: &Path) -> io::Result<bool> {
+        // Without SELinux nothing has any, and the table may be long.
+        if !Path::new("/sys/fs/selinux/enforce").exists() {
+            return Ok(false);
+        }
         let path = mounts::resolved(path)?;
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
-        Ok(table.of(&path).is_some_and(Mount::has_labels))
+        Ok(MountTable::shared()?.of(&path).is_some_and(Mount::has_labels))
     }
 
     fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let path = mounts::resolved(path)?;
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
+        let table = MountTable::shared()?;
         Ok(table.elsewhere(&path).into_iter().map(|mount| mount.mount_point.clone()).collect())
     }
 }

@@ -6,8 +6,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
+use crablet_host::mounts::{self, Mount, MountTable, UnmountMode};
 
 use crate::beneath::Method;
 use crate::error::{TearDownError, failed};
@@ -97,8 +98,8 @@ fn unmount_all(directory: &Path, kept: Option<&Path>) -> Result<(), TearDownErro
     }
 }
 
-fn read_table() -> Result<MountTable, TearDownError> {
-    MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(TearDownError::MountTable)
+fn read_table() -> Result<Arc<MountTable>, TearDownError> {
+    MountTable::shared().map_err(TearDownError::MountTable)
 }
 
 fn remove_volumes(volumes: &Path, part: Part, method: Method) -> Result<(), TearDownError> {
