@@ -120,6 +120,7 @@ pub(crate) fn during(step: &'static str) -> impl FnOnce(PluginError) -> PluginEr
     move |cause| match cause {
         // It is told of in its own words, and no step was taken.
         PluginError::NotAttached(_) => cause,
+        PluginError::Attachment(_) => PluginError::Map { step: "WaitForAttach", cause: Box::new(cause) },
         cause => PluginError::Map { step, cause: Box::new(cause) },
     }
 }

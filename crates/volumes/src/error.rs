@@ -69,9 +69,9 @@ pub enum PluginError {
     /// A driver could not do it.
     #[error(transparent)]
     Csi(crablet_csi::Error),
-    /// A driver could not stage it.
-    #[error(transparent)]
-    MountDevice(crablet_csi::Error),
+    /// It was not staged.
+    #[error("{}", of_staging(.0))]
+    MountDevice(Box<PluginError>),
     /// A driver does not say that it can do this.
     #[error("{driver} does not support {what}")]
     NotSupported { driver: String, what: &'static str },
@@ -269,8 +269,11 @@ fn in_event(error: &VolumeError) -> String {
         PluginError::Check { check, why } => {
             format!("{check} check failed for volume \"{spec_name}\" : {why}")
         }
-        PluginError::MountDevice(why) => {
-            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
+        PluginError::Attachment(why) => {
+            format!("MountVolume.WaitForAttach failed for volume \"{spec_name}\" : {why}")
+        }
+        PluginError::MountDevice(_) => {
+            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {cause}")
         }
         PluginError::Expand { moment, .. } => {
             let what = match moment {
@@ -284,6 +287,16 @@ fn in_event(error: &VolumeError) -> String {
             format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
         }
         cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
+    }
+}
+
+fn of_staging(cause: &PluginError) -> String {
+    match cause {
+        PluginError::NoDriver(name) => format!(
+            "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: \
+             driver name {name} not found in the list of registered CSI drivers"
+        ),
+        cause => cause.to_string(),
     }
 }
 

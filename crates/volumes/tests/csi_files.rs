@@ -248,6 +248,46 @@ async fn an_attachment_that_is_on_its_way_off_and_a_secret_that_is_no_text_are_o
     let source = json!({"driver": DRIVER, "volumeHandle": "../handle", "nodeStageSecretRef": secret});
     machine.cluster.set("volume", json!({"csi": source}));
     let error = machine.set_up("a").await.unwrap_err();
-    assert!(error.ends_with("NodeStageSecretRef ns/s failed: the value of \"key\" is not UTF-8"), "{error}");
+    assert_eq!(
+        error,
+        "MountVolume.MountDevice failed for volume \"pv\" : fetching NodeStageSecretRef ns/s failed: \
+         the value of \"key\" is not UTF-8"
+    );
     assert!(machine.asked().is_empty());
+}
+
+#[tokio::test]
+async fn an_error_names_the_step_that_failed() {
+    let machine = Machine::new().await;
+    machine.attach();
+    machine.cluster.set("attachment", json!({"status": {"attached": false}}));
+    machine.driver.stop();
+    let of_pod = "MountVolume.WaitForAttach failed for volume \"pv\" : volume ../handle is not attached for volume attachment csi-";
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.starts_with(of_pod), "{error}");
+    machine.cluster.forget("attachment");
+    let error = machine.set_up("a").await.unwrap_err();
+    let of_pod = "MountVolume.WaitForAttach failed for volume \"pv\" : volume ../handle has GET error for volume attachment csi-";
+    assert!(error.starts_with(of_pod) && error.ends_with("\" not found"), "{error}");
+    machine.cluster.set("volume", json!({"volumeMode": "Block"}));
+    let error = machine.set_up("device").await.unwrap_err();
+    assert!(
+        error.starts_with("MapVolume.WaitForAttach failed for volume \"pv\" : volume ../handle"),
+        "{error}"
+    );
+    machine.cluster.forget("volume");
+    machine.attach();
+    let away = format!(
+        "MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed to create \
+         newCsiDriverClient: driver name {DRIVER} not found in the list of registered CSI drivers"
+    );
+    machine.until_it_fails_with("a", &away).await;
+    machine.driver.start_again().unwrap();
+    machine.until_set_up("a").await;
+    machine.driver.stop();
+    let away = format!(
+        "MountVolume.SetUp failed for volume \"pv\" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: \
+         driver name {DRIVER} not found in the list of registered CSI drivers"
+    );
+    machine.until_it_fails_with("b", &away).await;
 }

@@ -168,12 +168,12 @@ impl Csi {
     }
 
     async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
-        let driver = self.driver(&wanted.driver)?;
-        let capabilities = driver.capabilities().await?;
         let of_cluster = self.of_cluster(&wanted.driver).await?;
         let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
         self.use_for(&staged, request)?;
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+        let driver = self.driver(&wanted.driver)?;
+        let capabilities = driver.capabilities().await?;
         let device = Device::new(&self.0.places, request.spec_name());
         let map = device.map(&self.0.places, request.uid(), request.spec_name());
         Ok(Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map })

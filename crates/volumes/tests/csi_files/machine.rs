@@ -109,6 +109,30 @@ impl Machine {
         mounted.map(|mut all| all.remove("c").unwrap()).map_err(|errors| errors[0].to_string())
     }
 
+    /// Tries again until the volume is there.
+    pub async fn until_set_up(&self, uid: &str) {
+        for _ in 0..6000 {
+            if self.set_up(uid).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the volume never came to be there");
+    }
+
+    /// Tries again until that fails in these words.
+    pub async fn until_it_fails_with(&self, uid: &str, expected: &str) {
+        let mut last = String::new();
+        for _ in 0..600 {
+            match self.set_up(uid).await {
+                Err(error) if error == expected => return,
+                other => last = format!("{other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it never failed with {expected}, but last {last}");
+    }
+
     /// The volume has to be attached, and is.
     pub fn attach(&self) {
         self.cluster.set("driver", json!({"attachRequired": true}));
