@@ -102,6 +102,8 @@ struct Collected {
     files: Option<Payload>,
     /// Where its driver has put it, if it has one.
     mounted: Option<MountedVolume>,
+    /// The group of the piece of storage behind it.
+    group: Option<i64>,
 }
 
 /// What volumes are looked at for.
@@ -120,6 +122,7 @@ impl fmt::Debug for Held {
 #[derive(Debug, Default)]
 struct State {
     pods: BTreeMap<String, BTreeSet<String>>,
+    groups: BTreeMap<String, BTreeSet<i64>>,
     sub_paths: BTreeSet<String>,
     /// What files hold, by their paths on the node.
     files: BTreeMap<PathBuf, Vec<u8>>,
@@ -335,7 +338,9 @@ impl SimulatedVolumes {
                     };
                     let mounted = timeout_at(deadline, mounted).await;
                     let mounted = mounted.unwrap_or(Err(PluginError::TimedOut(DEADLINE)));
-                    mounted.map(|mounted| Collected { mounted, ..Collected::default() })
+                    let claimed = request.claimed.as_ref();
+                    let group = claimed.and_then(|claimed| claims::group(&claimed.volume));
+                    mounted.map(|mounted| Collected { mounted, group, ..Collected::default() })
                 }
                 _ => {
                     let files = collect(&request, &*contents).await;
@@ -442,7 +447,9 @@ impl Volumes for SimulatedVolumes {
                     || Ok(Collected::default()),
                     |(_, found)| std::mem::replace(found, Ok(Collected::default())),
                 );
-                let found = found.and_then(|Collected { files, mounted }| {
+                let found = found.and_then(|Collected { files, mounted, group }| {
+                    let groups = state.groups.entry(pod.metadata.uid.to_string()).or_default();
+                    groups.extend(group);
                     Ok((mounted.map_or_else(|| self.mounted(&pod.metadata.uid, volume), Ok)?, files))
                 });
                 match found {
@@ -477,6 +484,11 @@ impl Volumes for SimulatedVolumes {
             if errors.is_empty() { Ok(()) } else { Err(errors) }
         };
         self.call(Operation::Refresh, |error| self.failed(pod, error), effect).await
+    }
+
+    fn groups(&self, uid: &str) -> Vec<i64> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.groups.get(uid).into_iter().flatten().copied().collect()
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
@@ -514,6 +526,7 @@ impl Volumes for SimulatedVolumes {
         let below = format!("{}/", self.places.sub_paths(uid).display());
         let effect = |state: &mut State| {
             state.pods.remove(uid);
+            state.groups.remove(uid);
             state.sub_paths.retain(|path| !path.starts_with(&below));
             state.files.retain(|path, _| !path.starts_with(&pod));
             Ok(())

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use crablet_metrics::{RegisterError, Registry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
-use crate::claims::Claimed;
+use crate::claims::{self, Claimed};
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
@@ -64,6 +64,11 @@ pub trait Volumes: Send + Sync {
     /// After what time a pod's volumes want to be refreshed though nothing has changed, if some do.
     fn refresh_after(&self, _uid: &str) -> Option<Duration> {
         None
+    }
+
+    /// The groups that a pod's containers join to use its volumes, beside those that the pod names.
+    fn groups(&self, _uid: &str) -> Vec<i64> {
+        Vec::new()
     }
 
     /// What happened to a pod's volumes since somebody asked last, beside what calls returned.
@@ -115,6 +120,8 @@ pub struct HostVolumes {
     stats: Stats,
     metrics: Option<Arc<Metrics>>,
     lanes: Lanes,
+    /// The groups of pods whose volumes have some.
+    groups: Mutex<BTreeMap<String, BTreeSet<i64>>>,
 }
 
 /// How volumes are measured.
@@ -163,6 +170,7 @@ impl HostVolumes {
             stats,
             metrics: None,
             lanes: Lanes::default(),
+            groups: Mutex::default(),
         }
     }
 
@@ -215,6 +223,10 @@ impl HostVolumes {
         mounted: &MountedVolume,
     ) {
         let meter = Meter::new(&self.places, uid, volume, claimed, mounted);
+        if let Some(group) = claimed.and_then(|claimed| claims::group(&claimed.volume)) {
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            groups.entry(uid.to_owned()).or_default().insert(group);
+        }
         let since = self.inventory.mounted(uid, &volume.name, meter);
         if let (Some(metrics), Some(since)) = (&self.metrics, since) {
             metrics.mounted(plugin, since.elapsed());
@@ -290,6 +302,11 @@ impl Volumes for HostVolumes {
         self.looks(uid).then_some(LOOKS_AFTER + spread)
     }
 
+    fn groups(&self, uid: &str) -> Vec<i64> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.get(uid).into_iter().flatten().copied().collect()
+    }
+
     fn take_events(&self, uid: &str) -> Vec<VolumeEvent> {
         self.events.take(uid)
     }
@@ -339,6 +356,7 @@ impl HostVolumes {
     async fn take_away(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
         drop(self.events.take(uid));
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         let mut taken_back = Ok(());
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.

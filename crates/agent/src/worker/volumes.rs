@@ -139,6 +139,14 @@ impl Worker {
         }
     }
 
+    /// The groups that the pod's containers join for its volumes, and that it does not name itself.
+    pub(super) fn extra_groups(&self) -> Vec<i64> {
+        let mut groups = self.node.host.volumes.groups(&self.owner.uid);
+        let context = self.pod.spec.security_context.as_ref();
+        groups.retain(|group| !context.is_some_and(|own| own.supplemental_groups.contains(group)));
+        groups
+    }
+
     fn refresh_at(&self) -> Option<Instant> {
         self.node.host.volumes.refresh_after(&self.owner.uid).map(|after| Instant::now() + after)
     }
