@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
 use crablet_csi::Code;
 use crablet_csi::stand_in::{Fault, Moment, Trouble};
@@ -232,6 +233,24 @@ async fn a_driver_that_does_not_say_what_it_calls_the_node_is_not_let_in() {
     assert!(error.contains("not found in the list of registered CSI drivers"), "{error}");
     let told = machine.driver.calls().last().unwrap().to_json().to_string();
     assert!(told.contains("driverNodeID must not be empty"), "{told}");
+}
+
+#[tokio::test]
+async fn a_driver_that_says_that_the_node_is_elsewhere_is_not_let_in() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    let mut node = Node::default();
+    node.metadata.labels.insert("zone", "z2".into());
+    machine.attachments.note(&node);
+    machine.driver.change(|settings| settings.topology = Some([("zone".to_owned(), "z1".to_owned())].into()));
+    machine.start_agent().await;
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.contains("not found in the list of registered CSI drivers"), "{error}");
+    let told = machine.driver.calls().last().unwrap().to_json();
+    let expected = "error updating Node object with CSI driver node info: detected topology value collision: \
+                    driver reported \"zone\":\"z1\" but existing label is \"zone\":\"z2\"";
+    let told = told["request"]["error"].as_str().unwrap();
+    assert!(told.ends_with(expected), "{told}");
 }
 
 #[tokio::test]
