@@ -52,6 +52,8 @@ pub enum Trouble {
     Fail(io::ErrorKind),
     /// Their disk or server does not answer.
     Hang,
+    /// The node has as many as can be attached to it.
+    TooMany,
 }
 
 /// Volumes in memory. They answer as a node's do, fail when told to, and can be looked at. Clones are the same volumes,
@@ -178,6 +180,10 @@ impl SimulatedVolumes {
                 match self.with(|state| state.trouble) {
                     Some(Trouble::Hang) => put_right.await,
                     Some(Trouble::Fail(kind)) => return Err(self.failed(pod, kind.into())),
+                    Some(Trouble::TooMany) => {
+                        let cause = PluginError::AttachmentLimit("one".to_owned());
+                        return Err(vec![self.of_first(pod, cause)]);
+                    }
                     None => return Ok(()),
                 }
             }

@@ -184,8 +184,10 @@ impl Csi {
         let volume = wanted.staged().unique_name();
         self.0.attachments.uses(&volume);
         if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
-            self.note_not_attached(wanted, of_cluster).await;
-            return Err(PluginError::NotAttached(volume));
+            return Err(match self.is_exhausted(wanted, of_cluster).await {
+                true => PluginError::AttachmentLimit(volume),
+                false => PluginError::NotAttached(volume),
+            });
         }
         let name = self.attachment(wanted);
         let found = self.0.contents.volume_attachment(&name).await;
@@ -196,7 +198,7 @@ impl Csi {
                 "volume {handle} has GET error for volume attachment {name}: {why}"
             ))
         })?;
-        self.note_attachment(wanted, of_cluster, &found).await;
+        self.note_attachment(wanted, of_cluster, &found);
         if found.metadata.deletion_timestamp.is_some() {
             return Err(PluginError::Attachment("volume attachment is being deleted".to_owned()));
         }
