@@ -10,7 +10,7 @@ use crablet_host::mounts::{self, Mount, MountTable};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::error::{FileError, PluginError};
+use crate::error::{FileError, PluginError, failed};
 use crate::files::make_all;
 
 /// A machine. Whatever a driver mounts on it, its table shows.
@@ -32,8 +32,8 @@ pub trait Machine: Send + Sync {
 
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// What is in a directory; nothing where it cannot be read.
-    fn children(&self, directory: &Path) -> Vec<PathBuf>;
+    /// What is in a directory; nothing where there is none.
+    fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError>;
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
 
@@ -73,9 +73,12 @@ impl Machine for Host {
         fs::remove_file(path)
     }
 
-    fn children(&self, directory: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(directory).into_iter().flatten();
-        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("open", directory))?,
+        };
+        entries.map(|entry| Ok(entry.map_err(failed("readdirent", directory))?.path())).collect()
     }
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool> {
