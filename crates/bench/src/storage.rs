@@ -100,7 +100,7 @@ async fn one_by_one(cluster: &mut Cluster, spent: &Spent) -> anyhow::Result<Figu
         let pods = vec![with_volumes(cluster, name, 1).await?];
         cluster.run_pods(pods).await?;
         let log = cluster.node.log();
-        let told = log.lines().filter(|line| line.contains("set up its volumes (1)")).next_back();
+        let told = log.lines().rfind(|line| line.contains("set up its volumes (1)"));
         let took = told.and_then(|line| milliseconds(line.split_once("took=\"")?.1.split_once('"')?.0));
         let Some(took) = took else { anyhow::bail!("no story tells of the volumes of {name}") };
         let driver = spent.on(&format!("{name}-0")).as_secs_f64() * 1000.0;
