@@ -156,7 +156,8 @@ impl HostVolumes {
         ];
         let places = Places::new(root);
         let inventory = Inventory::default();
-        let stats = Stats::new(inventory.clone(), clock.clone());
+        let events = Events::default();
+        let stats = Stats::new(inventory.clone(), clock.clone(), events.clone());
         HostVolumes {
             places,
             clock,
@@ -165,7 +166,7 @@ impl HostVolumes {
             plugins,
             csi: None,
             local,
-            events: Events::default(),
+            events,
             inventory,
             stats,
             metrics: None,
@@ -241,7 +242,7 @@ impl HostVolumes {
     }
 
     fn looks(&self, uid: &str) -> bool {
-        self.csi.as_ref().is_some_and(|csi| csi.looks(uid))
+        self.csi.as_ref().is_some_and(|csi| csi.looks(uid) || self.stats.tells_health)
     }
 
     fn plugin(
@@ -293,6 +294,10 @@ impl Volumes for HostVolumes {
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
+        if self.stats.tells_health {
+            // What is wrong with them is told as an event.
+            drop(self.stats.of_pod(&pod.metadata.uid).await);
+        }
         errors.retain(|error| !error.cause.is_of_kind());
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

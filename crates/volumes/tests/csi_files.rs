@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
-use crablet_csi::Code;
-use crablet_csi::stand_in::{Fault, Moment, Trouble};
+use crablet_csi::stand_in::{Capability, Fault, Moment, Trouble};
+use crablet_csi::{Code, v1};
 use crablet_host::mounts::is_mount_point;
-use crablet_volumes::Volumes as _;
+use crablet_volumes::{Occurrence, Volumes as _};
 use serde_json::json;
 
 use machine::{DRIVER, Machine, context};
@@ -309,4 +309,29 @@ async fn an_error_names_the_step_that_failed() {
          driver name {DRIVER} not found in the list of registered CSI drivers"
     );
     machine.until_it_fails_with("b", &away).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_volume_is_told_where_that_is_wanted() {
+    for is_wanted in [true, false] {
+        let mut machine = Machine::new().await;
+        machine.stop_agent();
+        machine.tells_health = is_wanted;
+        machine.driver.change(|settings| {
+            settings.capabilities.extend([Capability::GetVolumeStats, Capability::VolumeCondition]);
+            let message = "it is on fire".to_owned();
+            settings.stats.volume_condition = Some(v1::VolumeCondition { abnormal: true, message });
+        });
+        machine.start_agent().await;
+        machine.set_up("a").await.unwrap();
+        let volumes = machine.volumes.clone().unwrap();
+        assert_eq!(volumes.refresh_after("a").is_some(), is_wanted);
+        volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+        let told: Vec<_> =
+            volumes.take_events("a").into_iter().map(|event| (event.what, event.message)).collect();
+        let expected = (Occurrence::Abnormal, "Volume c: it is on fire".to_owned());
+        assert_eq!(told, Vec::from_iter(is_wanted.then_some(expected)));
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+    }
 }

@@ -701,6 +701,7 @@ fn check_events(name: &str, recorded: &Json, events: &[VolumeEvent]) {
         Occurrence::OtherGroup => "AlreadyMountedVolume",
         Occurrence::Resized => "FileSystemResizeSuccessful",
         Occurrence::NotResized => "FileSystemResizeFailed",
+        Occurrence::Abnormal => "VolumeConditionAbnormal",
     };
     let told = |event: &VolumeEvent| (word(event.what).to_owned(), event.message.clone());
     let of_pod: Vec<_> = events.iter().map(told).collect();

@@ -185,6 +185,7 @@ impl Worker {
                 Occurrence::OtherGroup => (EventType::Warning, reason::ALREADY_MOUNTED_VOLUME),
                 Occurrence::Resized => (EventType::Normal, reason::FILE_SYSTEM_RESIZE_SUCCESSFUL),
                 Occurrence::NotResized => (EventType::Warning, reason::FILE_SYSTEM_RESIZE_FAILED),
+                Occurrence::Abnormal => (EventType::Warning, reason::VOLUME_CONDITION_ABNORMAL),
             };
             let mut involved = vec![self.involved()];
             involved.extend(event.claim.as_deref().map(Involved::version_of_claim));

@@ -12,7 +12,8 @@ use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
 use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Attachments, Csi, HostVolumes, Places, TearDownError, Volumes};
+use crablet_metrics::Registry;
+use crablet_volumes::{Attachments, Csi, HostVolumes, Measuring, Places, TearDownError, Volumes};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,8 @@ pub struct Machine {
     pub cluster: Cluster,
     pub attachments: Attachments,
     pub volumes: Option<Arc<HostVolumes>>,
+    /// Whether agents tell how drivers say that volumes are.
+    pub tells_health: bool,
     tasks: Vec<JoinHandle<()>>,
     agents: usize,
     _directory: tempfile::TempDir,
@@ -58,6 +61,7 @@ impl Machine {
             cluster: Cluster::default(),
             attachments: Attachments::default(),
             volumes: None,
+            tells_health: false,
             tasks: Vec::new(),
             agents: 0,
             _directory: directory,
@@ -70,6 +74,8 @@ impl Machine {
         let cluster = Arc::new(self.cluster.clone());
         let csi = Csi::open(&self.root, "node", cluster.clone(), self.attachments.clone());
         let volumes = HostVolumes::new(&self.root, Clock::system(), cluster).with_csi(csi.clone());
+        let measuring = Measuring { period: Some(Duration::ZERO), tells_health: self.tells_health };
+        let volumes = volumes.counted_in(&Registry::new(), &measuring).unwrap();
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         self.tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
         self.volumes = Some(Arc::new(volumes));
