@@ -42,18 +42,18 @@ const WITH_VOLUMES: usize = 50;
 /// What a pod's way through the API server may take beside the runtime's own work.
 const ALLOWANCE: Duration = Duration::from_millis(20);
 /// How long a node is watched that has nothing to do, and how long it has until then.
-const WATCHED: Duration = Duration::from_secs(60);
-const SETTLING: Duration = Duration::from_secs(20);
+pub(crate) const WATCHED: Duration = Duration::from_secs(60);
+pub(crate) const SETTLING: Duration = Duration::from_secs(20);
 /// What nothing here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODE: &str = "/api/v1/nodes/node";
 
 /// An API server, a node that joins it, and what happens to its pods.
-struct Cluster {
-    server: Server,
-    node: Node,
-    connection: Connection,
+pub(crate) struct Cluster {
+    pub(crate) server: Server,
+    pub(crate) node: Node,
+    pub(crate) connection: Connection,
     events: mpsc::Receiver<PodEvent>,
 }
 
@@ -66,7 +66,7 @@ struct PodEvent {
 
 impl Cluster {
     /// A node on a runtime; its agent is not started.
-    async fn new(crablet: &Path, endpoint: &str, cgroup: &str) -> anyhow::Result<Cluster> {
+    pub(crate) async fn new(crablet: &Path, endpoint: &str, cgroup: &str) -> anyhow::Result<Cluster> {
         let server = Server::start(crablet, &std::env::temp_dir()).await?;
         let fields = "maxPods: 300\nregistryPullQPS: 0\nrotateCertificates: false";
         let mut node = Node::new(crablet, endpoint, cgroup, fields)?;
@@ -80,7 +80,7 @@ impl Cluster {
     }
 
     /// Starts an agent, and waits until its node is ready; how long that took.
-    async fn start(&mut self) -> anyhow::Result<(Daemon, Duration)> {
+    pub(crate) async fn start(&mut self) -> anyhow::Result<(Daemon, Duration)> {
         let began = Instant::now();
         let agent = self.node.spawn().await?;
         loop {
@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     /// From the first pod's creation until all are ready.
-    async fn run_pods(&mut self, pods: Vec<Value>) -> anyhow::Result<Duration> {
+    pub(crate) async fn run_pods(&mut self, pods: Vec<Value>) -> anyhow::Result<Duration> {
         let mut missing: std::collections::BTreeSet<String> =
             pods.iter().filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned())).collect();
         self.connect().await?;
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Deletes pods, and waits until they are gone.
-    async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<()> {
+    pub(crate) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<()> {
         self.connect().await?;
         for name in names {
             self.connection.delete(&format!("{PODS}/{name}")).await?;
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     /// A connection that nothing was asked on for a while is closed.
-    async fn connect(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn connect(&mut self) -> anyhow::Result<()> {
         self.connection = self.server.access.connect().await?;
         Ok(())
     }
@@ -159,14 +159,14 @@ impl Cluster {
 }
 
 /// A pod on the node.
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {
         "nodeName": "node",
         "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never"}],
     }})
 }
 
-fn names(prefix: &str, count: usize) -> Vec<String> {
+pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
@@ -449,7 +449,7 @@ async fn volumes(cluster: &mut Cluster) -> anyhow::Result<Figure> {
 }
 
 /// A duration as the log has it.
-fn milliseconds(text: &str) -> Option<f64> {
+pub(crate) fn milliseconds(text: &str) -> Option<f64> {
     let (number, factor) = [("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)]
         .iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;

@@ -15,6 +15,7 @@
 //! - [`relists`]: what the diff of a relist takes.
 //! - [`settled`]: what the agent costs with many pods and nothing to do.
 //! - [`starts`]: how long pods take to start and to end.
+//! - [`storage`]: what volumes of CSI drivers cost.
 //! - [`translation`]: what it takes to tell a runtime what a pod asks for.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
@@ -34,6 +35,7 @@ mod relists;
 mod settled;
 mod specification;
 mod starts;
+mod storage;
 mod translation;
 
 use std::path::{Path, PathBuf};

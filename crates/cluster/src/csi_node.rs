@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use crablet_api::Text;
 use crablet_api::core::Node;
+use crablet_api::meta::DeleteOptions;
 use crablet_api::storage::{CsiNode, CsiNodeDriver, VolumeNodeResources};
 use crablet_client::{Client, Error, PatchType};
 use crablet_csi::NodeInfo;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::node::Identity;
-use crate::node_registration::csi_node;
+use crate::node_registration::{MIGRATED_ANNOTATION, csi_node};
 use crate::retry::Backoff;
 
 /// What drivers call the node, by their names, as a JSON text.
@@ -67,23 +68,71 @@ impl CsiNodeKeeper {
         }
     }
 
+    /// Tells of all drivers at once, or, where that is refused, of each by itself: what one says that cannot be keeps out no
+    /// other.
     async fn tell(&self, node: &Identity, drivers: &Drivers, gone: &BTreeSet<&String>) -> Result<(), Error> {
+        match self.write(node, drivers, gone).await {
+            Err(error) if error.is_invalid() => {}
+            done => return done,
+        }
+        for (name, info) in drivers {
+            match self.write(node, &Drivers::from([(name.clone(), info.clone())]), gone).await {
+                Err(error) if error.is_invalid() => {
+                    warn!(driver = name, %error, "The API server refuses what a CSI driver says of the node");
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, node: &Identity, drivers: &Drivers, gone: &BTreeSet<&String>) -> Result<(), Error> {
         let at_server = self.client.get::<Node>("", &node.name).await?;
+        let (drivers, elsewhere): (Drivers, Drivers) =
+            drivers.clone().into_iter().partition(|(_, info)| collision(&at_server, info).is_none());
+        for (name, info) in &elsewhere {
+            let why = collision(&at_server, info).unwrap_or_default();
+            warn!(driver = name, why, "A CSI driver says that the node is elsewhere than its labels do");
+        }
+        let drivers = &drivers;
         if let Some(patch) = node_patch(&at_server, drivers, gone) {
             let kind = PatchType::StrategicMerge;
             self.client.patch::<Node>("", &node.name, "/status", kind, patch.to_string().into()).await?;
         }
-        let found = match self.client.get::<CsiNode>("", &node.name).await {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => self.client.create(&csi_node(node)).await?,
-            Err(error) => return Err(error),
-        };
+        let found = ensure_csi_node(&self.client, node).await?;
         let mut wanted = found.clone();
         wanted.spec.drivers = entries(&found.spec.drivers, drivers, gone);
         if wanted != found {
             self.client.replace(&wanted).await?;
         }
         Ok(())
+    }
+}
+
+/// Sees to it that the node's `CSINode` is there, is this node's and not that of an earlier one of its name, which would
+/// go with it, and says what the node does without drivers of its own.
+pub(crate) async fn ensure_csi_node(client: &Client, node: &Identity) -> Result<CsiNode, Error> {
+    let wanted = csi_node(node);
+    let mut found = match client.get::<CsiNode>("", &node.name).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => return client.create(&wanted).await,
+        Err(error) => return Err(error),
+    };
+    let mut owners = found.metadata.owner_references.iter();
+    if !owners.any(|owner| owner.kind == "Node" && owner.name == node.name && owner.uid == node.uid) {
+        info!(node = %node.name, "The CSINode is that of another node; making it anew");
+        match client.delete::<CsiNode>("", &node.name, &DeleteOptions::now(&found.metadata.uid)).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            Ok(()) | Err(_) => return client.create(&wanted).await,
+        }
+    }
+    let migrated = wanted.metadata.annotations.get(MIGRATED_ANNOTATION);
+    match migrated.filter(|migrated| found.metadata.annotations.get(MIGRATED_ANNOTATION) != Some(migrated)) {
+        Some(migrated) => {
+            found.metadata.annotations.insert(MIGRATED_ANNOTATION, migrated.clone());
+            client.replace(&found).await
+        }
+        None => Ok(found),
     }
 }
 
@@ -112,7 +161,12 @@ fn entry(name: &str, info: &NodeInfo) -> CsiNodeDriver {
     }
 }
 
-/// What the node's object lacks. A label that says something else is somebody's, and stays.
+/// What a driver says of where the node is that a label of the node denies, in upstream's words.
+fn collision(node: &Node, info: &NodeInfo) -> Option<String> {
+    info.collision(|key| node.metadata.labels.get(key).map(|label| &**label))
+}
+
+/// What the node's object lacks. No driver says anything else than a label.
 fn node_patch(node: &Node, drivers: &Drivers, gone: &BTreeSet<&String>) -> Option<serde_json::Value> {
     let metadata = &node.metadata;
     let known = metadata.annotations.get(NODE_ID);
@@ -123,12 +177,8 @@ fn node_patch(node: &Node, drivers: &Drivers, gone: &BTreeSet<&String>) -> Optio
     for (name, driver) in drivers {
         ids.insert(name.clone(), driver.node_id.clone());
         for (key, value) in driver.accessible_topology.iter().flatten() {
-            match metadata.labels.get(key) {
-                Some(known) if **known != **value => {
-                    warn!(driver = name, label = key, known = %known, value, "A CSI driver says that the node is elsewhere than its label does");
-                }
-                Some(_) => {}
-                None => drop(labels.insert(key, value)),
+            if metadata.labels.get(key).is_none() {
+                labels.insert(key, value);
             }
         }
     }
@@ -141,7 +191,77 @@ fn node_patch(node: &Node, drivers: &Drivers, gone: &BTreeSet<&String>) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use async_trait::async_trait;
+    use crablet_client::{Body, Lane, Transport, TransportError};
+    use http::{Request, Response, StatusCode};
+    use hyper::body::Bytes;
+    use serde_json::Value;
+
     use super::*;
+
+    /// A server with a node and its `CSINode`, which refuses drivers called `bad`.
+    #[derive(Clone, Default)]
+    struct Refusing(Arc<Mutex<Value>>);
+
+    #[async_trait]
+    impl Transport for Refusing {
+        async fn send(&self, request: Request<Bytes>, _: Lane) -> Result<Response<Body>, TransportError> {
+            let mut drivers = self.0.lock().unwrap();
+            let is_csi_node = request.uri().path().contains("csinodes");
+            if request.method() == "PUT" {
+                let body: Value = serde_json::from_slice(request.body()).unwrap();
+                let body = &body["spec"]["drivers"];
+                if body.as_array().unwrap().iter().any(|driver| driver["name"] == "bad") {
+                    let status =
+                        json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422});
+                    return Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &status));
+                }
+                *drivers = body.clone();
+            }
+            let identity = Identity { name: "node".into(), uid: "u".into() };
+            let object = match is_csi_node {
+                true => {
+                    let mut object = serde_json::to_value(csi_node(&identity)).unwrap();
+                    object["spec"]["drivers"] = drivers.clone();
+                    object
+                }
+                false => json!({"metadata": {"name": "node", "uid": "u", "labels": {"zone": "z1"}}}),
+            };
+            Ok(answer(StatusCode::OK, &object))
+        }
+    }
+
+    fn answer(code: StatusCode, object: &Value) -> Response<Body> {
+        let body: Body = Box::pin(futures_util::stream::iter([Ok(Bytes::from(object.to_string()))]));
+        Response::builder().status(code).body(body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_one_driver_says_that_cannot_be_keeps_out_no_other() {
+        let server = Refusing::default();
+        *server.0.lock().unwrap() = json!([]);
+        let mut said = drivers(&["a", "bad", "c", "elsewhere"]);
+        said.get_mut("elsewhere").unwrap().accessible_topology =
+            Some([("zone".to_owned(), "z2".to_owned())].into());
+        let (_, node) = watch::channel(None);
+        let (_, told) = watch::channel(said.clone());
+        let client = Client::new(Arc::new(server.clone()), "test");
+        let keeper = CsiNodeKeeper { client, node, drivers: told };
+        let identity = Identity { name: "node".into(), uid: "u".into() };
+        keeper.tell(&identity, &said, &BTreeSet::new()).await.unwrap();
+        let names = server
+            .0
+            .lock()
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|driver| driver["name"].clone())
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["a", "c"]);
+    }
 
     fn drivers(names: &[&str]) -> Drivers {
         let topology = BTreeMap::from([("zone".to_owned(), "z1".to_owned())]);
@@ -183,9 +303,9 @@ mod tests {
         let patch = node_patch(&node, &drivers(&["a"]), &none).unwrap();
         assert_eq!(patch["metadata"]["labels"]["zone"], "z1");
         assert_eq!(patch["metadata"]["annotations"][NODE_ID], r#"{"a":"n"}"#);
-        node.metadata.labels.insert("zone", "z2".into());
+        node.metadata.labels.insert("zone", "z1".into());
         node.metadata.annotations.insert(NODE_ID, r#"{"a":"n","b":"m"}"#.into());
-        assert_eq!(node_patch(&node, &drivers(&["a"]), &none), None, "somebody's label stays");
+        assert_eq!(node_patch(&node, &drivers(&["a"]), &none), None);
         let (a, b) = ("a".to_owned(), "b".to_owned());
         let patch = node_patch(&node, &Drivers::new(), &BTreeSet::from([&a, &b])).unwrap();
         assert!(patch["metadata"]["annotations"][NODE_ID].is_null());

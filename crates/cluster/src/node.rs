@@ -20,8 +20,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use crate::csi_node::ensure_csi_node;
 use crate::memory::{Kept as _, Memory};
-use crate::node_registration::{csi_node, taken_over, uninitialized};
+use crate::node_registration::{taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
 use crate::pod_cidrs::PodCidrs;
@@ -112,8 +113,8 @@ pub struct NodeKeeper {
     /// What is kept of that.
     kept: Option<Node>,
     images: Vec<ContainerImage>,
-    /// Whether it is written down for CSI that the node is there.
-    has_csi_node: bool,
+    /// The UID of the node that it is written down for, for CSI, that it is there.
+    csi_node_of: Option<Text>,
     is_unschedulable: bool,
     has_told_of_reboot: bool,
     pod_cidrs: PodCidrs,
@@ -147,7 +148,7 @@ impl NodeKeeper {
             at_server: None,
             kept: None,
             images: Vec::new(),
-            has_csi_node: false,
+            csi_node_of: None,
             is_unschedulable: false,
         };
         (keeper, known)
@@ -242,7 +243,7 @@ impl NodeKeeper {
 
     fn with_status(&mut self, node: &Node) -> Node {
         let (facts, ready) = (self.parts.facts.now(), self.runtime.told(self.parts.readiness.now()));
-        let storage = if self.has_csi_node { Ok(()) } else { Err("CSINode is not yet initialized") };
+        let storage = if self.csi_node_of.is_some() { Ok(()) } else { Err("CSINode is not yet initialized") };
         let now = Time::from(self.parts.clock.now());
         node_status::with_status(
             node,
@@ -352,15 +353,10 @@ impl NodeKeeper {
 
     /// The node is known to those who look for CSI drivers, if only as one without any.
     async fn ensure_csi_node(&mut self, node: &Node) -> Result<(), Error> {
-        if self.has_csi_node {
-            return Ok(());
+        if self.csi_node_of.as_ref() != Some(&node.metadata.uid) {
+            ensure_csi_node(&self.parts.client, &identity(node)).await?;
+            self.csi_node_of = Some(node.metadata.uid.clone());
         }
-        match self.parts.client.create(&csi_node(&identity(node))).await {
-            Ok(_) => {}
-            Err(error) if error.is_already_exists() => {}
-            Err(error) => return Err(error),
-        }
-        self.has_csi_node = true;
         Ok(())
     }
 

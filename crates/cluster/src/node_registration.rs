@@ -28,7 +28,7 @@ const DEFAULT_LABELS: [&str; 11] = [
 const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,\
                                 kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,\
                                 kubernetes.io/vsphere-volume";
-const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+pub(crate) const MIGRATED_ANNOTATION: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// What says that the node is there for CSI drivers, if only as one without any.
 pub(crate) fn csi_node(node: &Identity) -> CsiNode {

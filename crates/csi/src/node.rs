@@ -41,6 +41,19 @@ pub struct NodeInfo {
     pub accessible_topology: Option<BTreeMap<String, String>>,
 }
 
+impl NodeInfo {
+    /// What the driver says of where the node is that a label of the node denies, in upstream's words.
+    pub fn collision<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+        self.accessible_topology.iter().flatten().find_map(|(key, value)| {
+            let known = label(key).filter(|known| known != value)?;
+            Some(format!(
+                "detected topology value collision: driver reported {key:?}:{value:?} but existing label is \
+                 {key:?}:{known:?}"
+            ))
+        })
+    }
+}
+
 /// What a driver's node service can do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCapabilities {

@@ -1,14 +1,18 @@
 //! What is mounted where, and mounting.
 //!
-//! Nothing here looks at a mounted file system itself: one on a server that is gone would never answer. The kernel's
-//! table tells what is mounted.
+//! Nothing here looks at a mounted file system itself: one on a server that is gone would never answer. The kernel tells
+//! what is mounted, by its table, or of one place whether a step there leads to another mount.
 
 mod act;
+mod shared;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
 
 pub use act::{
     MountError, Tmpfs, UnmountMode, Unmounted, bind, mount_huge_pages, mount_tmpfs, remount_bind_read_only,
@@ -115,8 +119,30 @@ impl MountTable {
 
 /// Whether something is mounted at a path.
 pub fn is_mount_point(path: &Path) -> io::Result<bool> {
+    match crosses(path)? {
+        Some(crosses) => Ok(crosses),
+        None => is_in_table(path),
+    }
+}
+
+/// The same by the whole table, which takes long where much is mounted.
+fn is_in_table(path: &Path) -> io::Result<bool> {
     let path = resolved(path)?;
-    Ok(MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?.at(&path).is_some())
+    Ok(MountTable::shared()?.at(&path).is_some())
+}
+
+/// Whether the last step of a path leads to another mount, where the kernel can say so: it has been able to since 5.6. What
+/// is mounted there is not looked at.
+fn crosses(path: &Path) -> io::Result<Option<bool>> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let place = OFlags::PATH | OFlags::CLOEXEC;
+    let parent = open(parent, place | OFlags::DIRECTORY, Mode::empty())?;
+    match openat2(&parent, name, place | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Ok(_) | Err(Errno::NOENT) => Ok(Some(false)),
+        Err(Errno::XDEV) => Ok(Some(true)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A path as the mount table has it: absolute and without symbolic links. Its last part is taken as it is, since
@@ -294,5 +320,14 @@ mod tests {
         assert!(is_mount_point(Path::new("/")).unwrap());
         assert!(!is_mount_point(Path::new("/proc/self")).unwrap());
         assert!(!is_mount_point(Path::new("/proc/no-such-thing")).unwrap());
+        let of_nowhere = is_mount_point(Path::new("/proc/no-such-thing/below")).unwrap_err();
+        assert_eq!(of_nowhere.kind(), io::ErrorKind::NotFound);
+        for path in ["/proc", "/proc/self", "/proc/no-such-thing"] {
+            let path = Path::new(path);
+            assert_eq!(
+                crosses(path).unwrap().unwrap_or(is_in_table(path).unwrap()),
+                is_in_table(path).unwrap()
+            );
+        }
     }
 }

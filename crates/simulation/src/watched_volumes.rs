@@ -55,6 +55,10 @@ impl Volumes for WatchedVolumes {
         self.inner.refresh(pod, node).await
     }
 
+    fn groups(&self, uid: &str) -> Vec<i64> {
+        self.inner.groups(uid)
+    }
+
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
         self.inner.sub_path(wanted).await
     }

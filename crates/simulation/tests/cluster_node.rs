@@ -9,6 +9,7 @@ use std::time::Duration;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
+use crablet_api::storage::CsiNode;
 use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
 use crablet_simulation::behaviour::PULLED;
@@ -132,6 +133,34 @@ spec: {nodeName: node, containers: [{name: c, image: 'sim/forever:1'}]}
     let mirror = cluster.pod("st-node").await.unwrap();
     assert_eq!(mirror.metadata.owner_references[0].uid, node.metadata.uid);
     assert_eq!(cluster.ready().await.status, ConditionStatus::True);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_csi_node_of_an_earlier_node_is_made_anew_and_what_is_migrated_is_put_right() {
+    const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+    let mut cluster = Cluster::start().await;
+    let ours = cluster.admin.get::<CsiNode>("", "node").await.unwrap();
+    cluster.world.kill().await;
+    let mut earlier = ours.clone();
+    earlier.metadata.owner_references[0].uid = "earlier".into();
+    earlier.spec.drivers = serde_json::from_str(r#"[{"name": "gone.example.com", "nodeID": "n"}]"#).unwrap();
+    cluster.admin.delete::<CsiNode>("", "node", &DeleteOptions::default()).await.unwrap();
+    (earlier.metadata.uid, earlier.metadata.resource_version) = Default::default();
+    cluster.admin.create(&earlier).await.unwrap();
+    cluster.start_agent().await;
+    seconds(15).await;
+    let mut found = cluster.admin.get::<CsiNode>("", "node").await.unwrap();
+    assert_eq!(found.metadata.owner_references, ours.metadata.owner_references);
+    assert_eq!(found.spec, ours.spec);
+    cluster.world.kill().await;
+    let uid = found.metadata.uid.clone();
+    found.metadata.annotations.insert(MIGRATED, "kubernetes.io/aws-ebs".into());
+    cluster.admin.replace(&found).await.unwrap();
+    cluster.start_agent().await;
+    seconds(15).await;
+    let found = cluster.admin.get::<CsiNode>("", "node").await.unwrap();
+    assert_eq!(found.metadata.annotations, ours.metadata.annotations);
+    assert_eq!(found.metadata.uid, uid);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,9 @@
 
 mod common;
 
-use crablet_api::core::{Event, PodPhase, Secret};
-use crablet_client::Resource as _;
+use crablet_api::core::{Event, PersistentVolume, PersistentVolumeClaim, PodPhase, Secret};
+use crablet_client::{PatchType, Resource as _};
+use crablet_cri_sim::Asked;
 use crablet_simulation::api_server::Trouble;
 
 use common::joined::{Cluster, token_volume};
@@ -89,4 +90,46 @@ async fn a_pod_waits_for_a_secret_says_so_and_starts_when_it_is_there() {
     seconds(2).await;
     assert_eq!(cluster.phase("p").await, Some(PodPhase::Running));
     assert_eq!(cluster.file(&pod, "v", "word").as_deref(), Some("s3cr3t"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_in_the_groups_of_its_storage() {
+    let cluster = Cluster::start().await;
+    for (name, group) in [("one", "4711"), ("own", "5"), ("none", "staff")] {
+        let claim = format!(
+            "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}, namespace: default}}, spec: \
+             {{volumeName: {name}, storageClassName: '', accessModes: [ReadWriteOnce], resources: {{requests: \
+             {{storage: 1Mi}}}}}}}}"
+        );
+        let claim = cluster.put::<PersistentVolumeClaim>(&claim).await;
+        let bound = br#"{"status": {"phase": "Bound"}}"#.to_vec();
+        let kind = PatchType::Merge;
+        let patched = cluster.admin.patch::<PersistentVolumeClaim>("default", name, "/status", kind, bound);
+        patched.await.unwrap();
+        let uid = claim.metadata.uid;
+        cluster
+            .put::<PersistentVolume>(&format!(
+                "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}, annotations: \
+                 {{pv.beta.kubernetes.io/gid: '{group}'}}}}, spec: {{capacity: {{storage: 1Mi}}, accessModes: \
+                 [ReadWriteOnce], hostPath: {{path: /srv}}, claimRef: {{namespace: default, name: {name}, uid: {uid}}}}}}}"
+            ))
+            .await;
+    }
+    let volume = |name: &str| format!("{{name: {name}, persistentVolumeClaim: {{claimName: {name}}}}}");
+    let mount = |name: &str| format!("{{name: {name}, mountPath: /{name}}}");
+    let names = ["one", "own", "none"];
+    let spec = format!(
+        "{{securityContext: {{fsGroup: 3, supplementalGroups: [5]}}, volumes: [{}], containers: [{{name: c, image: \
+         'sim/forever:1', volumeMounts: [{}]}}]}}",
+        names.map(volume).join(", "),
+        names.map(mount).join(", ")
+    );
+    cluster.create("p", &spec).await;
+    seconds(20).await;
+    assert_eq!(cluster.phase("p").await, Some(PodPhase::Running), "{}", cluster.story("p"));
+    let asked = cluster.world.simulator.asked().into_iter().map(|asked| match asked {
+        Asked::Sandbox(config) => config.linux.unwrap().security_context.unwrap().supplemental_groups,
+        Asked::Container(config) => config.linux.unwrap().security_context.unwrap().supplemental_groups,
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [[3, 4711, 5], [3, 5, 4711]]);
 }

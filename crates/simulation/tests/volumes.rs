@@ -149,3 +149,24 @@ async fn the_volumes_of_a_pod_that_nobody_wants_any_more_go_when_the_agent_is_ba
     assert!(world.volumes.pods().is_empty() && world.volumes.sub_paths().is_empty());
     assert!(world.leftovers().of("uid").is_empty(), "{:?}", world.leftovers());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_rejected_where_no_more_volumes_can_be_attached() {
+    let mut world = node().await;
+    world.volumes.set_trouble(Some(Trouble::TooMany));
+    want(&mut world, pod(""));
+    seconds(10).await;
+    let status = agent(&world).statuses.get("uid").unwrap().status;
+    assert_eq!((&status.phase, &*status.reason), (&Some(PodPhase::Failed), "VolumeAttachmentLimitExceeded"));
+    assert_eq!(
+        &*status.message,
+        "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[about], \
+         unattached volumes=[about], failed to process volumes=[]: context deadline exceeded"
+    );
+    world.volumes.set_trouble(None);
+    seconds(300).await;
+    assert!(
+        world.simulator.containers().is_empty() && world.volumes.pods().is_empty(),
+        "it belongs elsewhere"
+    );
+}

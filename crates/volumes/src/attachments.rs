@@ -10,10 +10,11 @@
 //! What is in use is told before it is mounted: nobody detaches it then.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crablet_api::Text;
 use crablet_api::core::Node;
+use crablet_api::{Map, Text};
+use crablet_csi::NodeInfo;
 use tokio::sync::watch;
 
 /// What is between volumes and the node's object. Clones are the same.
@@ -24,6 +25,8 @@ pub struct Attachments(Arc<Inner>);
 struct Inner {
     in_use: watch::Sender<BTreeSet<Text>>,
     at_server: watch::Sender<AtServer>,
+    /// How the node is labelled there.
+    labels: Mutex<Map<Text>>,
 }
 
 /// What the API server has.
@@ -45,11 +48,18 @@ impl Attachments {
             in_use: node.status.volumes_in_use.iter().cloned().collect(),
             attached: node.status.volumes_attached.iter().map(|volume| volume.name.clone()).collect(),
         };
+        self.0.labels.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&node.metadata.labels);
         self.0.at_server.send_if_modified(|known| {
             let is_other = *known != now;
             *known = now;
             is_other
         });
+    }
+
+    /// What a driver says of where the node is that a label of the node denies, in upstream's words.
+    pub(crate) fn collision(&self, info: &NodeInfo) -> Option<String> {
+        let labels = self.0.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        info.collision(|key| labels.get(key).map(|label| &**label))
     }
 
     pub(crate) fn uses(&self, volume: &str) {

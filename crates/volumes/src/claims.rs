@@ -138,6 +138,11 @@ pub fn is_block(volume: &PersistentVolume) -> bool {
     volume.spec.volume_mode == Some(PersistentVolumeMode::Block)
 }
 
+/// The group that a pod must be in to use a piece of storage, if whoever made it says so.
+pub(crate) fn group(volume: &PersistentVolume) -> Option<i64> {
+    volume.metadata.annotations.get("pv.beta.kubernetes.io/gid")?.parse().ok()
+}
+
 /// A piece of storage that nodes like this one cannot reach is of no use to a pod here.
 pub(crate) fn check_node(volume: &PersistentVolume, labels: &Map<Text>) -> Result<(), PluginError> {
     let affinity = volume.spec.node_affinity.as_ref();

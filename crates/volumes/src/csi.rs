@@ -227,6 +227,9 @@ impl Csi {
         if info.node_id.is_empty() {
             return Err("error adding CSI driver node info: driverNodeID must not be empty".to_owned());
         }
+        if let Some(why) = self.0.attachments.collision(&info) {
+            return Err(format!("error updating Node object with CSI driver node info: {why}"));
+        }
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
@@ -345,7 +348,7 @@ impl Csi {
         request: &Request,
         work: impl FnOnce(&dyn Machine) -> Result<T, PluginError> + Send + 'static,
     ) -> Result<T, PluginError> {
-        let held = request.clone();
+        let held = (request.clone(), request.thread().await);
         let work = move |machine: &dyn Machine| {
             let _held = held;
             work(machine)

@@ -119,7 +119,8 @@ impl DeviceMap {
 pub(crate) fn during(step: &'static str) -> impl FnOnce(PluginError) -> PluginError {
     move |cause| match cause {
         // It is told of in its own words, and no step was taken.
-        PluginError::NotAttached(_) => cause,
+        PluginError::NotAttached(_) | PluginError::AttachmentLimit(_) => cause,
+        PluginError::Attachment(_) => PluginError::Map { step: "WaitForAttach", cause: Box::new(cause) },
         cause => PluginError::Map { step, cause: Box::new(cause) },
     }
 }

@@ -69,9 +69,9 @@ pub enum PluginError {
     /// A driver could not do it.
     #[error(transparent)]
     Csi(crablet_csi::Error),
-    /// A driver could not stage it.
-    #[error(transparent)]
-    MountDevice(crablet_csi::Error),
+    /// It was not staged.
+    #[error("{}", of_staging(.0))]
+    MountDevice(Box<PluginError>),
     /// A driver does not say that it can do this.
     #[error("{driver} does not support {what}")]
     NotSupported { driver: String, what: &'static str },
@@ -83,6 +83,9 @@ pub enum PluginError {
         "volume {0} has not been added to the list of VolumesInUse in the node's volume status, or is not attached"
     )]
     NotAttached(String),
+    /// Nobody can attach the volume to the node, which has as many as it can have.
+    #[error("volume {0} is not attached, since the node has reached its volume attachment limit")]
+    AttachmentLimit(String),
     /// A step on the way to a pod's device failed.
     #[error("{}", of_device(step, cause))]
     Map { step: &'static str, cause: Box<PluginError> },
@@ -235,6 +238,8 @@ pub enum FailureKind {
     Map,
     /// It is there, and was to become larger.
     Resize,
+    /// The node has no place for it: its pod belongs elsewhere.
+    AttachmentLimit,
 }
 
 impl VolumeError {
@@ -242,6 +247,7 @@ impl VolumeError {
         match self.cause {
             PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
             PluginError::Expand { moment: Moment::InUse, .. } => FailureKind::Resize,
+            PluginError::AttachmentLimit(_) => FailureKind::AttachmentLimit,
             _ => FailureKind::Mount,
         }
     }
@@ -266,11 +272,18 @@ fn in_event(error: &VolumeError) -> String {
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[{volume}], \
              failed to process volumes=[]: timed out waiting for the condition"
         ),
+        PluginError::AttachmentLimit(_) => format!(
+            "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[{volume}], \
+             unattached volumes=[{volume}], failed to process volumes=[]: context deadline exceeded"
+        ),
         PluginError::Check { check, why } => {
             format!("{check} check failed for volume \"{spec_name}\" : {why}")
         }
-        PluginError::MountDevice(why) => {
-            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {why}")
+        PluginError::Attachment(why) => {
+            format!("MountVolume.WaitForAttach failed for volume \"{spec_name}\" : {why}")
+        }
+        PluginError::MountDevice(_) => {
+            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {cause}")
         }
         PluginError::Expand { moment, .. } => {
             let what = match moment {
@@ -284,6 +297,16 @@ fn in_event(error: &VolumeError) -> String {
             format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
         }
         cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
+    }
+}
+
+fn of_staging(cause: &PluginError) -> String {
+    match cause {
+        PluginError::NoDriver(name) => format!(
+            "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: \
+             driver name {name} not found in the list of registered CSI drivers"
+        ),
+        cause => cause.to_string(),
     }
 }
 

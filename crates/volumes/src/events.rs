@@ -29,6 +29,8 @@ pub enum Occurrence {
     Resized,
     /// A volume is not made larger where it is only read.
     NotResized,
+    /// A driver says that something is wrong with a volume.
+    Abnormal,
 }
 
 /// What happened to the volumes of pods, by their UIDs, until somebody asks. Clones are the same.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_host::files::{self, ReadError, WriteError};
-use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO};
+use crablet_host::mounts::{self, Mount, MountTable};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::error::{FileError, PluginError};
+use crate::error::{FileError, PluginError, failed};
 use crate::files::make_all;
 
 /// A machine. Whatever a driver mounts on it, its table shows.
@@ -32,8 +32,8 @@ pub trait Machine: Send + Sync {
 
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// What is in a directory; nothing where it cannot be read.
-    fn children(&self, directory: &Path) -> Vec<PathBuf>;
+    /// What is in a directory; nothing where there is none.
+    fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError>;
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
 
@@ -73,9 +73,12 @@ impl Machine for Host {
         fs::remove_file(path)
     }
 
-    fn children(&self, directory: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(directory).into_iter().flatten();
-        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("open", directory))?,
+        };
+        entries.map(|entry| Ok(entry.map_err(failed("readdirent", directory))?.path())).collect()
     }
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool> {
@@ -83,14 +86,17 @@ impl Machine for Host {
     }
 
     fn has_labels(&self, path: &Path) -> io::Result<bool> {
+        // Without SELinux nothing has any, and the table may be long.
+        if !Path::new("/sys/fs/selinux/enforce").exists() {
+            return Ok(false);
+        }
         let path = mounts::resolved(path)?;
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
-        Ok(table.of(&path).is_some_and(Mount::has_labels))
+        Ok(MountTable::shared()?.of(&path).is_some_and(Mount::has_labels))
     }
 
     fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let path = mounts::resolved(path)?;
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
+        let table = MountTable::shared()?;
         Ok(table.elsewhere(&path).into_iter().map(|mount| mount.mount_point.clone()).collect())
     }
 }

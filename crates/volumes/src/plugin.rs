@@ -8,11 +8,15 @@ use crablet_core::qos::PodLevel;
 use crablet_core::translate::MountedVolume;
 use crablet_host::clock::Clock;
 use crablet_host::lanes::Lane;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::claims::Claimed;
 use crate::error::PluginError;
 use crate::events::{Events, VolumeEvent};
 use crate::places::Places;
+
+/// How many threads a pod's volumes have for what may wait: a pod whose disks do not answer takes no more.
+pub(crate) const THREADS: usize = 4;
 
 /// A kind of volume.
 ///
@@ -62,6 +66,8 @@ pub struct Request {
     /// What time it is.
     pub clock: Clock,
     pub(crate) events: Events,
+    /// What the pod's volumes have together.
+    pub(crate) threads: Arc<Semaphore>,
     #[expect(dead_code, reason = "held for as long as a clone lives, and not read")]
     pub(crate) lane: Lane,
 }
@@ -88,15 +94,24 @@ impl Request {
     }
 
     /// Does work that may wait, on a thread of its own. If nobody waits for it any longer it goes on, and until it ends
-    /// nothing else is done to this pod's volumes: two at once would be in each other's way, and a pod whose disk does
-    /// not answer must not take more than its one thread.
+    /// nothing new is begun for this pod's volumes: two at once would be in each other's way.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Request) -> Result<T, PluginError> + Send + 'static,
     ) -> Result<T, PluginError> {
-        let request = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&request)).await;
+        let (request, thread) = (self.clone(), self.thread().await);
+        let work = move || {
+            let _thread = thread;
+            work(&request)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or(Err(PluginError::Panicked))
+    }
+
+    /// Waits for one of the threads that the pod's volumes have, which is theirs again when this is dropped.
+    pub(crate) async fn thread(&self) -> Option<OwnedSemaphorePermit> {
+        // Nobody closes it.
+        Arc::clone(&self.threads).acquire_owned().await.ok()
     }
 }
 

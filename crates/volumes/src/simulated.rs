@@ -19,7 +19,7 @@ use crablet_host::clock::Clock;
 use crablet_host::lanes::Lanes;
 use crablet_host::simulation::Fault;
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::atomic_writer::Payload;
@@ -28,7 +28,7 @@ use crate::contents::{Contents, NoContents};
 use crate::csi::Csi;
 use crate::error::{FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::places::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, LOCAL, PROJECTED, Places, SECRET};
-use crate::plugin::{Plugin as _, Request, kind};
+use crate::plugin::{Plugin as _, Request, THREADS, kind};
 use crate::plugins::collect;
 use crate::sub_path::SubPath;
 use crate::volume_file::VolumeFile;
@@ -52,6 +52,8 @@ pub enum Trouble {
     Fail(io::ErrorKind),
     /// Their disk or server does not answer.
     Hang,
+    /// The node has as many as can be attached to it.
+    TooMany,
 }
 
 /// Volumes in memory. They answer as a node's do, fail when told to, and can be looked at. Clones are the same volumes,
@@ -102,6 +104,8 @@ struct Collected {
     files: Option<Payload>,
     /// Where its driver has put it, if it has one.
     mounted: Option<MountedVolume>,
+    /// The group of the piece of storage behind it.
+    group: Option<i64>,
 }
 
 /// What volumes are looked at for.
@@ -120,6 +124,7 @@ impl fmt::Debug for Held {
 #[derive(Debug, Default)]
 struct State {
     pods: BTreeMap<String, BTreeSet<String>>,
+    groups: BTreeMap<String, BTreeSet<i64>>,
     sub_paths: BTreeSet<String>,
     /// What files hold, by their paths on the node.
     files: BTreeMap<PathBuf, Vec<u8>>,
@@ -175,6 +180,10 @@ impl SimulatedVolumes {
                 match self.with(|state| state.trouble) {
                     Some(Trouble::Hang) => put_right.await,
                     Some(Trouble::Fail(kind)) => return Err(self.failed(pod, kind.into())),
+                    Some(Trouble::TooMany) => {
+                        let cause = PluginError::AttachmentLimit("one".to_owned());
+                        return Err(vec![self.of_first(pod, cause)]);
+                    }
                     None => return Ok(()),
                 }
             }
@@ -314,6 +323,7 @@ impl SimulatedVolumes {
                 places: self.places.clone(),
                 clock: Clock::simulated(Timestamp::UNIX_EPOCH),
                 events: Default::default(),
+                threads: Arc::new(Semaphore::new(THREADS)),
                 lane: Lanes::default().enter(&pod.metadata.uid).await,
             };
             let found = match source {
@@ -334,7 +344,9 @@ impl SimulatedVolumes {
                     };
                     let mounted = timeout_at(deadline, mounted).await;
                     let mounted = mounted.unwrap_or(Err(PluginError::TimedOut(DEADLINE)));
-                    mounted.map(|mounted| Collected { mounted, ..Collected::default() })
+                    let claimed = request.claimed.as_ref();
+                    let group = claimed.and_then(|claimed| claims::group(&claimed.volume));
+                    mounted.map(|mounted| Collected { mounted, group, ..Collected::default() })
                 }
                 _ => {
                     let files = collect(&request, &*contents).await;
@@ -441,7 +453,9 @@ impl Volumes for SimulatedVolumes {
                     || Ok(Collected::default()),
                     |(_, found)| std::mem::replace(found, Ok(Collected::default())),
                 );
-                let found = found.and_then(|Collected { files, mounted }| {
+                let found = found.and_then(|Collected { files, mounted, group }| {
+                    let groups = state.groups.entry(pod.metadata.uid.to_string()).or_default();
+                    groups.extend(group);
                     Ok((mounted.map_or_else(|| self.mounted(&pod.metadata.uid, volume), Ok)?, files))
                 });
                 match found {
@@ -476,6 +490,11 @@ impl Volumes for SimulatedVolumes {
             if errors.is_empty() { Ok(()) } else { Err(errors) }
         };
         self.call(Operation::Refresh, |error| self.failed(pod, error), effect).await
+    }
+
+    fn groups(&self, uid: &str) -> Vec<i64> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.groups.get(uid).into_iter().flatten().copied().collect()
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {
@@ -513,6 +532,7 @@ impl Volumes for SimulatedVolumes {
         let below = format!("{}/", self.places.sub_paths(uid).display());
         let effect = |state: &mut State| {
             state.pods.remove(uid);
+            state.groups.remove(uid);
             state.sub_paths.retain(|path| !path.starts_with(&below));
             state.files.retain(|path, _| !path.starts_with(&pod));
             Ok(())

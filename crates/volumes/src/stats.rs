@@ -23,6 +23,7 @@ use tracing::debug;
 
 use crate::csi::Csi;
 use crate::disk_usage::disk_usage;
+use crate::events::{Events, Occurrence, VolumeEvent};
 use crate::inventory::{Held, Inventory, Meter};
 use crate::metrics::Metrics;
 
@@ -73,6 +74,7 @@ pub(crate) struct Stats {
     /// Whether drivers are asked how volumes are: the gate `CSIVolumeHealth`.
     pub(crate) tells_health: bool,
     pub(crate) metrics: Option<Arc<Metrics>>,
+    events: Events,
     permits: Arc<Semaphore>,
 }
 
@@ -90,7 +92,7 @@ enum Unmeasured {
 }
 
 impl Stats {
-    pub(crate) fn new(inventory: Inventory, clock: Clock) -> Stats {
+    pub(crate) fn new(inventory: Inventory, clock: Clock, events: Events) -> Stats {
         Stats {
             inventory,
             csi: None,
@@ -98,6 +100,7 @@ impl Stats {
             period: Some(PERIOD),
             tells_health: false,
             metrics: None,
+            events,
             permits: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
@@ -153,6 +156,11 @@ impl Stats {
         };
         if let Err(error) = &usage {
             debug!(%uid, volume = %name, %error, "Cannot measure a volume");
+        }
+        let condition = usage.as_ref().ok().and_then(|usage| usage.condition.as_ref());
+        if let Some(condition) = condition.filter(|condition| condition.abnormal) {
+            let message = format!("Volume {name}: {}", condition.message);
+            self.events.push(&uid, VolumeEvent { what: Occurrence::Abnormal, message, claim: None });
         }
         let mut pods = self.inventory.lock();
         let held = pods.get_mut(&uid).and_then(|volumes| volumes.iter_mut().find(|held| held.name == name));

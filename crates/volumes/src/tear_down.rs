@@ -6,8 +6,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
-use crablet_host::mounts::{self, Mount, MountTable, PROC_SELF_MOUNTINFO, UnmountMode};
+use crablet_host::mounts::{self, Mount, MountError, MountTable, UnmountMode, Unmounted};
+use tracing::warn;
 
 use crate::beneath::Method;
 use crate::error::{TearDownError, failed};
@@ -17,6 +21,9 @@ use crate::remove_tree::remove_tree;
 
 /// How often the table is read again when something was mounted while we unmounted.
 const ROUNDS: usize = 4;
+
+/// When a server has had the time to answer.
+const FORCED_AFTER: Duration = Duration::from_secs(60);
 
 /// Unmounts the parts of volumes that a pod's containers had.
 pub(crate) fn unmount_sub_paths(places: &Places, uid: &str) -> Result<(), TearDownError> {
@@ -83,7 +90,7 @@ fn unmount_all(directory: &Path, kept: Option<&Path>) -> Result<(), TearDownErro
         }
         let mut first_error = None;
         for mount in mounted {
-            if let Err(error) = mounts::unmount(&mount.mount_point, UnmountMode::Plain) {
+            if let Err(error) = unmount(mount) {
                 first_error.get_or_insert(error);
             }
         }
@@ -97,8 +104,40 @@ fn unmount_all(directory: &Path, kept: Option<&Path>) -> Result<(), TearDownErro
     }
 }
 
-fn read_table() -> Result<MountTable, TearDownError> {
-    MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(TearDownError::MountTable)
+/// Unmounts something. What waits for a server that does not answer is given up after a while, as upstream.
+fn unmount(mount: &Mount) -> Result<Unmounted, MountError> {
+    let by = |mode| mounts::unmount(&mount.mount_point, mode);
+    match &*mount.file_system {
+        "nfs" | "nfs4" => unless_it_takes(
+            FORCED_AFTER,
+            || by(UnmountMode::Plain),
+            || {
+                warn!(mount = %mount.mount_point.display(), "Unmounting by force, since the server does not answer");
+                // Who waits tells what comes of it.
+                let _ = by(UnmountMode::Force);
+            },
+        ),
+        _ => by(UnmountMode::Plain),
+    }
+}
+
+/// Does something, and something else beside it when it takes long.
+fn unless_it_takes<T>(long: Duration, work: impl FnOnce() -> T, help: impl FnOnce() + Send) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            if is_done.recv_timeout(long) == Err(RecvTimeoutError::Timeout) {
+                help();
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn read_table() -> Result<Arc<MountTable>, TearDownError> {
+    MountTable::shared().map_err(TearDownError::MountTable)
 }
 
 fn remove_volumes(volumes: &Path, part: Part, method: Method) -> Result<(), TearDownError> {

@@ -1,36 +1,38 @@
 //! The seam: what the agent asks of volumes, and the volumes of a real node.
 
+mod all_at_once;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_api::core::{Pod, Volume, VolumeSource};
-use crablet_core::qos::PodLevel;
 use crablet_core::translate::{MountedVolume, NodeContext};
 use crablet_host::clock::Clock;
-use crablet_host::lanes::{Lane, Lanes};
+use crablet_host::lanes::Lanes;
 use crablet_metrics::{RegisterError, Registry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::beneath::Method;
-use crate::claims::{self, Claimed, is_of_others};
+use crate::claims::{self, Claimed};
 use crate::contents::Contents;
 use crate::csi::Csi;
 use crate::error::{PluginError, SubPathCause, SubPathError, TearDownError, VolumeError};
 use crate::events::{Events, VolumeEvent};
 use crate::inventory::{Inventory, Meter, PluginName};
 use crate::metrics::{self, Metrics, Operation};
-use crate::places::{Places, is_one_name};
-use crate::plugin::{Plugin, Request, kind, persistent_kind};
+use crate::places::Places;
+use crate::plugin::{Plugin, kind, persistent_kind};
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down::{self, Part};
 use crate::volume_file::{self, VolumeFile};
+use all_at_once::Why;
 
 /// How long a pod's worker waits for its volumes, as upstream.
 pub const DEADLINE: Duration = Duration::from_secs(123);
@@ -62,6 +64,11 @@ pub trait Volumes: Send + Sync {
     /// After what time a pod's volumes want to be refreshed though nothing has changed, if some do.
     fn refresh_after(&self, _uid: &str) -> Option<Duration> {
         None
+    }
+
+    /// The groups that a pod's containers join to use its volumes, beside those that the pod names.
+    fn groups(&self, _uid: &str) -> Vec<i64> {
+        Vec::new()
     }
 
     /// What happened to a pod's volumes since somebody asked last, beside what calls returned.
@@ -99,13 +106,6 @@ pub fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
     mounts.chain(devices).collect()
 }
 
-/// What volumes are looked at for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    SetUp,
-    Refresh,
-}
-
 /// The volumes of this machine.
 pub struct HostVolumes {
     places: Places,
@@ -120,6 +120,8 @@ pub struct HostVolumes {
     stats: Stats,
     metrics: Option<Arc<Metrics>>,
     lanes: Lanes,
+    /// The groups of pods whose volumes have some.
+    groups: Mutex<BTreeMap<String, BTreeSet<i64>>>,
 }
 
 /// How volumes are measured.
@@ -154,7 +156,8 @@ impl HostVolumes {
         ];
         let places = Places::new(root);
         let inventory = Inventory::default();
-        let stats = Stats::new(inventory.clone(), clock.clone());
+        let events = Events::default();
+        let stats = Stats::new(inventory.clone(), clock.clone(), events.clone());
         HostVolumes {
             places,
             clock,
@@ -163,11 +166,12 @@ impl HostVolumes {
             plugins,
             csi: None,
             local,
-            events: Events::default(),
+            events,
             inventory,
             stats,
             metrics: None,
             lanes: Lanes::default(),
+            groups: Mutex::default(),
         }
     }
 
@@ -220,6 +224,10 @@ impl HostVolumes {
         mounted: &MountedVolume,
     ) {
         let meter = Meter::new(&self.places, uid, volume, claimed, mounted);
+        if let Some(group) = claimed.and_then(|claimed| claims::group(&claimed.volume)) {
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            groups.entry(uid.to_owned()).or_default().insert(group);
+        }
         let since = self.inventory.mounted(uid, &volume.name, meter);
         if let (Some(metrics), Some(since)) = (&self.metrics, since) {
             metrics.mounted(plugin, since.elapsed());
@@ -234,7 +242,7 @@ impl HostVolumes {
     }
 
     fn looks(&self, uid: &str) -> bool {
-        self.csi.as_ref().is_some_and(|csi| csi.looks(uid))
+        self.csi.as_ref().is_some_and(|csi| csi.looks(uid) || self.stats.tells_health)
     }
 
     fn plugin(
@@ -250,110 +258,6 @@ impl HostVolumes {
         let source = claimed.volume.spec.source.one().ok_or(PluginError::NoSource)?;
         let found = plugins.find(|plugin| plugin.supports_persistent(source));
         found.ok_or_else(|| PluginError::of_kind(persistent_kind(source)))
-    }
-
-    /// Sets up those of a pod's volumes that are used, or those of them that change.
-    async fn each(
-        &self,
-        pod: &Pod,
-        node: &NodeContext,
-        why: Why,
-    ) -> (BTreeMap<String, MountedVolume>, Vec<VolumeError>) {
-        let (mut done, mut errors) = (BTreeMap::new(), Vec::new());
-        let deadline = Instant::now() + self.deadline;
-        let looks = self.looks(&pod.metadata.uid);
-        let used = used_volumes(pod);
-        let shared = Arc::new(pod.clone());
-        let allocatable = Arc::new(node.facts.allocatable.clone());
-        let mut lane: Option<Lane> = None;
-        for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            // What others have changes nothing that a pod sees, but where a driver is to be asked again.
-            if why == Why::Refresh && is_of_others(volume) && !looks {
-                continue;
-            }
-            let mut spec_name = volume.name.clone();
-            let found = async {
-                let source = volume.source.one().ok_or(PluginError::NoSource)?;
-                let claimed = claims::resolve(&*self.contents, pod, volume).await?;
-                if let Some(claimed) = &claimed {
-                    spec_name = claimed.volume.metadata.name.clone();
-                    claims::check_node(&claimed.volume, &node.facts.labels)?;
-                }
-                Ok((self.plugin(source, claimed.as_ref())?, source, claimed))
-            };
-            let found = timeout_at(deadline, found).await;
-            let failed = |cause| VolumeError {
-                volume: volume.name.to_string(),
-                spec_name: spec_name.to_string(),
-                cause,
-            };
-            let (plugin, source, claimed) = match found.unwrap_or(Err(PluginError::TimedOut(self.deadline))) {
-                Ok((plugin, ..)) if why == Why::Refresh && !plugin.refreshes() => continue,
-                Ok(found) => found,
-                Err(cause) => {
-                    errors.push(failed(cause));
-                    continue;
-                }
-            };
-            let uid = pod.metadata.uid.as_str();
-            if let Some(name) = [uid, &volume.name, &spec_name].into_iter().find(|name| !is_one_name(name)) {
-                errors.push(failed(PluginError::Name { name: name.to_owned() }));
-                continue;
-            }
-            let lane = match &lane {
-                Some(lane) => lane.clone(),
-                None => match timeout_at(deadline, self.lanes.enter(uid)).await {
-                    Ok(entered) => lane.insert(entered).clone(),
-                    Err(_) => {
-                        errors.push(failed(PluginError::Busy(self.deadline)));
-                        break;
-                    }
-                },
-            };
-            let name = PluginName::new(source, claimed.as_ref());
-            if why == Why::SetUp {
-                self.inventory.want(pod, volume, name.clone());
-            }
-            let is_device = claimed.as_ref().is_some_and(|claimed| claims::is_block(&claimed.volume));
-            let request = Request {
-                pod: Arc::clone(&shared),
-                volume: volume.name.as_str().into(),
-                source: Arc::new(source.clone()),
-                read_only: claimed.as_ref().is_some_and(|claimed| claimed.read_only),
-                claimed,
-                allocatable: Arc::clone(&allocatable),
-                pod_level: PodLevel::from(&node.features),
-                places: self.places.clone(),
-                clock: self.clock.clone(),
-                events: self.events.clone(),
-                lane,
-            };
-            let made = async {
-                match why {
-                    Why::SetUp => plugin.set_up(&request).await.map(Some),
-                    Why::Refresh => plugin.refresh(&request).await.map(|()| None),
-                }
-            };
-            let began = Instant::now();
-            let made = timeout_at(deadline, made).await;
-            if why == Why::SetUp {
-                let what = if is_device { Operation::Map } else { Operation::Mount };
-                self.count(&name, what, matches!(made, Ok(Ok(_))), began);
-            }
-            match made {
-                Ok(Ok(None)) => {}
-                Ok(Ok(Some(mounted))) => {
-                    self.note_mounted(uid, volume, request.claimed.as_ref(), &name, &mounted);
-                    done.insert(volume.name.to_string(), mounted);
-                }
-                Ok(Err(cause)) => errors.push(failed(cause)),
-                Err(_) => {
-                    errors.push(failed(PluginError::TimedOut(self.deadline)));
-                    break;
-                }
-            }
-        }
-        (done, errors)
     }
 
     /// Does work on a pod's volumes on a thread of its own, when nobody else works on them. None when it takes longer
@@ -390,6 +294,10 @@ impl Volumes for HostVolumes {
 
     async fn refresh(&self, pod: &Pod, node: &NodeContext) -> Result<(), Vec<VolumeError>> {
         let (_, mut errors) = self.each(pod, node, Why::Refresh).await;
+        if self.stats.tells_health {
+            // What is wrong with them is told as an event.
+            drop(self.stats.of_pod(&pod.metadata.uid).await);
+        }
         errors.retain(|error| !error.cause.is_of_kind());
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
@@ -397,6 +305,11 @@ impl Volumes for HostVolumes {
     fn refresh_after(&self, uid: &str) -> Option<Duration> {
         let spread = SPREAD.mul_f64(f64::from(spread_by(uid)) / f64::from(u16::MAX));
         self.looks(uid).then_some(LOOKS_AFTER + spread)
+    }
+
+    fn groups(&self, uid: &str) -> Vec<i64> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.get(uid).into_iter().flatten().copied().collect()
     }
 
     fn take_events(&self, uid: &str) -> Vec<VolumeEvent> {
@@ -448,6 +361,7 @@ impl HostVolumes {
     async fn take_away(&self, uid: &str) -> Result<(), TearDownError> {
         let (places, owned) = (self.places.clone(), uid.to_owned());
         drop(self.events.take(uid));
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         let mut taken_back = Ok(());
         if let Some(csi) = &self.csi {
             // What is mounted on parts of a volume would keep its driver from taking it back.

@@ -15,7 +15,7 @@ use crablet_core::translate::{NodeContext, NodeFacts, Settings as NodeSettings};
 use crablet_csi::stand_in::{NoEffects, Settings, StandIn};
 use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Volumes};
+use crablet_volumes::{Attachments, Contents, Csi, FailureKind, HostVolumes, Volumes};
 use serde_json::json;
 
 use claimed::Claimed;
@@ -86,6 +86,13 @@ async fn a_driver_is_asked_again_when_the_node_has_too_many_of_its_volumes() {
     };
     let errors = volumes.set_up(&pod, &context).await.unwrap_err();
     assert!(errors[0].to_string().ends_with("too many"), "{}", errors[0]);
-    assert_eq!(csi.drivers().borrow()[DRIVER].max_volumes_per_node, 4);
+    let mut told = csi.drivers();
+    told.wait_for(|told| told[DRIVER].max_volumes_per_node == 4).await.unwrap();
     assert_eq!(driver.calls().iter().filter(|call| call.call == "Node.NodeGetInfo").count(), 2);
+    // Nobody says that it is attached, for as long as a pod waits.
+    node.status.volumes_attached = Box::default();
+    attachments.note(&node);
+    tokio::time::pause();
+    let errors = volumes.set_up(&pod, &context).await.unwrap_err();
+    assert_eq!(errors[0].kind(), FailureKind::AttachmentLimit, "{}", errors[0]);
 }

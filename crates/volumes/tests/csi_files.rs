@@ -12,11 +12,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
-use crablet_csi::Code;
-use crablet_csi::stand_in::{Fault, Moment, Trouble};
+use crablet_csi::stand_in::{Capability, Fault, Moment, Trouble};
+use crablet_csi::{Code, v1};
 use crablet_host::mounts::is_mount_point;
-use crablet_volumes::Volumes as _;
+use crablet_volumes::{Occurrence, Volumes as _};
 use serde_json::json;
 
 use machine::{DRIVER, Machine, context};
@@ -110,6 +111,20 @@ async fn the_end_of_a_pod_calls_no_driver_that_was_never_asked_or_that_refused()
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
     assert_eq!(machine.asked(), ["Stage", "Publish", "Unstage"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_a_pod_has_twice_is_published_once() {
+    let machine = Machine::new().await;
+    let volume = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": "c"}});
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let container = json!({"name": "c", "volumeMounts": [mount("c"), mount("again")]});
+    let spec = json!({"containers": [container], "volumes": [volume("c"), volume("again")]});
+    machine.cluster.set("pod", spec);
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
 }
 
 #[tokio::test]
@@ -221,6 +236,24 @@ async fn a_driver_that_does_not_say_what_it_calls_the_node_is_not_let_in() {
 }
 
 #[tokio::test]
+async fn a_driver_that_says_that_the_node_is_elsewhere_is_not_let_in() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    let mut node = Node::default();
+    node.metadata.labels.insert("zone", "z2".into());
+    machine.attachments.note(&node);
+    machine.driver.change(|settings| settings.topology = Some([("zone".to_owned(), "z1".to_owned())].into()));
+    machine.start_agent().await;
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.contains("not found in the list of registered CSI drivers"), "{error}");
+    let told = machine.driver.calls().last().unwrap().to_json();
+    let expected = "error updating Node object with CSI driver node info: detected topology value collision: \
+                    driver reported \"zone\":\"z1\" but existing label is \"zone\":\"z2\"";
+    let told = told["request"]["error"].as_str().unwrap();
+    assert!(told.ends_with(expected), "{told}");
+}
+
+#[tokio::test]
 async fn an_attachment_that_is_on_its_way_off_and_a_secret_that_is_no_text_are_of_no_use() {
     let machine = Machine::new().await;
     machine.attach();
@@ -234,6 +267,71 @@ async fn an_attachment_that_is_on_its_way_off_and_a_secret_that_is_no_text_are_o
     let source = json!({"driver": DRIVER, "volumeHandle": "../handle", "nodeStageSecretRef": secret});
     machine.cluster.set("volume", json!({"csi": source}));
     let error = machine.set_up("a").await.unwrap_err();
-    assert!(error.ends_with("NodeStageSecretRef ns/s failed: the value of \"key\" is not UTF-8"), "{error}");
+    assert_eq!(
+        error,
+        "MountVolume.MountDevice failed for volume \"pv\" : fetching NodeStageSecretRef ns/s failed: \
+         the value of \"key\" is not UTF-8"
+    );
     assert!(machine.asked().is_empty());
+}
+
+#[tokio::test]
+async fn an_error_names_the_step_that_failed() {
+    let machine = Machine::new().await;
+    machine.attach();
+    machine.cluster.set("attachment", json!({"status": {"attached": false}}));
+    machine.driver.stop();
+    let of_pod = "MountVolume.WaitForAttach failed for volume \"pv\" : volume ../handle is not attached for volume attachment csi-";
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.starts_with(of_pod), "{error}");
+    machine.cluster.forget("attachment");
+    let error = machine.set_up("a").await.unwrap_err();
+    let of_pod = "MountVolume.WaitForAttach failed for volume \"pv\" : volume ../handle has GET error for volume attachment csi-";
+    assert!(error.starts_with(of_pod) && error.ends_with("\" not found"), "{error}");
+    machine.cluster.set("volume", json!({"volumeMode": "Block"}));
+    let error = machine.set_up("device").await.unwrap_err();
+    assert!(
+        error.starts_with("MapVolume.WaitForAttach failed for volume \"pv\" : volume ../handle"),
+        "{error}"
+    );
+    machine.cluster.forget("volume");
+    machine.attach();
+    let away = format!(
+        "MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed to create \
+         newCsiDriverClient: driver name {DRIVER} not found in the list of registered CSI drivers"
+    );
+    machine.until_it_fails_with("a", &away).await;
+    machine.driver.start_again().unwrap();
+    machine.until_set_up("a").await;
+    machine.driver.stop();
+    let away = format!(
+        "MountVolume.SetUp failed for volume \"pv\" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: \
+         driver name {DRIVER} not found in the list of registered CSI drivers"
+    );
+    machine.until_it_fails_with("b", &away).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_volume_is_told_where_that_is_wanted() {
+    for is_wanted in [true, false] {
+        let mut machine = Machine::new().await;
+        machine.stop_agent();
+        machine.tells_health = is_wanted;
+        machine.driver.change(|settings| {
+            settings.capabilities.extend([Capability::GetVolumeStats, Capability::VolumeCondition]);
+            let message = "it is on fire".to_owned();
+            settings.stats.volume_condition = Some(v1::VolumeCondition { abnormal: true, message });
+        });
+        machine.start_agent().await;
+        machine.set_up("a").await.unwrap();
+        let volumes = machine.volumes.clone().unwrap();
+        assert_eq!(volumes.refresh_after("a").is_some(), is_wanted);
+        volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+        let told: Vec<_> =
+            volumes.take_events("a").into_iter().map(|event| (event.what, event.message)).collect();
+        let expected = (Occurrence::Abnormal, "Volume c: it is on fire".to_owned());
+        assert_eq!(told, Vec::from_iter(is_wanted.then_some(expected)));
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+    }
 }

@@ -68,3 +68,5 @@ pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
 pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 /// A pod was active for longer than it may.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+pub const VOLUME_CONDITION_ABNORMAL: &str = "VolumeConditionAbnormal";
+pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";

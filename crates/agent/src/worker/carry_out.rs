@@ -155,10 +155,11 @@ impl Worker {
         let prepared = unless_ended(&mailbox, Box::pin(self.prepare_sandbox(attempt))).await;
         let Some(prepared) = prepared else { return Next::Again };
         let made = match prepared {
-            Ok(config) => {
+            Ok(mut config) => {
                 if let Err(next) = Box::pin(self.set_up_volumes()).await {
                     return next;
                 }
+                Box::pin(self.join_groups(&mut config, attempt)).await;
                 let node = Arc::clone(&self.node);
                 let run = || node.runtime.run_sandbox(&config.config, &config.handler);
                 let Some(made) = self.attend(node.turns.starts.take(run)).await else { return Next::Again };

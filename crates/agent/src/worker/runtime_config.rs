@@ -113,6 +113,15 @@ impl Worker {
         Ok(SandboxConfig { config: sandbox.config, handler })
     }
 
+    /// Puts a sandbox into the groups of the pod's volumes, which are known when the volumes are there.
+    pub(super) async fn join_groups(&mut self, config: &mut SandboxConfig, attempt: u32) {
+        if !self.extra_groups().is_empty()
+            && let Ok((sandbox, _)) = self.sandbox(attempt).await
+        {
+            config.config = sandbox.config;
+        }
+    }
+
     /// What a sandbox of the pod is made from, and which handler runs it.
     async fn sandbox(&mut self, attempt: u32) -> Result<(translate::Sandbox, String), SandboxRefusal> {
         let handler = self.runtime_handler().await?;
@@ -125,7 +134,7 @@ impl Worker {
             resolver: &resolver,
             runtime_handler: &handler,
             users: &users,
-            extra_groups: &[],
+            extra_groups: &self.extra_groups(),
             exclusive_cpus: false,
         })?;
         Ok((sandbox, handler))
@@ -345,7 +354,7 @@ impl Worker {
                 },
                 runtime_handler: handler,
                 users: &users,
-                extra_groups: &[],
+                extra_groups: &self.extra_groups(),
                 target: translate::target(&self.pod, container, &self.observed)?,
                 granted: &Granted::default(),
             },

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
+use crablet_core::status::Failure;
 use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
 use crablet_volumes::{FailureKind, Occurrence, SubPath, SubPathError, VolumeError, used_volumes};
 use tokio::time::Instant;
@@ -125,6 +126,10 @@ impl Worker {
                 Ok(())
             }
             Err(errors) => {
+                let full = errors.iter().find(|error| error.kind() == FailureKind::AttachmentLimit);
+                if let Some(error) = full.filter(|_| !has_all) {
+                    return Err(self.reject_for_volumes(&error.to_string()).await);
+                }
                 self.tell_of_volumes(&errors);
                 if has_all {
                     self.retries.failed(What::Refresh);
@@ -139,6 +144,25 @@ impl Worker {
         }
     }
 
+    /// The node has no place for the pod's volumes, as admission would have said if it had known.
+    async fn reject_for_volumes(&mut self, message: &str) -> Next {
+        self.warn_pod(reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED, message);
+        self.failure.get_or_insert_with(|| Failure {
+            reason: reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED.into(),
+            message: format!("Pod was rejected: {message}").into(),
+            disruption: None,
+        });
+        self.stop_by_itself("the node has reached its volume attachment limit").await
+    }
+
+    /// The groups that the pod's containers join for its volumes, and that it does not name itself.
+    pub(super) fn extra_groups(&self) -> Vec<i64> {
+        let mut groups = self.node.host.volumes.groups(&self.owner.uid);
+        let context = self.pod.spec.security_context.as_ref();
+        groups.retain(|group| !context.is_some_and(|own| own.supplemental_groups.contains(group)));
+        groups
+    }
+
     fn refresh_at(&self) -> Option<Instant> {
         self.node.host.volumes.refresh_after(&self.owner.uid).map(|after| Instant::now() + after)
     }
@@ -146,7 +170,7 @@ impl Worker {
     fn tell_of_volumes(&self, errors: &[VolumeError]) {
         for error in errors {
             let reason = match error.kind() {
-                FailureKind::Mount => reason::FAILED_MOUNT,
+                FailureKind::Mount | FailureKind::AttachmentLimit => reason::FAILED_MOUNT,
                 FailureKind::Map => reason::FAILED_MAP_VOLUME,
                 FailureKind::Resize => reason::VOLUME_RESIZE_FAILED,
             };
@@ -161,6 +185,7 @@ impl Worker {
                 Occurrence::OtherGroup => (EventType::Warning, reason::ALREADY_MOUNTED_VOLUME),
                 Occurrence::Resized => (EventType::Normal, reason::FILE_SYSTEM_RESIZE_SUCCESSFUL),
                 Occurrence::NotResized => (EventType::Warning, reason::FILE_SYSTEM_RESIZE_FAILED),
+                Occurrence::Abnormal => (EventType::Warning, reason::VOLUME_CONDITION_ABNORMAL),
             };
             let mut involved = vec![self.involved()];
             involved.extend(event.claim.as_deref().map(Involved::version_of_claim));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -25,14 +25,16 @@ pub(super) struct Holder {
     pub(super) version: Option<Version>,
 }
 
-/// A name for as long as it is held.
+/// A name for as long as it is held. Who speaks a higher version than its holder may take it, and has it when that has
+/// worked.
 pub(super) struct Claim {
     claims: Claims,
     key: Key,
+    holder: Holder,
 }
 
 impl Claims {
-    /// Takes a name, or tells who has it.
+    /// Takes a name, or begins to take it from somebody who speaks a lower version, or tells who has it.
     pub(super) fn take(
         &self,
         kind: PluginType,
@@ -41,15 +43,18 @@ impl Claims {
         version: Option<&Version>,
     ) -> Result<Claim, Holder> {
         let key = (kind, name.to_owned());
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.lock();
+        let holder = Holder { socket: socket.to_owned(), version: version.cloned() };
         match taken.get(&key) {
-            Some(holder) => Err(holder.clone()),
-            None => {
-                let holder = Holder { socket: socket.to_owned(), version: version.cloned() };
-                taken.insert(key.clone(), holder);
-                Ok(Claim { claims: self.clone(), key })
-            }
+            Some(other) if other.version >= holder.version => return Err(other.clone()),
+            Some(_) => {}
+            None => drop(taken.insert(key.clone(), holder.clone())),
         }
+        Ok(Claim { claims: self.clone(), key, holder })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Holder>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until somebody lets go of a name.
@@ -66,11 +71,24 @@ impl Claim {
     pub(super) fn name(&self) -> &str {
         &self.key.1
     }
+
+    /// Has the name from here on, whoever had it.
+    pub(super) fn hold(&self) {
+        self.claims.lock().insert(self.key.clone(), self.holder.clone());
+    }
+
+    /// Whether nobody else has taken the name meanwhile.
+    pub(super) fn is_held(&self) -> bool {
+        self.claims.lock().get(&self.key) == Some(&self.holder)
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.claims.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        if !self.is_held() {
+            return;
+        }
+        self.claims.lock().remove(&self.key);
         self.claims.released.notify_waiters();
     }
 }

@@ -117,6 +117,9 @@ impl Registrar {
             *claim = None;
             return Err(registration.refuse(Failure::Handler(shortened(&error))).await);
         }
+        if let Some(claim) = claim {
+            claim.hold();
+        }
         registration.notify(RegistrationStatus { plugin_registered: true, error: String::new() }).await?;
         self.states.set(path, registered);
         drop(registration);
@@ -149,7 +152,11 @@ impl Registrar {
         Ok((plugin, Arc::clone(handler)))
     }
 
+    /// What somebody else has taken over stays.
     async fn deregister(&self, claim: &Claim) {
+        if !claim.is_held() {
+            return;
+        }
         info!(name = claim.name(), "Deregister plugin");
         if let Some(handler) = self.handlers.get(&claim.kind()) {
             handler.deregister(claim.name()).await;

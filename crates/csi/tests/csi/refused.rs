@@ -80,8 +80,7 @@ async fn a_driver_that_announces_anothers_name_waits_until_it_is_free() {
     let mut registry = world.registry();
     let owner = world.start(Settings::new("a.io"));
     registry.told(&["+a.io"]).await;
-    let settings = Settings { supported_versions: vec!["1.9.0".to_owned()], ..Settings::new("a.io") };
-    let other = world.start_at("other", settings);
+    let other = world.start_at("other", Settings::new("a.io"));
     let problem = registry.refusal(&world.registration_socket("other")).await;
     let expected = format!(
         "ValidatePlugin for CSI driver \"a.io\" failed. Another driver with the same name is already registered with a \
@@ -94,6 +93,22 @@ async fn a_driver_that_announces_anothers_name_waits_until_it_is_free() {
     registry.told(&["+a.io", "-a.io", "+a.io"]).await;
     assert_eq!(registry.plugins()[1].socket, world.registration_socket("other"));
     drop(other);
+}
+
+#[tokio::test]
+async fn a_driver_that_speaks_a_higher_version_takes_the_name_over_when_it_is_registered() {
+    let world = World::new();
+    let mut registry = world.registry();
+    let owner = world.start(Settings::new("a.io"));
+    registry.told(&["+a.io"]).await;
+    let settings = Settings { supported_versions: vec!["1.9.0".to_owned()], ..Settings::new("a.io") };
+    let newer = world.start_at("newer", settings);
+    registry.told(&["+a.io", "+a.io"]).await;
+    assert_eq!(registry.plugins()[1].socket, world.registration_socket("newer"));
+    owner.stop();
+    registry.all(&["a.io"]).await;
+    newer.stop();
+    registry.told(&["+a.io", "+a.io", "-a.io"]).await;
 }
 
 #[tokio::test]

@@ -144,6 +144,8 @@ pub enum UnmountMode {
     /// Out of sight now, and wholly when nothing uses it any more. Data may still be on its way after this returns: for
     /// a file system whose server is gone, and for nothing else.
     Detach,
+    /// With what is on its way to a server given up: for one that does not answer, and for nothing else.
+    Force,
 }
 
 /// Whether there was something to unmount.
@@ -160,6 +162,7 @@ pub fn unmount(target: &Path, mode: UnmountMode) -> Result<Unmounted, MountError
     let flags = match mode {
         UnmountMode::Plain => UnmountFlags::NOFOLLOW,
         UnmountMode::Detach => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        UnmountMode::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
     match rustix::mount::unmount(target, flags) {
         Ok(()) => Ok(Unmounted::Was),

@@ -64,26 +64,32 @@ impl Csi {
         }
     }
 
-    /// A volume is not attached. If that is since the node has too many, the cluster is to know how many it can have.
-    pub(super) async fn note_not_attached(&self, wanted: &Wanted, of_cluster: Option<&CsiDriver>) {
+    /// Whether a volume is not attached since the node has too many. Then the cluster is to know how many it can have.
+    pub(super) async fn is_exhausted(&self, wanted: &Wanted, of_cluster: Option<&CsiDriver>) -> bool {
         if period(of_cluster).is_none() {
-            return;
+            return false;
         }
-        if let Ok(found) = self.0.contents.volume_attachment(&self.attachment(wanted)).await {
-            self.note_attachment(wanted, of_cluster, &found).await;
+        match self.0.contents.volume_attachment(&self.attachment(wanted)).await {
+            Ok(found) => self.note_attachment(wanted, of_cluster, &found),
+            Err(_) => false,
         }
     }
 
-    pub(super) async fn note_attachment(
+    /// Takes note of how an attachment is, and says whether the node has too many. Nobody waits for the driver to say how
+    /// many that are.
+    pub(super) fn note_attachment(
         &self,
         wanted: &Wanted,
         of_cluster: Option<&CsiDriver>,
         found: &VolumeAttachment,
-    ) {
+    ) -> bool {
         let code = found.status.attach_error.as_ref().and_then(|error| error.error_code);
-        if code == Some(RESOURCE_EXHAUSTED) && period(of_cluster).is_some() {
-            self.ask_for_info(&wanted.driver).await;
+        let is_exhausted = code == Some(RESOURCE_EXHAUSTED) && period(of_cluster).is_some();
+        if is_exhausted {
+            let (csi, driver) = (self.clone(), wanted.driver.clone());
+            tokio::spawn(async move { csi.ask_for_info(&driver).await });
         }
+        is_exhausted
     }
 }
 

@@ -99,7 +99,7 @@ impl Device {
 /// The devices of all drivers that are, or may be, staged.
 pub(super) fn found(machine: &dyn Machine, places: &Places) -> Vec<Found> {
     let mut all = Vec::new();
-    for directory in machine.children(&places.csi_devices()) {
+    for directory in vol_data::listed(machine, &places.csi_devices()) {
         let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
         if [STAGING, PUBLISH].contains(&name) {
             continue;
@@ -111,10 +111,19 @@ pub(super) fn found(machine: &dyn Machine, places: &Places) -> Vec<Found> {
             continue;
         };
         let uid = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
-        let mapped = machine.children(&directory.join("dev"));
+        // Nobody knows who has a device whose users cannot be read: it stays as it is.
+        let users = machine.children(&directory.join("dev"));
+        let users = users.and_then(|mapped| Ok((mapped, machine.children(&device.publish)?)));
+        let (mapped, published) = match users {
+            Ok(users) => users,
+            Err(error) => {
+                warn!(%error, "Cannot tell which pods have a device");
+                continue;
+            }
+        };
         let is_bound = mapped.iter().any(|path| is_device(path));
         // The other agent says first by what is published that a pod has it.
-        let published = machine.children(&device.publish).into_iter().filter_map(uid);
+        let published = published.into_iter().filter_map(uid);
         let published = published.filter(|uid| places.pod(uid).exists());
         let users = mapped.into_iter().filter_map(uid).chain(published).collect();
         all.push(Found { staged: Staged::device(&data, name), users, is_bound });
@@ -168,12 +177,12 @@ impl Csi {
     }
 
     async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
-        let driver = self.driver(&wanted.driver)?;
-        let capabilities = driver.capabilities().await?;
         let of_cluster = self.of_cluster(&wanted.driver).await?;
         let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
         self.use_for(&staged, request)?;
         let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+        let driver = self.driver(&wanted.driver)?;
+        let capabilities = driver.capabilities().await?;
         let device = Device::new(&self.0.places, request.spec_name());
         let map = device.map(&self.0.places, request.uid(), request.spec_name());
         Ok(Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map })

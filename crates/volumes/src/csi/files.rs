@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::vol_data::{self, VolumeData};
 use super::wanted::{Wanted, pod_info, strings};
-use super::{Csi, Registered, block, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
+use super::{Csi, block, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
 use crate::claims;
 use crate::contents::{Token, TokenRequest};
 use crate::error::PluginError;
@@ -38,7 +38,6 @@ impl Csi {
         &self,
         request: &Request,
         wanted: &Wanted,
-        driver: &Registered,
         context: &BTreeMap<String, String>,
     ) -> Result<Option<PathBuf>, PluginError> {
         if wanted.mode != VolumeLifecycleMode::Persistent {
@@ -46,15 +45,16 @@ impl Csi {
         }
         let staged = wanted.staged();
         let _lane = self.0.staging.enter(&staged.key()).await;
-        let capabilities = driver.capabilities().await?;
-        if !capabilities.stage_unstage_volume {
-            return Ok(None);
-        }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
         if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
             return Ok(Some(place));
+        }
+        let driver = self.driver(&wanted.driver)?;
+        let capabilities = driver.capabilities().await?;
+        if !capabilities.stage_unstage_volume {
+            return Ok(None);
         }
         lock(&self.0.staged).remove(&staged);
         let volume = StageVolume {
@@ -86,7 +86,7 @@ impl Csi {
                 if error.is_final() && !self.is_used_beside(&staged, request.uid()) {
                     self.forget_refused(request, directory, place).await;
                 }
-                Err(PluginError::MountDevice(error))
+                Err(PluginError::Csi(error))
             }
         }
     }
@@ -100,6 +100,7 @@ impl Csi {
         of_cluster: Option<&CsiDriver>,
     ) -> Result<PathBuf, PluginError> {
         let driver = self.driver(&wanted.driver)?;
+        wanted.check_mode(of_cluster)?;
         let capabilities = driver.capabilities().await?;
         let directory = self.0.places.volume(request.uid(), CSI, request.spec_name());
         let target = directory.join("mount");
@@ -183,24 +184,31 @@ impl Csi {
         let volume = wanted.staged().unique_name();
         self.0.attachments.uses(&volume);
         if timeout(ATTACHED_WITHIN, self.0.attachments.attached(&volume)).await.is_err() {
-            self.note_not_attached(wanted, of_cluster).await;
-            return Err(PluginError::NotAttached(volume));
+            return Err(match self.is_exhausted(wanted, of_cluster).await {
+                true => PluginError::AttachmentLimit(volume),
+                false => PluginError::NotAttached(volume),
+            });
         }
         let name = self.attachment(wanted);
         let found = self.0.contents.volume_attachment(&name).await;
         let found = found.map_err(|why| {
-            PluginError::Attachment(claims::words(&why, "volumeattachments.storage.k8s.io", &name))
+            let why = claims::words(&why, "volumeattachments.storage.k8s.io", &name);
+            let handle = &wanted.handle;
+            PluginError::Attachment(format!(
+                "volume {handle} has GET error for volume attachment {name}: {why}"
+            ))
         })?;
-        self.note_attachment(wanted, of_cluster, &found).await;
+        self.note_attachment(wanted, of_cluster, &found);
         if found.metadata.deletion_timestamp.is_some() {
             return Err(PluginError::Attachment("volume attachment is being deleted".to_owned()));
         }
         match (found.status.attached, &found.status.attach_error) {
             (true, _) => Ok(strings(found.status.attachment_metadata.iter())),
             (false, Some(error)) => Err(PluginError::Attachment(error.message.to_string())),
-            (false, None) => {
-                Err(PluginError::Attachment(format!("volume attachment {name} is not attached yet")))
-            }
+            (false, None) => Err(PluginError::Attachment(format!(
+                "volume {} is not attached for volume attachment {name}",
+                wanted.handle
+            ))),
         }
     }
 
@@ -264,15 +272,14 @@ impl Csi {
         request: &Request,
         wanted: &Wanted,
     ) -> Result<PathBuf, PluginError> {
-        let driver = self.driver(&wanted.driver)?;
         let of_cluster = self.of_cluster(&wanted.driver).await?;
         let of_cluster = of_cluster.as_deref();
-        wanted.check_mode(of_cluster)?;
         if wanted.mode == VolumeLifecycleMode::Persistent {
             self.use_for(&wanted.staged(), request)?;
         }
         let context = self.publish_context(wanted, of_cluster).await?;
-        let staged = self.stage(request, wanted, &driver, &context).await?;
+        let staged = self.stage(request, wanted, &context).await;
+        let staged = staged.map_err(|cause| PluginError::MountDevice(Box::new(cause)))?;
         self.publish(request, wanted, staged, context, of_cluster).await
     }
 

@@ -80,7 +80,7 @@ pub(super) fn remove(machine: &dyn Machine, directory: &Path) -> Result<(), Plug
     let is_temporary = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY_PREFIX))
     };
-    let left = machine.children(directory).into_iter().filter(is_temporary);
+    let left = machine.children(directory)?.into_iter().filter(is_temporary);
     for path in left.chain([directory.join(NAME)]) {
         match machine.remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -98,7 +98,10 @@ pub(super) fn of_pod(
     places: &Places,
     uid: &str,
 ) -> Vec<Result<(PathBuf, VolumeData), PluginError>> {
-    let directories = machine.children(&places.volumes(uid).join(CSI)).into_iter();
+    let directories = match machine.children(&places.volumes(uid).join(CSI)) {
+        Ok(directories) => directories.into_iter(),
+        Err(error) => return vec![Err(error.into())],
+    };
     let found = directories.map(|directory| Ok(read(machine, &directory)?.map(|data| (directory, data))));
     found.filter_map(Result::transpose).collect()
 }
@@ -106,9 +109,9 @@ pub(super) fn of_pod(
 /// What is published to all pods, by the pods' UIDs and what upstream calls the volumes.
 pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, String, VolumeData)> {
     let mut found = Vec::new();
-    for pod in machine.children(&places.root().join("pods")) {
+    for pod in listed(machine, &places.root().join("pods")) {
         let Some(uid) = pod.file_name().and_then(|name| name.to_str()) else { continue };
-        for directory in machine.children(&places.volumes(uid).join(CSI)) {
+        for directory in listed(machine, &places.volumes(uid).join(CSI)) {
             let Some(name) = directory.file_name().and_then(|name| name.to_str()) else { continue };
             // What is mounted is not unstaged, whoever uses it.
             let Some(data) = readable(machine, &directory) else { continue };
@@ -121,9 +124,9 @@ pub(super) fn of_pods(machine: &dyn Machine, places: &Places) -> Vec<(String, St
 /// What is, or may be, staged. Where nothing is written, an agent died before it asked for anything or after all was
 /// taken back: the empty directories that it left go.
 pub(super) fn staged(machine: &dyn Machine, places: &Places) -> Vec<VolumeData> {
-    let drivers = machine.children(&places.csi()).into_iter().filter(|path| *path != places.csi_devices());
+    let drivers = listed(machine, &places.csi()).into_iter().filter(|path| *path != places.csi_devices());
     let mut found = Vec::new();
-    for directory in drivers.flat_map(|driver| machine.children(&driver)) {
+    for directory in drivers.flat_map(|driver| listed(machine, &driver)) {
         match read(machine, &directory) {
             Ok(Some(data)) => found.push(data),
             Ok(None) => {
@@ -138,10 +141,41 @@ pub(super) fn staged(machine: &dyn Machine, places: &Places) -> Vec<VolumeData> 
     found
 }
 
+/// What is in a directory, as far as it can be read: what is not known of is not unstaged while it is mounted.
+pub(super) fn listed(machine: &dyn Machine, directory: &Path) -> Vec<PathBuf> {
+    machine
+        .children(directory)
+        .inspect_err(|error| warn!(%error, "Cannot tell which CSI volumes there are"))
+        .unwrap_or_default()
+}
+
 pub(super) fn readable(machine: &dyn Machine, directory: &Path) -> Option<VolumeData> {
     read(machine, directory).inspect_err(warn_of).ok()?
 }
 
 fn warn_of(error: &PluginError) {
     warn!(%error, "Cannot tell what a CSI volume is");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::machine::Host;
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_not_one_without_volumes() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places::new(root.path());
+        let of_pod = |uid: &str| of_pod(&Host, &places, uid);
+        assert!(of_pod("none").is_empty());
+        let volumes = places.volumes("uid").join(CSI);
+        fs::create_dir_all(volumes.join("pv")).unwrap();
+        assert!(of_pod("uid").is_empty(), "nothing is written of it");
+        fs::remove_dir_all(&volumes).unwrap();
+        fs::write(&volumes, "").unwrap();
+        let [Err(error)] = &of_pod("uid")[..] else { panic!("it is not said") };
+        assert_eq!(error.to_string(), format!("open {}: not a directory", volumes.display()));
+    }
 }

@@ -187,9 +187,9 @@ impl Machine for SimulatedMachine {
         removed.map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn children(&self, directory: &Path) -> Vec<PathBuf> {
+    fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError> {
         let state = self.state();
-        state.disk.keys().filter(|path| path.parent() == Some(directory)).cloned().collect()
+        Ok(state.disk.keys().filter(|path| path.parent() == Some(directory)).cloned().collect())
     }
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool> {

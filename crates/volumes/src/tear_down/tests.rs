@@ -94,3 +94,14 @@ fn a_root_directory_behind_a_link_is_found_in_the_mount_table() {
     assert!(place.mounts().is_empty());
     assert!(!volume.exists());
 }
+
+#[test]
+fn what_takes_long_gets_help_and_what_does_not_gets_none() {
+    let (help, helped) = mpsc::channel();
+    let work = || helped.recv().unwrap();
+    assert_eq!(
+        unless_it_takes(Duration::from_millis(1), work, move || help.send("aborted").unwrap()),
+        "aborted"
+    );
+    assert_eq!(unless_it_takes(Duration::MAX, || "done", || panic!("nobody needs help")), "done");
+}

@@ -13,6 +13,7 @@ use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 
 use super::*;
 use crate::contents::NoContents;
+use crate::plugin::Request;
 use crate::testing::Place;
 
 fn node() -> NodeContext {
@@ -394,6 +395,39 @@ async fn a_disk_that_does_not_answer_holds_up_its_own_pod_alone() {
     answer.send(()).unwrap();
     while volumes.tear_down("uid").await.is_err() {}
     assert!(volumes.set_up(&hung, &node()).await.is_ok());
+}
+
+/// A kind of volume whose volumes wait for each other.
+struct Meeting(tokio::sync::Barrier);
+
+#[async_trait]
+impl Plugin for Meeting {
+    fn supports(&self, source: &VolumeSource) -> bool {
+        matches!(source, VolumeSource::Nfs(_))
+    }
+
+    fn refreshes(&self) -> bool {
+        false
+    }
+
+    async fn set_up(&self, _: &Request) -> Result<MountedVolume, PluginError> {
+        self.0.wait().await;
+        Ok(MountedVolume::Files { host_path: "/nfs".to_owned(), read_only: false, relabel: false })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_waits_holds_up_no_other_of_its_pod() {
+    let place = Place::new();
+    let volumes = volumes(&place).with_plugin(Arc::new(Meeting(tokio::sync::Barrier::new(2))));
+    let source = "nfs: {server: s, path: /}";
+    let mounted = volumes.set_up(&pod("", "", &[("v", source), ("w", source)]), &node()).await.unwrap();
+    assert_eq!(mounted.keys().collect::<Vec<_>>(), ["v", "w"]);
+    let alone = pod("", "", &[("v", source), ("good", "hostPath: {path: /etc}")]);
+    let errors = said(volumes.set_up(&alone, &node()).await.unwrap_err());
+    let expected =
+        "MountVolume.SetUp failed for volume \"v\" : timed out after 123s, the work on it continues";
+    assert_eq!(errors, [expected]);
 }
 
 #[tokio::test]

@@ -23,6 +23,11 @@ impl Cluster {
         self.0.lock().unwrap().insert(name.to_owned(), value);
     }
 
+    /// Says nothing else of it any more.
+    pub fn forget(&self, name: &str) {
+        self.0.lock().unwrap().remove(name);
+    }
+
     pub fn said(&self, name: &str) -> Option<Json> {
         self.0.lock().unwrap().get(name).cloned()
     }

@@ -12,7 +12,8 @@ use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
 use crablet_csi::{PluginRegistry, PluginType};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
-use crablet_volumes::{Attachments, Csi, HostVolumes, Places, TearDownError, Volumes};
+use crablet_metrics::Registry;
+use crablet_volumes::{Attachments, Csi, HostVolumes, Measuring, Places, TearDownError, Volumes};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,8 @@ pub struct Machine {
     pub cluster: Cluster,
     pub attachments: Attachments,
     pub volumes: Option<Arc<HostVolumes>>,
+    /// Whether agents tell how drivers say that volumes are.
+    pub tells_health: bool,
     tasks: Vec<JoinHandle<()>>,
     agents: usize,
     _directory: tempfile::TempDir,
@@ -58,6 +61,7 @@ impl Machine {
             cluster: Cluster::default(),
             attachments: Attachments::default(),
             volumes: None,
+            tells_health: false,
             tasks: Vec::new(),
             agents: 0,
             _directory: directory,
@@ -70,6 +74,8 @@ impl Machine {
         let cluster = Arc::new(self.cluster.clone());
         let csi = Csi::open(&self.root, "node", cluster.clone(), self.attachments.clone());
         let volumes = HostVolumes::new(&self.root, Clock::system(), cluster).with_csi(csi.clone());
+        let measuring = Measuring { period: Some(Duration::ZERO), tells_health: self.tells_health };
+        let volumes = volumes.counted_in(&Registry::new(), &measuring).unwrap();
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
         self.tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
         self.volumes = Some(Arc::new(volumes));
@@ -107,6 +113,30 @@ impl Machine {
     pub async fn set_up(&self, uid: &str) -> Result<MountedVolume, String> {
         let mounted = self.volumes.as_ref().unwrap().set_up(&self.pod(uid), &context()).await;
         mounted.map(|mut all| all.remove("c").unwrap()).map_err(|errors| errors[0].to_string())
+    }
+
+    /// Tries again until the volume is there.
+    pub async fn until_set_up(&self, uid: &str) {
+        for _ in 0..6000 {
+            if self.set_up(uid).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the volume never came to be there");
+    }
+
+    /// Tries again until that fails in these words.
+    pub async fn until_it_fails_with(&self, uid: &str, expected: &str) {
+        let mut last = String::new();
+        for _ in 0..600 {
+            match self.set_up(uid).await {
+                Err(error) if error == expected => return,
+                other => last = format!("{other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it never failed with {expected}, but last {last}");
     }
 
     /// The volume has to be attached, and is.

@@ -480,6 +480,13 @@ async fn a_claim_to_a_path_of_the_node_is_that_path() {
     put_claim(&cluster, "", "hostPath: {path: /srv, type: ''}");
     let mounted = volumes.set_up(&pod("", "", &[CLAIM]), &node()).await.unwrap();
     assert_eq!(path_of(&mounted, "v"), Path::new("/srv"));
+    assert!(volumes.groups("uid").is_empty());
+    let annotations = [("pv.beta.kubernetes.io/gid", "4711".into())].into_iter().collect();
+    cluster.volumes.lock().unwrap().get_mut("pv").unwrap().metadata.annotations = annotations;
+    volumes.set_up(&pod("", "", &[CLAIM]), &node()).await.unwrap();
+    assert_eq!(volumes.groups("uid"), [4711]);
+    volumes.tear_down("uid").await.unwrap();
+    assert!(volumes.groups("uid").is_empty());
 }
 
 #[tokio::test]
