@@ -60,6 +60,7 @@ impl Node {
              failCgroupV1: false\n\
              failSwapOn: false\n\
              healthzPort: 0\n\
+             enableServer: false\n\
              makeIPTablesUtilChains: false\n\
              podLogsDir: {logs}\n\
              staticPodPath: {manifests}\n\
