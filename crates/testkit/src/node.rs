@@ -91,6 +91,14 @@ impl Node {
         self.flags.push(format!("--cert-dir={}", self.path("pki").display()));
     }
 
+    /// Has the agents that are started from now on serve the node's API on a port, to those who have a certificate of an
+    /// authority, or whom the cluster knows.
+    pub fn serve(&mut self, port: u16, authority: &Path) {
+        self.flags.push("--enable-server=true".to_owned());
+        self.flags.push(format!("--port={port}"));
+        self.flags.push(format!("--client-ca-file={}", authority.display()));
+    }
+
     /// Something in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

@@ -147,8 +147,8 @@ async fn who_may_gets_what_there_is_and_is_told_what_there_is_not() {
     let reviewer = Reviewer::that_allows(&["pods", "proxy", "healthz", "configz", "metrics"]);
     let server = server(&reviewer).await;
     for (method, path, status, text) in [
-        ("GET", "/pods", 200, "{\"kind\":\"PodList\""),
-        ("GET", "/pods/", 200, "{\"kind\":\"PodList\""),
+        ("GET", "/pods", 200, "{\"apiVersion\":\"v1\",\"kind\":\"PodList\""),
+        ("GET", "/pods/", 200, "{\"apiVersion\":\"v1\",\"kind\":\"PodList\""),
         ("POST", "/pods", 405, "405: Method Not Allowed"),
         ("GET", "/pods/x", 404, "404: Page Not Found"),
         ("GET", "/healthz", 200, "ok"),
