@@ -19,6 +19,7 @@ pub mod meta;
 pub mod node;
 pub mod patch;
 pub mod resource_names;
+pub mod reviews;
 pub mod selector;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]

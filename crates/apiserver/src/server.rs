@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::authentication::{CertificateRefused, ClientCertificates};
+use crate::authentication::ClientCertificates;
 use crate::cluster::{Cluster, Settings};
 use crate::controllers::{KUBERNETES_ADDRESS, KUBERNETES_PORT};
 use crate::persistence::{Committer, Store, StoreError};
@@ -90,7 +90,7 @@ pub enum StartError {
     #[error("cannot use the certificates")]
     Tls(#[from] rustls::Error),
     #[error(transparent)]
-    Certificates(#[from] CertificateRefused),
+    Certificates(#[from] crablet_x509::ClientAuthoritiesError),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
@@ -199,9 +199,9 @@ impl Server {
 
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let authority = pki.keys.authority().certificate().to_owned();
-        let certificates = Arc::new(ClientCertificates::of(&authority, Arc::clone(&provider))?);
+        let certificates = Arc::new(ClientCertificates::of(&authority, &provider)?);
         let serving = Arc::new(ServingCertificate::new(&pki.serving, &provider)?);
-        let acceptor = tls::acceptor(Arc::clone(&serving), Arc::clone(&certificates), &provider)?;
+        let acceptor = tls::acceptor(Arc::clone(&serving), &certificates, &provider)?;
         let nodes = NodeClient::new(&pki.kubelet_client, files.kubelet_authority.as_deref(), provider)?;
         let settings = Settings {
             ca: authority,

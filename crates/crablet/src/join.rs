@@ -89,6 +89,16 @@ impl<'a> Membership<'a> {
         Ok(Membership { effective, client, seed, tasks, progress, object_ttl: ObjectTtl::default(), memory })
     }
 
+    /// How the API server is asked.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What this node waits differently by than others.
+    pub(crate) fn chance(&self) -> Chance {
+        Chance::new(self.seed)
+    }
+
     /// What pods refer to.
     pub(crate) fn objects(&self, clock: &Clock) -> Arc<ClusterObjects> {
         let configuration = &self.effective.configuration;

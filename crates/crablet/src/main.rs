@@ -31,6 +31,7 @@ mod join;
 mod log_command;
 mod logs_command;
 mod node;
+mod node_port;
 mod pods_command;
 mod run;
 mod service_manager;

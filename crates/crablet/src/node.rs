@@ -20,7 +20,7 @@ use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticP
 use crablet_agent::tasks::Tasks;
 use crablet_api::GoDuration;
 use crablet_api::features::Gate;
-use crablet_client::Kubeconfig;
+use crablet_client::{Chance, Kubeconfig};
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
@@ -62,6 +62,14 @@ pub(crate) struct Prepared {
     /// Where the agent hears what the API server wants, if there is one.
     api: Option<Feed>,
     ready: SourcesReady,
+}
+
+/// A node that runs pods.
+pub(crate) struct Started {
+    pub(crate) node: NodeHandles,
+    pub(crate) agent: Agent,
+    /// How its API server is asked, if there is one.
+    pub(crate) of_cluster: Option<(crablet_client::Client, Chance)>,
 }
 
 /// What was found out before anything was bound or written, since it could have refused to start.
@@ -115,7 +123,8 @@ impl Prepared {
         self.stage.send_replace(Stage::WaitingFor(what.to_owned()));
     }
 
-    /// Starts the agent on a runtime that is there. It works until `stop`.
+    /// Starts the agent on a runtime that is there. It works until `stop`. Who asks it has the client of its API server,
+    /// if there is one.
     pub(crate) async fn start(
         self,
         effective: &Effective,
@@ -124,7 +133,7 @@ impl Prepared {
         runtime: &Version,
         stop: &CancellationToken,
         tasks: &TaskTracker,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Started> {
         let addresses = NodeAddresses {
             ips: checked.node_ips,
             name: self.node.name.clone(),
@@ -146,6 +155,7 @@ impl Prepared {
             )?),
             None => None,
         };
+        let of_cluster = membership.as_ref().map(|membership| (membership.client(), membership.chance()));
         let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
         let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
         let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
@@ -180,8 +190,8 @@ impl Prepared {
             let of_node = OfNode { runtime: Arc::new(client), cloud, csi };
             membership.join(&agent, &self.node, feed, self.ready, of_node);
         }
-        self.stage.send_replace(Stage::Running(Box::new(agent)));
-        Ok(())
+        self.stage.send_replace(Stage::Running(Box::new(agent.clone())));
+        Ok(Started { node: self.node, agent, of_cluster })
     }
 }
 

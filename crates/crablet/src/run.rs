@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crablet_agent::node_addresses::NodeIps;
+use crablet_agent::tasks::Tasks;
 use crablet_api::Gate;
 use crablet_config::{Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
@@ -32,6 +33,7 @@ use crate::command_line::GivenFlags;
 use crate::exit::Failure;
 use crate::image_access;
 use crate::node::{self, Checked};
+use crate::node_port;
 use crate::service_manager;
 use crate::version;
 
@@ -205,7 +207,9 @@ async fn agent(
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
         let driver = cgroup_driver(&client, &effective.configuration.cgroup_driver).await?;
         effective.configuration.cgroup_driver = driver;
-        prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
+        let started = prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
+        let parts = node_port::Parts { effective: &effective, logging: &logging, health: &health, started };
+        node_port::start(parts, &stop, &Tasks::new(stop.clone(), tasks.clone())).await?;
         service_manager::ready();
         info!("Crablet is running");
         tasks.spawn(stay_small(stop.clone()));
@@ -334,7 +338,7 @@ async fn start_servers(
 }
 
 /// Binds a port, unless it is 0, which means none.
-async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::Result<Option<TcpListener>> {
+pub(crate) async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::Result<Option<TcpListener>> {
     let port = u16::try_from(port).context("validation lets only ports pass")?;
     if port == 0 {
         return Ok(None);

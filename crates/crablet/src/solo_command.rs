@@ -130,7 +130,7 @@ pub(crate) fn run(wanted: Solo) -> Result<(), Failure> {
         say(&format!("network of pods: {}", ensure_network()?));
     }
     let config = ensure_config(&wanted.data_dir)?;
-    let api_dir = wanted.data_dir.join("apiserver");
+    let api_dir = api_dir(&wanted.data_dir);
     let flags = [
         ("config", config.display().to_string()),
         ("kubeconfig", api_dir.join("node.conf").display().to_string()),
@@ -241,19 +241,30 @@ fn find_socket() -> Result<String, Failure> {
     })?)
 }
 
+/// What is the API server's.
+fn api_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("apiserver")
+}
+
 /// The agent's configuration, which is the user's once it is there.
 fn ensure_config(data_dir: &Path) -> anyhow::Result<PathBuf> {
-    const TEXT: &str = "\
+    let path = data_dir.join("kubelet.yaml");
+    if !path.exists() {
+        let text = format!(
+            "\
 # Made by `crablet solo` on its first start; change it as you like.
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
+authentication:
+  x509:
+    clientCAFile: {:?}
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
-";
-    let path = data_dir.join("kubelet.yaml");
-    if !path.exists() {
-        write_atomically(&path, TEXT.as_bytes(), 0o644)?;
+",
+            api_dir(data_dir).join("pki/ca.crt")
+        );
+        write_atomically(&path, text.as_bytes(), 0o644)?;
     }
     Ok(path)
 }

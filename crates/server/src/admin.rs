@@ -18,7 +18,7 @@ use crate::pods::list_after;
 use crate::respond::{json, not_found, text};
 
 /// The longest value that a flag can be set to.
-const MAX_BODY: usize = 64 * 1024;
+pub(crate) const LARGEST_FLAG: usize = 64 * 1024;
 
 /// The administration of a running agent:
 ///
@@ -47,7 +47,7 @@ pub fn admin_router(
         .route("/debug/flags", get(show_flags))
         .route("/debug/flags/{flag}", any(set_flag))
         .with_state(logging)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(DefaultBodyLimit::max(LARGEST_FLAG))
         .merge(pods)
         .route("/configz", get(async move || json(configz.to_string())))
         .merge(health_routes(health))
@@ -70,16 +70,25 @@ async fn set_flag(
     method: Method,
     body: String,
 ) -> Response {
-    let Some(known) = Flag::named(&flag) else {
-        return text(StatusCode::NOT_FOUND, "no such flag: there are v, vmodule and logging-format\n");
-    };
+    match Flag::named(&flag) {
+        Some(known) => change(&logging, &known, &method, &body),
+        None => text(StatusCode::NOT_FOUND, "no such flag: there are v, vmodule and logging-format\n"),
+    }
+}
+
+/// `PUT /debug/flags/v`.
+pub(crate) fn set_verbosity(logging: &Handle, method: &Method, body: &str) -> Response {
+    change(logging, &Flag::Verbosity, method, body)
+}
+
+fn change(logging: &Handle, flag: &Flag, method: &Method, body: &str) -> Response {
     if method != Method::PUT {
         return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");
     }
     let value = body.trim();
-    match known.set(&logging, value) {
+    match flag.set(logging, value) {
         Ok(done) => {
-            info!(flag, value, "Logging was changed over the admin socket");
+            info!(value, "Logging was changed: {done}");
             text(StatusCode::OK, done + "\n")
         }
         Err(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
@@ -204,7 +213,7 @@ mod tests {
             admin.ask(Method::GET, "/debug/flags/v", "").await,
             (406, "unsupported http method\n".to_owned())
         );
-        assert_eq!(admin.put("v", &"1".repeat(MAX_BODY + 1)).await.0, 413);
+        assert_eq!(admin.put("v", &"1".repeat(LARGEST_FLAG + 1)).await.0, 413);
     }
 
     #[tokio::test]

@@ -2,6 +2,8 @@
 //!
 //! - [`Health`] holds the named checks; [`healthz_router`] serves them and nothing else.
 //! - [`read_only_router`] adds the metrics and the pods, for the read-only port.
+//! - [`node_router`] is the node's main port, for those who may: [`Access`] asks the API server who does. [`tls_config`]
+//!   is what it is served with.
 //! - [`admin_router`] is for an administrator: the log and the configuration of a running agent, taking pods in and
 //!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
@@ -9,6 +11,7 @@
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
 
+mod access;
 mod admin;
 mod admin_client;
 mod admin_socket;
@@ -16,6 +19,7 @@ mod explain;
 mod health;
 mod manifests;
 mod node;
+mod node_port;
 mod pods;
 mod query;
 mod read_only;
@@ -23,7 +27,9 @@ mod respond;
 mod serve;
 #[cfg(test)]
 mod testing;
+mod tls;
 
+pub use access::{Access, AccessError, AccessSettings, Authorities, Lasts};
 pub use admin::admin_router;
 pub use admin_client::{RequestError, request, request_within};
 pub use admin_socket::{BindError, bind_admin_socket};
@@ -31,5 +37,7 @@ pub use axum::Router;
 pub use axum::http::{Method, StatusCode};
 pub use health::{Health, healthz_router};
 pub use node::{NodeHandles, Stage};
+pub use node_port::{NodePort, node_router};
 pub use read_only::read_only_router;
-pub use serve::serve;
+pub use serve::{serve, serve_tls};
+pub use tls::{TlsError, TlsSettings, tls_config};

@@ -25,7 +25,7 @@ pub(crate) fn list_routes(node: NodeHandles) -> Router {
     Router::new().route("/pods", get(list)).with_state(node)
 }
 
-async fn list(State(node): State<NodeHandles>) -> Response {
+pub(crate) async fn list(State(node): State<NodeHandles>) -> Response {
     match node.agent() {
         Ok(agent) => json(pod_list(&agent.statuses, None)),
         // What exactly is awaited is not for everybody.

@@ -23,7 +23,7 @@ pub fn read_only_router(health: Health, node: NodeHandles) -> Router {
         .fallback(not_found)
 }
 
-async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
+pub(crate) async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
     ([(CONTENT_TYPE, crablet_metrics::CONTENT_TYPE)], registry.render())
 }
 

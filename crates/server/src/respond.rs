@@ -10,6 +10,11 @@ pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response {
     (status, headers, body.into()).into_response()
 }
 
+/// As upstream's router answers, which says less of how it is to be read.
+pub(crate) fn plain(status: StatusCode, body: impl Into<String>) -> Response {
+    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], body.into()).into_response()
+}
+
 pub(crate) fn json(body: impl Into<Body>) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (headers, body.into()).into_response()

@@ -40,8 +40,14 @@ impl Server {
     }
 
     pub(crate) async fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, &[]).await
+    }
+
+    pub(crate) async fn send(&self, method: &str, target: &str, headers: &[&str]) -> Answer {
         let mut stream = TcpStream::connect(self.0).await.expect("the server listens");
-        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.expect("the server reads");
         let mut text = String::new();
         stream.read_to_string(&mut text).await.expect("the server answers");

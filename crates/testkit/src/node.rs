@@ -60,6 +60,7 @@ impl Node {
              failCgroupV1: false\n\
              failSwapOn: false\n\
              healthzPort: 0\n\
+             enableServer: false\n\
              makeIPTablesUtilChains: false\n\
              podLogsDir: {logs}\n\
              staticPodPath: {manifests}\n\
@@ -88,6 +89,14 @@ impl Node {
     pub fn join(&mut self, kubeconfig: &Path) {
         self.flags.push(format!("--kubeconfig={}", kubeconfig.display()));
         self.flags.push(format!("--cert-dir={}", self.path("pki").display()));
+    }
+
+    /// Has the agents that are started from now on serve the node's API on a port, to those who have a certificate of an
+    /// authority, or whom the cluster knows.
+    pub fn serve(&mut self, port: u16, authority: &Path) {
+        self.flags.push("--enable-server=true".to_owned());
+        self.flags.push(format!("--port={port}"));
+        self.flags.push(format!("--client-ca-file={}", authority.display()));
     }
 
     /// Something in its directory.

@@ -3,10 +3,13 @@
 //! - [`KeyPair`]: a key for ECDSA with P-256, made or read. [`PublicKey`]: one of somebody else, of any kind.
 //! - [`Certificate`] and [`CertificateRequest`]: read; a request can be made as well.
 //! - [`Authority`]: signs certificates.
+//! - [`ClientAuthorities`]: whose signature makes a client's certificate one of ours. [`AnyClientCertificate`]: the
+//!   handshake's part of that.
 //! - [`pem`]: the text that all of these are kept in.
 
 mod authority;
 mod certificate;
+mod client_certificate;
 mod key_pair;
 mod name;
 pub mod pem;
@@ -15,6 +18,9 @@ mod request;
 
 pub use authority::{Authority, SigningError, Subject};
 pub use certificate::{AlternativeName, Certificate, CertificateError, Purpose};
+pub use client_certificate::{
+    AnyClientCertificate, ClientAuthorities, ClientAuthoritiesError, ClientCertificateError,
+};
 pub use key_pair::KeyPair;
 pub use public_key::{Curve, KeyKind, PublicKey};
 pub use request::{CertificateRequest, RequestError};

@@ -193,7 +193,7 @@ mod tests {
         let pki = Pki::open(directory.path(), &Default::default(), clock.now()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let authority = pki.keys.authority().certificate();
-        let certificates = ClientCertificates::of(authority, Arc::clone(&provider)).unwrap();
+        let certificates = ClientCertificates::of(authority, &provider).unwrap();
         let nodes = NodeClient::new(&pki.kubelet_client, None, provider).unwrap();
         let (store, restored) = Store::open_on(disk.clone(), disk.journal()).unwrap();
         let committer = Committer::start(store, restored.revision).unwrap();

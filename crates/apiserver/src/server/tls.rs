@@ -56,12 +56,12 @@ pub(super) fn parts(
 
 pub(super) fn acceptor(
     serving: Arc<ServingCertificate>,
-    clients: Arc<ClientCertificates>,
+    clients: &ClientCertificates,
     provider: &Arc<CryptoProvider>,
 ) -> Result<TlsAcceptor, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(clients)
+        .with_client_cert_verifier(Arc::new(clients.in_handshake(provider)))
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Who sees a session again would not see its certificate checked again.

@@ -8,6 +8,7 @@
 //! - [`csi`]: claims, and a CSI driver that stands in for one.
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
+//! - [`node_port`]: the node's API, for those who may.
 //! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
 //! - [`volumes`]: what pods keep things in.
@@ -20,6 +21,7 @@ mod cluster;
 mod csi;
 mod kills;
 mod lives;
+mod node_port;
 mod probes;
 #[path = "../../../apiserver/tests/common/real.rs"]
 mod real;

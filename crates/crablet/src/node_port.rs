@@ -1,0 +1,201 @@
+//! The node's main port, put together from the configuration: who serves it, whom it believes, and whom it asks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use crablet_agent::node_facts::LiveFacts;
+use crablet_agent::tasks::Tasks;
+use crablet_api::core::NodeAddress;
+use crablet_certificates::{Identities, Manager, ServingFiles, self_signed};
+use crablet_client::{Chance, Client};
+use crablet_config::{AuthorizationMode, Effective, KubeletConfiguration};
+use crablet_host::files::read_bounded;
+use crablet_host::watch::Watch;
+use crablet_logging::{ErrorChain, Handle};
+use crablet_server::{
+    Access, AccessSettings, Authorities, Health, Lasts, NodeHandles, NodePort, TlsSettings, node_router,
+    serve_tls, tls_config,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::node::Started;
+use crate::run::bind;
+
+/// The largest file of authorities that is read.
+const LARGEST_FILE: usize = 4 << 20;
+/// How often that file is looked at, whether the kernel tells of a change or not.
+const LOOKS_EVERY: Duration = Duration::from_secs(60);
+
+/// What it is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) effective: &'a Effective,
+    pub(crate) logging: &'a Handle,
+    pub(crate) health: &'a Health,
+    pub(crate) started: Started,
+}
+
+/// Serves it until `stop`, unless it is not wanted.
+pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Tasks) -> anyhow::Result<()> {
+    let Parts { effective, logging, health, started } = parts;
+    let Started { node, agent, of_cluster } = started;
+    let configuration = &effective.configuration;
+    if !configuration.enable_server || configuration.port == 0 {
+        return Ok(());
+    }
+    if of_cluster.is_none() && asks_somebody(configuration) {
+        warn!(
+            "The node's API is not served: there is no API server to ask who may use it. With authentication.webhook.enabled: \
+             false and authorization.mode: AlwaysAllow it is, for whoever has a certificate of clientCAFile"
+        );
+        return Ok(());
+    }
+    let authorities = Authorities::default();
+    if !configuration.authentication.x509.client_ca_file.is_empty() {
+        let file =
+            ClientAuthorityFile::open(&configuration.authentication.x509.client_ca_file, &authorities)?;
+        tasks.spawn(file.run());
+    }
+    let authentication = &configuration.authentication;
+    let authorization = &configuration.authorization;
+    let settings = AccessSettings {
+        authorities,
+        tokens: authentication.webhook.enabled.then(|| authentication.webhook.cache_ttl.to_std()),
+        allows_anonymous: authentication.anonymous.enabled,
+        reviews: (authorization.mode != AuthorizationMode::AlwaysAllow).then(|| Lasts {
+            allowed: authorization.webhook.cache_authorized_ttl.to_std(),
+            denied: authorization.webhook.cache_unauthorized_ttl.to_std(),
+        }),
+    };
+    let client = of_cluster.as_ref().map(|(client, _)| client.clone());
+    let access = Access::new(settings, &node.name, client, node.clock.clone())?;
+    let identities = serving_certificate(effective, &node, &agent.facts, of_cluster, tasks)?;
+    let tls = TlsSettings {
+        min_version: &configuration.tls_min_version,
+        cipher_suites: &configuration.tls_cipher_suites,
+        curve_preferences: &configuration.tls_curve_preferences,
+    };
+    let tls = tls_config(tls, Arc::new(identities))?;
+    let Some(listener) = bind(configuration.address, configuration.port, "the node's API").await? else {
+        return Ok(());
+    };
+    let router = node_router(NodePort {
+        health: health.clone(),
+        logging: logging.clone(),
+        node,
+        access,
+        kubelet_config: effective.to_json(),
+    });
+    tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
+    Ok(())
+}
+
+/// Whether the API server is asked about those who come.
+fn asks_somebody(configuration: &KubeletConfiguration) -> bool {
+    configuration.authentication.webhook.enabled
+        || configuration.authorization.mode != AuthorizationMode::AlwaysAllow
+}
+
+/// The certificate that clients are shown: by the cluster, from files, or signed by nobody.
+fn serving_certificate(
+    effective: &Effective,
+    node: &NodeHandles,
+    facts: &LiveFacts,
+    of_cluster: Option<(Client, Chance)>,
+    tasks: &Tasks,
+) -> anyhow::Result<Identities> {
+    let configuration = &effective.configuration;
+    let directory = Path::new(&*effective.flags.cert_dir);
+    let files = (!configuration.tls_cert_file.is_empty()).then(|| {
+        (PathBuf::from(&*configuration.tls_cert_file), PathBuf::from(&*configuration.tls_private_key_file))
+    });
+    if let (true, Some((client, chance))) = (configuration.server_tls_bootstrap, of_cluster) {
+        let (addresses, told) = watch::channel(facts.now().node.status.addresses.clone());
+        tasks.spawn(tell_addresses(facts.subscribe(), addresses));
+        let manager =
+            Manager::serving(directory, &node.name, files, told, false, node.clock.clone(), chance)?;
+        let identities = manager.identities();
+        tasks.spawn(async move {
+            manager.run(&move |_| Ok(client.clone())).await;
+        });
+        return Ok(identities);
+    }
+    let (certificate, key) = match files {
+        Some(files) => files,
+        None => self_signed(directory, &node.name, node.clock.now())?,
+    };
+    let files = ServingFiles::open(certificate, key)?;
+    let identities = files.identities();
+    tasks.spawn(async move {
+        files.run().await;
+    });
+    Ok(identities)
+}
+
+/// Tells the node's addresses when they change.
+async fn tell_addresses(
+    mut facts: watch::Receiver<Arc<crablet_agent::node_facts::Facts>>,
+    addresses: watch::Sender<Box<[NodeAddress]>>,
+) {
+    while facts.changed().await.is_ok() {
+        let now = facts.borrow_and_update().node.status.addresses.clone();
+        addresses.send_if_modified(|known| {
+            let is_other = *known != now;
+            *known = now;
+            is_other
+        });
+    }
+}
+
+/// The file of those whose signatures on client certificates count. It is read anew when it changes.
+struct ClientAuthorityFile {
+    path: PathBuf,
+    content: Vec<u8>,
+    authorities: Authorities,
+}
+
+impl ClientAuthorityFile {
+    fn open(path: &str, authorities: &Authorities) -> anyhow::Result<ClientAuthorityFile> {
+        let mut file =
+            ClientAuthorityFile { path: path.into(), content: Vec::new(), authorities: authorities.clone() };
+        file.look().with_context(|| format!("authentication.x509.clientCAFile: {path}"))?;
+        Ok(file)
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        let content = read_bounded(&self.path, LARGEST_FILE)?;
+        if content != self.content {
+            self.authorities.set(&content)?;
+            info!(path = %self.path.display(), "Client certificates are checked by this file");
+            self.content = content;
+        }
+        Ok(())
+    }
+
+    /// Works for as long as it is polled. A file that cannot be used changes nothing.
+    async fn run(mut self) {
+        let mut watch = Watch::file(&self.path)
+            .inspect_err(|error| warn!(err = %ErrorChain(error), "A file cannot be watched; it is looked at each minute"))
+            .ok();
+        loop {
+            let changed = async {
+                match &mut watch {
+                    Some(watch) => watch.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            if let Ok(false) = tokio::time::timeout(LOOKS_EVERY, changed).await {
+                watch = None;
+            }
+            if let Err(error) = self.look() {
+                warn!(
+                    "The client CA file {} cannot be used ({error:#}); the one from before counts on",
+                    self.path.display()
+                );
+            }
+        }
+    }
+}

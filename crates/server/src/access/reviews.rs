@@ -1,0 +1,177 @@
+//! Answers that are remembered for a while. Many who ask the same at once are one question.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::time::Instant;
+
+/// How many answers are remembered.
+const MOST: usize = 4096;
+
+/// Answers to questions of a kind. An error is told to those who wait, and not remembered.
+pub(crate) struct Reviews<K, A, E> {
+    entries: Mutex<BTreeMap<K, Entry<A, E>>>,
+}
+
+type Answer<A, E> = Shared<BoxFuture<'static, Result<A, Arc<E>>>>;
+
+enum Entry<A, E> {
+    Asked(Answer<A, E>),
+    Known { answer: A, until: Instant },
+}
+
+impl<K: Ord + Clone, A: Clone + Send + Sync + 'static, E: Send + Sync + 'static> Reviews<K, A, E> {
+    pub(crate) fn new() -> Reviews<K, A, E> {
+        Reviews { entries: Mutex::default() }
+    }
+
+    /// The answer that is known, or the one that `ask` brings, which is remembered for as long as `lasts` says.
+    pub(crate) async fn get<F>(
+        &self,
+        key: K,
+        lasts: impl Fn(&A) -> Duration,
+        ask: impl FnOnce() -> F,
+    ) -> Result<A, Arc<E>>
+    where
+        F: Future<Output = Result<A, E>> + Send + 'static,
+    {
+        let question = {
+            let mut entries = self.lock();
+            match entries.get(&key) {
+                Some(Entry::Known { answer, until }) if *until > Instant::now() => return Ok(answer.clone()),
+                Some(Entry::Asked(question)) => question.clone(),
+                Some(Entry::Known { .. }) | None => {
+                    make_room(&mut entries);
+                    let question = ask().map(|answer| answer.map_err(Arc::new)).boxed().shared();
+                    entries.insert(key.clone(), Entry::Asked(question.clone()));
+                    question
+                }
+            }
+        };
+        // Whoever waits carries it on, also when the one who asked first has gone. If all have, it is asked anew.
+        let asked = Asked { reviews: self, key: &key, question: &question };
+        let answer = question.clone().await;
+        drop(asked);
+        if let Ok(answer) = &answer {
+            let until = Instant::now() + lasts(answer);
+            self.lock().insert(key, Entry::Known { answer: answer.clone(), until });
+        }
+        answer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Entry<A, E>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a question away when one who waited for its answer has it, or has gone. Others who wait have the question itself.
+struct Asked<'a, K: Ord, A, E> {
+    reviews: &'a Reviews<K, A, E>,
+    key: &'a K,
+    question: &'a Answer<A, E>,
+}
+
+impl<K: Ord, A, E> Drop for Asked<'_, K, A, E> {
+    fn drop(&mut self) {
+        let mut entries = self.reviews.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Entry::Asked(question)) = entries.get(self.key)
+            && question.ptr_eq(self.question)
+        {
+            entries.remove(self.key);
+        }
+    }
+}
+
+/// What has ended goes first, then what ends soonest. Questions stay: somebody waits for each.
+fn make_room<K: Ord + Clone, A, E>(entries: &mut BTreeMap<K, Entry<A, E>>) {
+    if entries.len() < MOST {
+        return;
+    }
+    let now = Instant::now();
+    entries.retain(|_, entry| match entry {
+        Entry::Asked(_) => true,
+        Entry::Known { until, .. } => *until > now,
+    });
+    if entries.len() < MOST {
+        return;
+    }
+    let ends = |entry: &Entry<A, E>| match entry {
+        Entry::Asked(_) => None,
+        Entry::Known { until, .. } => Some(*until),
+    };
+    let known = entries.iter().filter_map(|(key, entry)| Some((ends(entry)?, key)));
+    if let Some(key) = known.min_by_key(|(until, _)| *until).map(|(_, key)| key.clone()) {
+        entries.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join_all;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[derive(Default)]
+    struct Server {
+        asked: AtomicUsize,
+        answers: Notify,
+    }
+
+    impl Server {
+        async fn answer(self: Arc<Server>) -> Result<usize, &'static str> {
+            let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            self.answers.notified().await;
+            if number == 2 { Err("away") } else { Ok(number) }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_ask_at_once_are_one_question_and_its_answer_is_remembered_for_a_while() {
+        let (server, reviews) = (Arc::<Server>::default(), Reviews::new());
+        let get = || reviews.get("a", |_| MINUTE, || Arc::clone(&server).answer());
+        let many = join_all((0..100).map(|_| get()));
+        let (many, ()) = tokio::join!(many, async { server.answers.notify_one() });
+        assert!(many.iter().all(|answer| answer == &Ok(1)));
+        assert_eq!(get().await, Ok(1));
+        tokio::time::advance(MINUTE).await;
+        server.answers.notify_one();
+        assert_eq!(get().await, Err(Arc::new("away")));
+        server.answers.notify_one();
+        assert_eq!(get().await, Ok(3), "an error is not remembered");
+        assert_eq!(server.asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_before_the_answer_does_not_take_it_from_others() {
+        let (server, reviews) = (Arc::<Server>::default(), Reviews::new());
+        let get = || reviews.get("a", |_| MINUTE, || Arc::clone(&server).answer());
+        let mut first = Box::pin(get());
+        assert!(futures_util::poll!(&mut first).is_pending());
+        let second = get();
+        let (second, ()) = tokio::join!(second, async {
+            drop(first);
+            server.answers.notify_one();
+        });
+        assert_eq!(second, Ok(1));
+        assert_eq!(server.asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded() {
+        let reviews = Reviews::<usize, usize, ()>::new();
+        for number in 0..MOST + 10 {
+            let lasts = Duration::from_secs(60 + number as u64);
+            reviews.get(number, |_| lasts, || async move { Ok(number) }).await.unwrap();
+        }
+        assert_eq!(reviews.lock().len(), MOST);
+        assert!(!reviews.lock().contains_key(&0) && reviews.lock().contains_key(&(MOST + 9)));
+    }
+}
