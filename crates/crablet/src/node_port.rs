@@ -47,7 +47,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         return Ok(());
     }
     if of_cluster.is_none() && asks_somebody(configuration) {
-        warn!(
+        info!(
             "The node's API is not served: there is no API server to ask who may use it. With authentication.webhook.enabled: \
              false and authorization.mode: AlwaysAllow it is, for whoever has a certificate of clientCAFile"
         );

@@ -577,6 +577,9 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
             "These settings are accepted, but this version does not act on them yet",
             "These are on by default, but this version does not do them yet",
             "Container runtime is there",
+            "The node's API is not served: there is no API server to ask who may use it. With \
+             authentication.webhook.enabled: false and authorization.mode: AlwaysAllow it is, for whoever has a \
+             certificate of clientCAFile",
             READY,
             "Stopping on SIGTERM",
             "Crablet has stopped; pods keep running",
