@@ -198,8 +198,8 @@ fn drop_ins_are_laid_over_the_file_in_order_and_flags_over_both() {
     let yaml = effective.to_yaml().replace(directory.path().to_str().unwrap(), "DIR");
     for expected in [
         "maxPods: 4  # --max-pods\n",
-        "port: 2  # DIR/conf.d/10-a.conf:4; not acted on yet\n",
-        "    enabled: true  # DIR/conf.d/10-a.conf:6; not acted on yet\n",
+        "port: 2  # DIR/conf.d/10-a.conf:4\n",
+        "    enabled: true  # DIR/conf.d/10-a.conf:6\n",
         "  memory.available: 1Gi  # DIR/conf.d/20-b.conf:4; not acted on yet\n",
         "  nodefs.available: 10%\n",
         "  pid.available: 10%  # DIR/kubelet.yaml:5; not acted on yet\n",

@@ -71,24 +71,24 @@ async fn set_flag(
     body: String,
 ) -> Response {
     match Flag::named(&flag) {
-        Some(known) => change(&logging, &known, &method, &body),
+        Some(known) => change(&logging, &known, &method, &body, "the admin socket"),
         None => text(StatusCode::NOT_FOUND, "no such flag: there are v, vmodule and logging-format\n"),
     }
 }
 
 /// `PUT /debug/flags/v`.
 pub(crate) fn set_verbosity(logging: &Handle, method: &Method, body: &str) -> Response {
-    change(logging, &Flag::Verbosity, method, body)
+    change(logging, &Flag::Verbosity, method, body, "the node's API")
 }
 
-fn change(logging: &Handle, flag: &Flag, method: &Method, body: &str) -> Response {
+fn change(logging: &Handle, flag: &Flag, method: &Method, body: &str, by: &str) -> Response {
     if method != Method::PUT {
         return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");
     }
     let value = body.trim();
     match flag.set(logging, value) {
         Ok(done) => {
-            info!(value, "Logging was changed: {done}");
+            info!(flag = flag.name(), value, "Logging was changed over {by}");
             text(StatusCode::OK, done + "\n")
         }
         Err(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
@@ -109,6 +109,14 @@ impl Flag {
             "vmodule" => Some(Flag::VModule),
             "logging-format" => Some(Flag::Format),
             _ => None,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Flag::Verbosity => "v",
+            Flag::VModule => "vmodule",
+            Flag::Format => "logging-format",
         }
     }
 
