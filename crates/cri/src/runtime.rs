@@ -60,6 +60,8 @@ pub trait Runtime: Send + Sync {
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>>;
     /// Changes what a container may use.
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()>;
+    /// Has the log of a container that runs written to a new file: the one so far was moved away.
+    async fn reopen_container_log(&self, id: &str) -> Result<()>;
 
     /// Runs a command in a container to its end. Without a timeout it may run for ever.
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput>;

@@ -7,6 +7,7 @@
 //! - [`admin_router`] is for an administrator: the log and the configuration of a running agent, taking pods in and
 //!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
+//! - [`container_logs_router`] gives what containers wrote.
 //! - [`NodeHandles`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
@@ -15,11 +16,13 @@ mod access;
 mod admin;
 mod admin_client;
 mod admin_socket;
+mod container_logs;
 mod explain;
 mod health;
 mod manifests;
 mod node;
 mod node_port;
+mod pod_log_options;
 mod pods;
 mod query;
 mod read_only;
@@ -35,6 +38,7 @@ pub use admin_client::{RequestError, request, request_within};
 pub use admin_socket::{BindError, bind_admin_socket};
 pub use axum::Router;
 pub use axum::http::{Method, StatusCode};
+pub use container_logs::{ContainerLogs, container_logs_router};
 pub use health::{Health, healthz_router};
 pub use node::{NodeHandles, Stage};
 pub use node_port::{NodePort, node_router};

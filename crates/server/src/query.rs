@@ -11,6 +11,16 @@ pub(crate) fn value(query: Option<&str>, name: &str) -> Option<String> {
     Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
+/// All values of a name, as a form has them: a plus is a space.
+pub(crate) fn values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let pairs = query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.filter(move |(known, _)| decoded(known) == name).map(move |(_, value)| decoded(value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,5 +33,8 @@ mod tests {
         assert_eq!(value(query, "flag").as_deref(), Some(""));
         assert_eq!(value(query, "nosuch"), None);
         assert_eq!(value(None, "pod"), None);
+        let all = |name| values(query, name).collect::<Vec<_>>();
+        assert_eq!(all("pod"), ["default/web", "other"]);
+        assert_eq!(values(Some("%71=a+b%2B"), "q").collect::<Vec<_>>(), ["a b+"]);
     }
 }

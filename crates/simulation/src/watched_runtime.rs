@@ -189,6 +189,9 @@ impl Runtime for WatchedRuntime {
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
         self.inner.update_container_resources(request).await
     }
+    async fn reopen_container_log(&self, id: &str) -> Result<()> {
+        self.inner.reopen_container_log(id).await
+    }
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
         let answer = self.call(Doing::Exec { id }, self.inner.exec_sync(id, command, timeout)).await;
         if let Err(Error::Answer { .. }) = &answer {

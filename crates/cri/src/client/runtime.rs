@@ -245,6 +245,12 @@ impl Runtime for Client {
         Ok(())
     }
 
+    async fn reopen_container_log(&self, id: &str) -> Result<()> {
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        self.ask("ReopenContainerLog", service.reopen_container_log(request)).await.map(drop)
+    }
+
     async fn exec_sync(&self, id: &str, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),

@@ -43,12 +43,6 @@ impl World {
             .map(|answer| answer.map_or_else(|status| status.code(), |()| Code::Ok))
     }
 
-    pub async fn reopen_container_log(&self, id: &str) -> Result<()> {
-        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
-        let mut service = self.client.runtime_service();
-        asked("ReopenContainerLog", service.reopen_container_log(request)).await.map(drop)
-    }
-
     pub async fn exec_streamed(&self, request: v1::ExecRequest) -> Result<String> {
         Ok(asked("Exec", self.client.runtime_service().exec(request)).await?.url)
     }

@@ -486,7 +486,7 @@ impl World {
     }
 
     pub async fn reopen_log(&self, id: &str) {
-        self.record_done(format!("reopen the log of {id}"), &self.reopen_container_log(id).await);
+        self.record_done(format!("reopen the log of {id}"), &self.runtime.reopen_container_log(id).await);
     }
 
     /// Writes down a log, with its times taken out.

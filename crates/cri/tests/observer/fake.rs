@@ -389,6 +389,9 @@ impl Runtime for Fake {
     async fn update_container_resources(&self, _: v1::UpdateContainerResourcesRequest) -> Result<()> {
         unused()
     }
+    async fn reopen_container_log(&self, _: &str) -> Result<()> {
+        unused()
+    }
     async fn exec_sync(&self, _: &str, _: &[String], _: Option<Duration>) -> Result<ExecOutput> {
         unused()
     }

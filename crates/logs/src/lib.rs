@@ -1,0 +1,19 @@
+//! The logs of containers, read, followed and rotated, and those of the node.
+//!
+//! - [`read_logs`] gives a container's log as a stream, as upstream would show it. It is read in small pieces, on
+//!   threads for that, when somebody asks for more: a client that does not read costs a file that is open. `render` says
+//!   what of the log is shown, `file` which file of it comes next.
+//! - [`LogWatcher`] tells all who follow that something was written. One task reads one inotify instance, for as long as
+//!   somebody follows.
+
+mod file;
+mod names;
+mod read;
+mod render;
+mod runtime;
+mod watch;
+
+pub use read::{Followed, LogError, LogOptions, read_logs};
+pub use render::FormatError;
+pub use runtime::LogRuntime;
+pub use watch::LogWatcher;
