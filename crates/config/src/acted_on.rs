@@ -20,6 +20,10 @@ const FIELDS: &[&str] = &[
     "clusterDNS",
     "clusterDomain",
     "configMapAndSecretChangeDetectionStrategy",
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
     "containerRuntimeEndpoint",
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
@@ -116,11 +120,6 @@ pub(crate) struct NotDone {
 
 /// An issue that makes one of them work takes it out.
 pub(crate) const NOT_DONE: &[NotDone] = &[
-    NotDone {
-        what: "log rotation",
-        path: "containerLogMaxSize",
-        is_on: |configuration| configuration.container_log_max_size.value.sign() > 0,
-    },
     NotDone {
         what: "eviction",
         path: "evictionHard",

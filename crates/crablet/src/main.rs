@@ -29,6 +29,7 @@ mod find_pod;
 mod image_access;
 mod join;
 mod log_command;
+mod log_rotation;
 mod logs_command;
 mod node;
 mod node_port;

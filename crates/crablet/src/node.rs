@@ -49,6 +49,7 @@ use tracing::{error, warn};
 
 use crate::image_access;
 use crate::join::{Membership, OfNode};
+use crate::log_rotation::log_rotation;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -182,6 +183,11 @@ impl Prepared {
         });
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
+        }
+        let clock = self.node.clock.clone();
+        let rotation = log_rotation(&effective.configuration, client.clone(), clock, agent.statuses.clone());
+        if let Some(rotation) = rotation {
+            tasks.spawn(rotation);
         }
         if effective.configuration.make_iptables_util_chains {
             tasks.spawn(iptables::keep_util_chains());

@@ -118,7 +118,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         - 10.0.0.12  # --cluster-dns
         configMapAndSecretChangeDetectionStrategy: Watch
         containerLogMaxFiles: 5
-        containerLogMaxSize: 10Mi  # on by default, but this version does no log rotation yet
+        containerLogMaxSize: 10Mi
         containerLogMaxWorkers: 1
         containerLogMonitorInterval: 10s
         containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
@@ -231,7 +231,6 @@ fn without_files_and_flags_the_defaults_are_printed_with_how_they_differ_from_up
             enabled: false  # crablet's default; upstream's is true
             enabled: true  # crablet's default; upstream's is false
           mode: Webhook  # crablet's default; upstream's is AlwaysAllow
-        containerLogMaxSize: 10Mi  # on by default, but this version does no log rotation yet
         enforceNodeAllocatable:  # on by default, but this version does no node allocatable enforcement yet
         imageGCHighThresholdPercent: 85  # on by default, but this version does no image garbage collection yet
         maxParallelImagePulls: 5  # crablet's default; upstream's is not set

@@ -604,7 +604,7 @@ async fn settings_that_it_does_not_act_on_are_named_in_one_warning() {
     assert!(warnings[0].ends_with(expected), "{log}");
 
     let node = Node::new(
-        "containerLogMaxSize: \"-1\"\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n\
+        "evictionHard: {}\nimageGCHighThresholdPercent: 100\n\
          enforceNodeAllocatable: [none]",
     );
     let _runtime = node.runtime();
@@ -623,9 +623,8 @@ async fn what_is_on_by_default_and_not_done_is_named_in_one_warning() {
     let log = agent.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.starts_with('W')).collect();
     assert_eq!(warnings.len(), 1, "{log}");
-    let expected = "\"These are on by default, but this version does not do them yet\" what=\"log rotation \
-                    (containerLogMaxSize), eviction (evictionHard), image garbage collection \
-                    (imageGCHighThresholdPercent), node allocatable enforcement (enforceNodeAllocatable)\"";
+    let expected = "\"These are on by default, but this version does not do them yet\" what=\"eviction (evictionHard), \
+                    image garbage collection (imageGCHighThresholdPercent), node allocatable enforcement (enforceNodeAllocatable)\"";
     assert!(warnings[0].ends_with(expected), "{log}");
 }
 

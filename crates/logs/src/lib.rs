@@ -5,15 +5,19 @@
 //!   what of the log is shown, `file` which file of it comes next.
 //! - [`LogWatcher`] tells all who follow that something was written. One task reads one inotify instance, for as long as
 //!   somebody follows.
+//! - [`LogRotation`] keeps the logs of containers that run small.
+//! - [`LogRuntime`] is what all of them ask of a runtime.
 
 mod file;
 mod names;
 mod read;
 mod render;
+mod rotation;
 mod runtime;
 mod watch;
 
 pub use read::{Followed, LogError, LogOptions, read_logs};
 pub use render::FormatError;
+pub use rotation::{LogRotation, RotationPolicy, RunningContainer};
 pub use runtime::LogRuntime;
 pub use watch::LogWatcher;
