@@ -6,16 +6,24 @@
 //! - [`LogWatcher`] tells all who follow that something was written. One task reads one inotify instance, for as long as
 //!   somebody follows.
 //! - [`LogRotation`] keeps the logs of containers that run small.
-//! - [`LogRuntime`] is what all of them ask of a runtime.
+//! - [`NodeLogs`] gives the node's own logs: files below `/var/log`, and nothing outside, and what a [`NodeLogQuery`] asks
+//!   of services.
+//! - [`LogRuntime`] is what is asked of a runtime.
 
 mod file;
 mod names;
+mod node_files;
+mod node_logs;
+mod node_query;
 mod read;
 mod render;
 mod rotation;
 mod runtime;
 mod watch;
 
+pub use node_files::{DirectoryEntry, NodeFile, NodeFileError, OpenFile};
+pub use node_logs::NodeLogs;
+pub use node_query::{InvalidQuery, NodeLogQuery};
 pub use read::{Followed, LogError, LogOptions, read_logs};
 pub use render::FormatError;
 pub use rotation::{LogRotation, RotationPolicy, RunningContainer};

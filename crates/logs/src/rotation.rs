@@ -104,7 +104,11 @@ impl LogRotation {
 
     async fn rotate_if_due(&self, id: &str, mut path: PathBuf) -> Result<(), RotationError> {
         if size(&path)?.is_none() {
-            path = self.runtime.log_path(id).await.map_err(RotationError::Path)?;
+            path = match self.runtime.log_path(id).await {
+                // It has gone meanwhile, and its log with it.
+                Err(error) if error.is_not_found() => return Ok(()),
+                path => path.map_err(RotationError::Path)?,
+            };
         }
         let size = match size(&path)? {
             Some(size) => size,

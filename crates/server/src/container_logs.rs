@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use crablet_agent::statuses::{Reported, Statuses};
 use crablet_api::core::{ContainerState, ContainerStatus, Pod, PodStatus};
+use crablet_core::translate::go_quote;
 use crablet_logs::{Followed, LogOptions, LogRuntime, LogWatcher, read_logs};
 use futures_util::{FutureExt, StreamExt};
 
@@ -55,9 +56,9 @@ enum Refusal {
     Undecodable,
     #[error(r#"{{"message": "Invalid request."}}"#)]
     Invalid,
-    #[error("pod {0:?} does not exist")]
+    #[error("pod {} does not exist", go_quote(.0))]
     NoPod(String),
-    #[error("container {container:?} not found in pod {pod:?}")]
+    #[error("container {} not found in pod {pod:?}", go_quote(container))]
     NoContainer { pod: String, container: String },
     #[error(
         "unable to return the given log stream: {0:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet"

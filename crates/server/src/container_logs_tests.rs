@@ -9,6 +9,8 @@ use axum::http::Request;
 use crablet_agent::agent::Agent;
 use crablet_api::document::Limits;
 use crablet_cri::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
 use super::*;
@@ -260,6 +262,33 @@ async fn followers_that_go_away_leave_nothing_behind() {
     assert_eq!(world.watcher.watched(), 0);
     // The task that read the kernel's events goes when it gets its turn, and the threads that read files give up theirs.
     while (descriptors(), tasks()) != (before, tasks_before) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_is_followed_for_no_longer() {
+    let world = World::new(false);
+    write_recorded(&world);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(crate::serve(listener, world.router.clone(), std::future::pending()));
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = "GET /containerLogs/server/two/b?follow=true HTTP/1.1\r\nHost: x\r\n\r\n";
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        while !read.ends_with(b"from b\n\r\n") {
+            assert_ne!(client.read_buf(&mut read).await.unwrap(), 0);
+        }
+        clients.push(client);
+    }
+    while world.watcher.watched() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(clients);
+    while world.watcher.watched() != 0 {
         tokio::task::yield_now().await;
     }
 }

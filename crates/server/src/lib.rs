@@ -7,7 +7,7 @@
 //! - [`admin_router`] is for an administrator: the log and the configuration of a running agent, taking pods in and
 //!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
-//! - [`container_logs_router`] gives what containers wrote.
+//! - [`container_logs_router`] gives what containers wrote, [`node_logs_router`] the node's own logs.
 //! - [`NodeHandles`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
@@ -22,6 +22,7 @@ mod health;
 mod manifests;
 mod node;
 mod node_port;
+mod node_logs;
 mod pod_log_options;
 mod pods;
 mod query;
@@ -42,6 +43,7 @@ pub use container_logs::{ContainerLogs, container_logs_router};
 pub use health::{Health, healthz_router};
 pub use node::{NodeHandles, Stage};
 pub use node_port::{NodePort, node_router};
+pub use node_logs::{NodeLogSettings, node_logs_router};
 pub use read_only::read_only_router;
 pub use serve::{serve, serve_tls};
 pub use tls::{TlsError, TlsSettings, tls_config};

@@ -9,6 +9,7 @@
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`node_port`]: the node's API, for those who may.
+//! - [`logs`]: what containers write, through rotations.
 //! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
 //! - [`volumes`]: what pods keep things in.
@@ -22,6 +23,7 @@ mod csi;
 mod kills;
 mod lives;
 mod node_port;
+mod logs;
 mod probes;
 #[path = "../../../apiserver/tests/common/real.rs"]
 mod real;

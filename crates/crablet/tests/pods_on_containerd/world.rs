@@ -32,13 +32,18 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> World {
+        World::start_with("").await
+    }
+
+    /// One whose configuration has these fields, too.
+    pub(crate) async fn start_with(fields: &str) -> World {
         let containerd = Containerd::start().await.unwrap();
         containerd.import(&Image::pause().unwrap()).await.unwrap();
         containerd.import(&Image::busybox().unwrap()).await.unwrap();
         let client = Client::new(&containerd.endpoint(), None, Settings::default()).unwrap();
-        let fields = "fileCheckFrequency: 300s";
+        let fields = format!("fileCheckFrequency: 300s\n{fields}");
         let mut node =
-            Node::new(Path::new(PROGRAM), &containerd.endpoint(), &containerd.cgroup(), fields).unwrap();
+            Node::new(Path::new(PROGRAM), &containerd.endpoint(), &containerd.cgroup(), &fields).unwrap();
         let agent = Some(node.start().await.unwrap());
         World { agent, node, client, containerd }
     }
