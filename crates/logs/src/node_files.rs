@@ -198,7 +198,7 @@ mod tests {
         symlink("/proc/self/environ", logs.join("environ")).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,
-            &logs.join("pipe"),
+            logs.join("pipe"),
             rustix::fs::FileType::Fifo,
             Mode::from_raw_mode(0o600),
             0,

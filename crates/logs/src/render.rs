@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_upstream_reads_them() {
-        let cases: &[(&str, Option<(Stream, &str, bool)>)] = &[
+        let cases = [
             ("stdout F cri stdout test log\n", Some((Stream::Stdout, "cri stdout test log\n", false))),
             ("stderr F cri stderr test log\n", Some((Stream::Stderr, "cri stderr test log\n", false))),
             (
@@ -239,7 +239,7 @@ mod tests {
             let read = Message::parse(line.as_bytes()).ok();
             let read = read
                 .map(|message| (message.stream, str::from_utf8(message.text).unwrap(), message.is_partial));
-            assert_eq!(read, *expected, "{line}");
+            assert_eq!(read, expected, "{line}");
         }
         assert!(Message::parse(b"unsupported log format test log\n").is_err());
     }
