@@ -22,8 +22,8 @@ mod cluster;
 mod csi;
 mod kills;
 mod lives;
-mod node_port;
 mod logs;
+mod node_port;
 mod probes;
 #[path = "../../../apiserver/tests/common/real.rs"]
 mod real;
