@@ -69,6 +69,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Started {
     pub(crate) node: NodeHandles,
     pub(crate) agent: Agent,
+    pub(crate) runtime: Client,
     /// How its API server is asked, if there is one.
     pub(crate) of_cluster: Option<(crablet_client::Client, Chance)>,
 }
@@ -135,6 +136,7 @@ impl Prepared {
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> anyhow::Result<Started> {
+        let (version, runtime) = (runtime, client.clone());
         let addresses = NodeAddresses {
             ips: checked.node_ips,
             name: self.node.name.clone(),
@@ -143,7 +145,7 @@ impl Prepared {
         let reached_by = addresses.look().await;
         let cloud = addresses.is_external.then(|| cloud(&addresses, reached_by.is_ok()));
         let description =
-            describe(effective, checked.user_ids, runtime, &self.node.name, &reached_by).await?;
+            describe(effective, checked.user_ids, version, &self.node.name, &reached_by).await?;
         let agent_tasks = Tasks::new(stop.clone(), tasks.clone());
         let memory = memory(effective, &agent_tasks).await?;
         let membership = match &self.api {
@@ -197,7 +199,7 @@ impl Prepared {
             membership.join(&agent, &self.node, feed, self.ready, of_node);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent.clone())));
-        Ok(Started { node: self.node, agent, of_cluster })
+        Ok(Started { node: self.node, agent, runtime, of_cluster })
     }
 }
 

@@ -8,15 +8,17 @@ use anyhow::Context;
 use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::NodeAddress;
+use crablet_api::features::Gate;
 use crablet_certificates::{Identities, Manager, ServingFiles, self_signed};
 use crablet_client::{Chance, Client};
 use crablet_config::{AuthorizationMode, Effective, KubeletConfiguration};
 use crablet_host::files::read_bounded;
 use crablet_host::watch::Watch;
 use crablet_logging::{ErrorChain, Handle};
+use crablet_logs::{LogWatcher, NodeLogs};
 use crablet_server::{
-    Access, AccessSettings, Authorities, Health, Lasts, NodeHandles, NodePort, TlsSettings, node_router,
-    serve_tls, tls_config,
+    Access, AccessSettings, Authorities, ContainerLogs, Health, Lasts, NodeHandles, NodeLogSettings,
+    NodePort, TlsSettings, node_router, serve_tls, tls_config,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +43,7 @@ pub(crate) struct Parts<'a> {
 /// Serves it until `stop`, unless it is not wanted.
 pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Tasks) -> anyhow::Result<()> {
     let Parts { effective, logging, health, started } = parts;
-    let Started { node, agent, of_cluster } = started;
+    let Started { node, agent, runtime, of_cluster } = started;
     let configuration = &effective.configuration;
     if !configuration.enable_server || configuration.port == 0 {
         return Ok(());
@@ -82,12 +84,26 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
     let Some(listener) = bind(configuration.address, configuration.port, "the node's API").await? else {
         return Ok(());
     };
+    let container_logs = ContainerLogs {
+        node: node.clone(),
+        runtime: Arc::new(runtime),
+        watcher: LogWatcher::default(),
+        split_streams: effective.features.enabled(Gate::PodLogsQuerySplitStreams),
+    };
+    let node_logs = NodeLogSettings {
+        logs: NodeLogs::default(),
+        is_enabled: configuration.enable_system_log_handler,
+        has_query: configuration.enable_system_log_query,
+    };
     let router = node_router(NodePort {
         health: health.clone(),
         logging: logging.clone(),
         node,
         access,
         kubelet_config: effective.to_json(),
+        container_logs,
+        node_logs,
+        has_debugging: configuration.enable_debugging_handlers,
     });
     tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
     Ok(())

@@ -69,7 +69,7 @@ impl Server {
         self.embedded.is_some()
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let kubeconfig = std::fs::read_to_string(self.data.join("admin.conf")).unwrap();
         let server = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
         server.unwrap().to_owned()

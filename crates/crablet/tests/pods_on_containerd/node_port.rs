@@ -43,7 +43,8 @@ async fn the_node_answers(world: &mut World, server: &Server) {
     world.node.serve(port, &server.data.join("pki/ca.crt"));
     world.start_agent().await;
     awaits_node(&server.data).await;
-    world.put("web", &format!("  hostNetwork: true\n  containers:\n{}", container("main", OBEDIENT)));
+    let command = format!("echo one; echo two; {OBEDIENT}");
+    world.put("web", &format!("  hostNetwork: true\n  containers:\n{}", container("main", &command)));
     let file = |name: &str| server.data.join("pki").join(name).display().to_string();
     let (certificate, key) = (file("admin.crt"), file("admin.key"));
     let admin = ["--cert", &certificate, "--key", &key];
@@ -57,6 +58,17 @@ async fn the_node_answers(world: &mut World, server: &Server) {
     for version in ["--http1.1", "--http2"] {
         let arguments = [&admin[..], &[version]].concat();
         assert_eq!(curl(&url("/healthz"), &arguments).await, (200, "ok".to_owned()), "{version}");
+    }
+    // What a container wrote, from the node itself and by way of the API server.
+    eventually("the log is there", PATIENCE, || async {
+        let (code, body) = curl(&url("/containerLogs/default/web-node/main?tailLines=1"), &admin).await;
+        if (code, body.as_str()) == (200, "two\n") { Ok(()) } else { Err(format!("{code} {body}")) }
+    })
+    .await
+    .unwrap();
+    if server.has_controllers() {
+        let (address, path) = (server.url(), "/api/v1/namespaces/default/pods/web-node/log");
+        assert_eq!(curl(&format!("{address}{path}"), &admin).await, (200, "one\ntwo\n".to_owned()));
     }
     assert_eq!(curl(&url("/pods"), &[]).await, (401, "Unauthorized".to_owned()));
     assert_eq!(curl(&url("/nothing"), &[]).await, (404, "404 page not found\n".to_owned()));

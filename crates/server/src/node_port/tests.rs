@@ -68,6 +68,10 @@ impl Reviewer {
 }
 
 async fn server(reviewer: &Arc<Reviewer>) -> Server {
+    server_with(reviewer, true).await
+}
+
+async fn server_with(reviewer: &Arc<Reviewer>, has_debugging: bool) -> Server {
     let lasts = Lasts { allowed: Duration::from_secs(300), denied: Duration::from_secs(30) };
     let settings = AccessSettings {
         authorities: Authorities::default(),
@@ -81,8 +85,18 @@ async fn server(reviewer: &Arc<Reviewer>) -> Server {
     let (node, _) = running_node();
     let (_, logging) = crablet_logging::subscriber(Default::default(), std::io::sink());
     let kubelet_config = json!({"kind": "KubeletConfiguration"});
-    Server::start(node_router(NodePort { health: Health::new(), logging, node, access, kubelet_config }))
-        .await
+    let runtime = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default()).unwrap();
+    let container_logs = ContainerLogs {
+        node: node.clone(),
+        runtime: Arc::new(runtime),
+        watcher: Default::default(),
+        split_streams: false,
+    };
+    let node_logs = NodeLogSettings::default();
+    let health = Health::new();
+    let port =
+        NodePort { health, logging, node, access, kubelet_config, container_logs, node_logs, has_debugging };
+    Server::start(node_router(port)).await
 }
 
 #[tokio::test]
@@ -162,4 +176,16 @@ async fn who_may_gets_what_there_is_and_is_told_what_there_is_not() {
         assert_eq!(answer.status, status, "{method} {path}");
         assert!(answer.body.starts_with(text), "{method} {path}: {}", answer.body);
     }
+}
+
+#[tokio::test]
+async fn without_debugging_handlers_nothing_shows_the_insides_of_containers() {
+    let server = server_with(&Reviewer::that_allows(&["log", "pods", "proxy"]), false).await;
+    for path in
+        ["/containerLogs/a/b/c", "/exec/a/b/c", "/logs/", "/logs/x", "/debug/pprof/heap", "/runningpods/"]
+    {
+        let answer = server.send("GET", path, GOOD).await;
+        assert_eq!((answer.status, answer.body.as_str()), (405, "Debug endpoints are disabled.\n"), "{path}");
+    }
+    assert_eq!(server.send("GET", "/pods", GOOD).await.status, 200);
 }
