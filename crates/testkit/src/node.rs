@@ -95,6 +95,8 @@ impl Node {
     /// authority, or whom the cluster knows.
     pub fn serve(&mut self, port: u16, authority: &Path) {
         self.flags.push("--enable-server=true".to_owned());
+        // The API server reaches it by the node's address.
+        self.flags.push("--address=0.0.0.0".to_owned());
         self.flags.push(format!("--port={port}"));
         self.flags.push(format!("--client-ca-file={}", authority.display()));
     }
