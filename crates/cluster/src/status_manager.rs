@@ -451,3 +451,24 @@ async fn until(due: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crablet_api::core::PodPhase;
+    use crablet_api::testing::pod;
+
+    use super::*;
+
+    #[test]
+    fn a_status_that_was_taken_is_what_the_server_has_unless_it_says_that_nothing_changed() {
+        let mut before = pod("p").container("c", "i").build();
+        before.metadata.resource_version = "5".into();
+        let before = Arc::new(before);
+        let status = || PodStatus { phase: Some(PodPhase::Running), ..PodStatus::default() };
+        let metadata =
+            |version: &str| ObjectMeta { resource_version: version.into(), ..before.metadata.clone() };
+        let now = told(Arc::clone(&before), metadata("6"), status());
+        assert_eq!((&*now.metadata.resource_version, &now.status, &now.spec), ("6", &status(), &before.spec));
+        assert!(Arc::ptr_eq(&told(Arc::clone(&before), metadata("5"), status()), &before));
+    }
+}
