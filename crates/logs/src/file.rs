@@ -1,13 +1,14 @@
 //! The file of a log, which grows, and which is moved away and begun anew when it is large.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use rustix::fs::OFlags;
 
 use crate::names::{COMPRESSED, Rotated, is_rotated, uncompressed};
 
@@ -52,7 +53,7 @@ impl LogFile {
     pub(crate) fn open(path: &Path) -> io::Result<LogFile> {
         for _ in 0..TRIES {
             match std::fs::canonicalize(path) {
-                Ok(path) => match File::open(&path) {
+                Ok(path) => match open_regular(&path) {
                     Ok(file) => return LogFile::of(&path, Content::Plain(file)),
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
@@ -76,7 +77,7 @@ impl LogFile {
         let Some(newest) = newest.filter(|newest| !newest.ends_with(COMPRESSED)) else {
             return Err(ErrorKind::NotFound.into());
         };
-        match File::open(directory.join(newest)) {
+        match open_regular(&directory.join(newest)) {
             Ok(file) => LogFile::of(&path, Content::Plain(file)).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -138,7 +139,7 @@ impl LogFile {
                 return Ok(Next::Same);
             }
             // Opened before the others are listed: whatever lies between the two is then among them.
-            let latest = match File::open(self.directory.join(&self.name)) {
+            let latest = match open_regular(&self.directory.join(&self.name)) {
                 Ok(latest) => Some(latest),
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
@@ -174,7 +175,7 @@ impl LogFile {
     }
 
     fn open_rotated(&self, name: &str) -> io::Result<LogFile> {
-        let file = File::open(self.directory.join(name))?;
+        let file = open_regular(&self.directory.join(name))?;
         let content = match name.strip_suffix(COMPRESSED) {
             None => Content::Plain(file),
             Some(name) => {
@@ -217,6 +218,16 @@ fn file_name(path: &Path) -> io::Result<&str> {
     path.file_name().and_then(|name| name.to_str()).ok_or_else(|| ErrorKind::InvalidFilename.into())
 }
 
+/// Opens a file without waiting for anybody, as a pipe of that name would.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+    }
+}
+
 /// Where the last so many lines begin. A line that has not ended is not counted. Only as much is read as they take.
 fn tail_start(file: &mut (impl Read + Seek), lines: u64) -> io::Result<u64> {
     let mut right = file.seek(SeekFrom::End(0))?;
@@ -226,7 +237,11 @@ fn tail_start(file: &mut (impl Read + Seek), lines: u64) -> io::Result<u64> {
         let left = right.saturating_sub(BLOCK as u64);
         let block = &mut buffer[..usize::try_from(right - left).unwrap_or(BLOCK)];
         file.seek(SeekFrom::Start(left))?;
-        file.read_exact(block)?;
+        match file.read_exact(block) {
+            // It was emptied in place just now.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+            read => read?,
+        }
         for at in memchr::memrchr_iter(b'\n', block) {
             if ends == lines {
                 return Ok(left + at as u64 + 1);
@@ -255,6 +270,30 @@ mod tests {
             }
         }
         assert_eq!(tail_start(&mut Cursor::new(""), 3).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_log_that_is_emptied_while_its_end_is_looked_for_is_read_from_its_beginning() {
+        struct Emptied;
+        impl Read for Emptied {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Ok(0)
+            }
+        }
+        impl Seek for Emptied {
+            fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+                Ok(100)
+            }
+        }
+        assert_eq!(tail_start(&mut Emptied, 3).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_log_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(LogFile::open(&path).unwrap_err().to_string(), "it is not a regular file");
     }
 
     fn rest(log: &mut LogFile) -> String {

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use jiff::Timestamp;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
@@ -116,7 +116,15 @@ fn entries(directory: &File) -> io::Result<Vec<DirectoryEntry>> {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name != "." && name != ".." {
-            entries.push(DirectoryEntry { name, is_directory: entry.file_type().is_dir() });
+            let kind = match entry.file_type() {
+                // Some file systems do not tell.
+                FileType::Unknown => {
+                    let found = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                    found.map_or(FileType::Unknown, |found| FileType::from_raw_mode(found.st_mode))
+                }
+                kind => kind,
+            };
+            entries.push(DirectoryEntry { name, is_directory: kind.is_dir() });
         }
     }
     entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));

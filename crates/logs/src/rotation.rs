@@ -21,6 +21,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use crate::names::{COMPRESSED, Rotated, TEMPORARY};
@@ -229,11 +230,24 @@ fn time_after(now: Timestamp, newest: Option<&str>) -> String {
 
 /// Never onto a file that is there.
 fn rename(from: &Path, to: &Path, step: &'static str) -> Result<(), RotationError> {
-    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE).map_err(|error| RotationError::File {
+    let exclusively = |from: &Path, to: &Path| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);
+    rename_by(exclusively, from, to).map_err(|source| RotationError::File {
         step,
         path: from.to_owned(),
-        source: error.into(),
+        source,
     })
+}
+
+/// Some file systems (NFS) cannot do that at once; there, nobody but us makes files of such names.
+fn rename_by(
+    exclusively: impl Fn(&Path, &Path) -> Result<(), Errno>,
+    from: &Path,
+    to: &Path,
+) -> io::Result<()> {
+    match exclusively(from, to) {
+        Err(Errno::INVAL | Errno::NOSYS) if !to.try_exists()? => fs::rename(from, to),
+        renamed => Ok(renamed?),
+    }
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

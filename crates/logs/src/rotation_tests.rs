@@ -217,3 +217,16 @@ async fn logs_are_looked_at_once_in_an_interval() {
     let _ = tokio::time::timeout(Duration::from_secs(95), run).await;
     assert_eq!(*looks.lock().unwrap(), 10);
 }
+
+#[test]
+fn a_log_is_moved_away_where_the_file_system_knows_no_exclusive_rename() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("0.log"), directory.path().join("0.log.1"));
+    let cannot = |_: &Path, _: &Path| Err(Errno::INVAL);
+    fs::write(&from, "one").unwrap();
+    rename_by(cannot, &from, &to).unwrap();
+    assert_eq!(fs::read_to_string(&to).unwrap(), "one");
+    fs::write(&from, "two").unwrap();
+    rename_by(cannot, &from, &to).unwrap_err();
+    assert_eq!(fs::read_to_string(&to).unwrap(), "one", "never onto a file that is there");
+}

@@ -58,6 +58,8 @@ struct Follower {
     changed: Notify,
     /// Whether a file that was moved away was closed by who wrote to it.
     closed: AtomicBool,
+    /// Whether the kernel does not tell any more.
+    is_untold: AtomicBool,
 }
 
 /// A watch on one log. It ends when it is dropped.
@@ -75,6 +77,7 @@ impl LogWatcher {
             name: name.to_owned(),
             changed: Notify::new(),
             closed: AtomicBool::new(false),
+            is_untold: AtomicBool::new(false),
         });
         let place = self.register(directory, &follower);
         if let Err(error) = &place {
@@ -148,7 +151,11 @@ impl LogWatcher {
 async fn distribute(mut events: EventStream<Vec<u8>>, watched: Weak<Mutex<Option<Watched>>>) {
     let mut next = events.next().await;
     loop {
-        let (Some(Ok(event)), Some(watched)) = (next, watched.upgrade()) else { break };
+        let Some(watched) = watched.upgrade() else { return };
+        let Some(Ok(event)) = next else {
+            let lost = watched.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return lost.iter().for_each(Watched::tell_no_more);
+        };
         if let Some(watched) = &*watched.lock().unwrap_or_else(PoisonError::into_inner) {
             watched.tell(&event);
         }
@@ -163,6 +170,15 @@ async fn distribute(mut events: EventStream<Vec<u8>>, watched: Weak<Mutex<Option
 }
 
 impl Watched {
+    /// From here on followers look by themselves.
+    fn tell_no_more(&self) {
+        let all = self.directories.values().flat_map(|directory| &directory.followers);
+        for follower in all.filter_map(Weak::upgrade) {
+            follower.is_untold.store(true, Ordering::Relaxed);
+            follower.changed.notify_one();
+        }
+    }
+
     fn tell<Name: AsRef<OsStr>>(&self, event: &Event<Name>) {
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             let all = self.directories.values().flat_map(|directory| &directory.followers);
@@ -188,8 +204,8 @@ impl LogWatch {
     pub(crate) async fn changed(&self) {
         let changed = self.follower.changed.notified();
         match self.place {
-            Some(_) => changed.await,
-            None => tokio::time::sleep(LOOK_EVERY).await,
+            Some(_) if !self.follower.is_untold.load(Ordering::Relaxed) => changed.await,
+            Some(_) | None => tokio::time::sleep(LOOK_EVERY).await,
         }
     }
 

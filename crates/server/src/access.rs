@@ -3,9 +3,11 @@
 mod attributes;
 mod authentication;
 mod authorization;
+mod error;
 mod retry;
 mod reviews;
 mod user;
+mod websocket_token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use axum::response::Response;
 use crablet_client::Client;
 use crablet_host::clock::Clock;
 use crablet_logging::ErrorChain;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::respond::{not_found, plain};
 use attributes::Attributes;
@@ -26,6 +28,7 @@ pub(crate) use authentication::Shown;
 use authentication::{Authentication, Tokens};
 use authorization::Authorization;
 pub use authorization::Lasts;
+use websocket_token::without_token;
 
 /// How long the API server may take for one answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -85,7 +88,7 @@ impl Access {
 }
 
 /// Lets a request pass whose sender may send it; answers it otherwise.
-pub(crate) async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(access): State<Access>, mut request: Request, next: Next) -> Response {
     let Some(Attributes { verb, subresources }) = Attributes::of(request.method(), request.uri().path())
     else {
         return not_found().await;
@@ -95,10 +98,12 @@ pub(crate) async fn guard(State(access): State<Access>, request: Request, next: 
     let user = match authentication.user(&shown, request.headers(), clock.now()).await {
         Ok(user) => user,
         Err(error) => {
-            info!(err = %ErrorChain(&error), path = request.uri().path(), "Turned away somebody unknown");
+            // Strangers must not be able to fill the log.
+            debug!(err = %ErrorChain(&error), verb, ?subresources, "Turned away somebody unknown");
             return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
         }
     };
+    without_token(request.headers_mut());
     for subresource in subresources {
         match authorization.allows(&user, verb, subresource).await {
             Ok(true) => return next.run(request).await,

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
 use axum::serve::Listener;
+use futures_util::future::BoxFuture;
+use http_body_util::BodyExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -14,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +47,8 @@ pub async fn serve_tls(
     shutdown: impl Future<Output = ()>,
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let serve = move |stream, router, place| tls_connection(stream, acceptor.clone(), router, place);
+    let serve =
+        move |stream, router, place| tls_connection(TLS_LIMITS, stream, acceptor.clone(), router, place);
     serve_within(TLS_LIMITS, listener, router, shutdown, serve).await;
 }
 
@@ -137,7 +142,13 @@ where
     }
 }
 
-async fn tls_connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, place: Place) {
+async fn tls_connection(
+    limits: Limits,
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    place: Place,
+) {
     // Answers are small, and nobody wants to wait for more of them.
     let _ = stream.set_nodelay(true);
     let handshake = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream));
@@ -153,19 +164,42 @@ async fn tls_connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let shown = session.peer_certificates().unwrap_or_default();
     let shown = Shown(shown.iter().map(|certificate| certificate.clone().into_owned()).collect());
-    let (service, io) = (OfClient { router: TowerToHyperService::new(router), shown }, TokioIo::new(stream));
+    http_connection(limits, TokioIo::new(stream), is_http2, shown, router, place).await;
+}
+
+async fn http_connection<S>(
+    limits: Limits,
+    io: TokioIo<S>,
+    is_http2: bool,
+    shown: Shown,
+    router: Router,
+    place: Place,
+) where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (under_way, mut requests) = watch::channel(0);
+    let service = OfClient { router: TowerToHyperService::new(router), shown, under_way };
     // Two kinds of connections, which have no trait in common.
     macro_rules! serve {
         ($connection:expr) => {{
             let mut connection = pin!($connection);
             tokio::select! {
                 biased;
-                () = ending(TLS_LIMITS, &place) => {}
+                () = ending(limits, &place) => {}
+                () = idle(limits, &mut requests) => {}
                 ended = connection.as_mut() => return tell_end(ended),
             }
             connection.as_mut().graceful_shutdown();
-            if timeout(TLS_LIMITS.drain, connection).await.is_err() {
-                debug!("Closed a connection whose request took too long");
+            // What was begun late on an old connection, such as a log that is followed, goes on to its own end.
+            let rest = async {
+                if !place.stopping.is_cancelled() {
+                    ending(limits, &place).await;
+                }
+                sleep(limits.drain).await;
+            };
+            tokio::select! {
+                ended = connection => tell_end(ended),
+                () = rest => debug!("Closed a connection whose request took too long"),
             }
         }};
     }
@@ -183,7 +217,7 @@ async fn tls_connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router
         let mut builder = http1::Builder::new();
         let builder = builder
             .timer(TokioTimer::new())
-            .header_read_timeout(TLS_LIMITS.header)
+            .header_read_timeout(limits.header)
             .max_header_size(LARGEST_HEAD)
             .max_buf_size(128 << 10);
         serve!(builder.serve_connection(io, service).with_upgrades());
@@ -198,145 +232,71 @@ async fn ending(limits: Limits, place: &Place) {
     }
 }
 
+/// Waits until nothing was asked on a connection for a while. A client that only answers pings takes a place of others.
+async fn idle(limits: Limits, requests: &mut watch::Receiver<usize>) {
+    loop {
+        if requests.wait_for(|under_way| *under_way == 0).await.is_err() {
+            return std::future::pending().await;
+        }
+        match timeout(limits.header, requests.changed()).await {
+            Ok(Ok(())) => {}
+            // Whoever counts them is gone, and the connection with it.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => return,
+        }
+    }
+}
+
 fn tell_end(ended: Result<(), hyper::Error>) {
     if let Err(error) = ended {
         debug!(err = %crablet_logging::ErrorChain(&error), "Connection ended early");
     }
 }
 
-/// Requests of a client go with what it has shown of itself.
+/// Requests of a client go with what it has shown of itself, and are counted for as long as they last.
 struct OfClient {
     router: TowerToHyperService<Router>,
     shown: Shown,
+    under_way: watch::Sender<usize>,
 }
 
 impl Service<Request<Incoming>> for OfClient {
-    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Response = Response;
     type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
-    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+    type Future = BoxFuture<'static, Result<Response, Self::Error>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.shown.clone());
-        self.router.call(request)
+        let counted = Counted::new(self.under_way.clone());
+        let answer = self.router.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _until_here = &counted;
+                    frame
+                }))
+            }))
+        })
+    }
+}
+
+/// A request that is under way.
+struct Counted(watch::Sender<usize>);
+
+impl Counted {
+    fn new(under_way: watch::Sender<usize>) -> Counted {
+        under_way.send_modify(|count| *count += 1);
+        Counted(under_way)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::Notify;
-    use tokio::task::JoinHandle;
-
-    const QUICK: Limits = Limits {
-        connections: 1,
-        header: Duration::from_millis(200),
-        lifetime: Duration::from_secs(60),
-        drain: Duration::from_millis(200),
-    };
-
-    struct Running {
-        address: std::net::SocketAddr,
-        stop: CancellationToken,
-        done: JoinHandle<()>,
-        entered: Arc<Notify>,
-        release: Arc<Notify>,
-    }
-
-    /// Serves `/quick`, and `/slow`, which tells that it was entered and answers when released.
-    async fn run(limits: Limits) -> Running {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, entered, release) =
-            (CancellationToken::new(), Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (tell, wait) = (entered.clone(), release.clone());
-        let slow = move || async move {
-            tell.notify_one();
-            wait.notified().await;
-            "slow"
-        };
-        let router = Router::new().route("/quick", get(|| async { "quick" })).route("/slow", get(slow));
-        let shutdown = stop.clone().cancelled_owned();
-        let done =
-            tokio::spawn(serve_within(limits, listener, router, shutdown, move |stream, router, place| {
-                plain_connection(limits, TokioIo::new(stream), router, place)
-            }));
-        Running { address, stop, done, entered, release }
-    }
-
-    async fn send(address: std::net::SocketAddr, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-        stream
-    }
-
-    async fn read_to_end(mut stream: TcpStream) -> String {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        text
-    }
-
-    #[tokio::test]
-    async fn a_request_under_way_is_answered_after_shutdown_began() {
-        let running = run(Limits { drain: Duration::from_secs(60), ..QUICK }).await;
-        let stream = send(running.address, "/slow").await;
-        running.entered.notified().await;
-        running.stop.cancel();
-        running.release.notify_one();
-        assert!(read_to_end(stream).await.ends_with("\r\n\r\nslow"));
-        running.done.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_request_that_never_ends_does_not_hold_up_the_shutdown() {
-        let running = run(QUICK).await;
-        let stream = send(running.address, "/slow").await;
-        running.entered.notified().await;
-        running.stop.cancel();
-        running.done.await.unwrap();
-        assert_eq!(read_to_end(stream).await, "");
-    }
-
-    #[tokio::test]
-    async fn an_idle_connection_ends_at_shutdown_without_delay() {
-        let running =
-            run(Limits { header: Duration::from_secs(60), drain: Duration::from_secs(60), ..QUICK }).await;
-        let mut stream = send(running.address, "/quick").await;
-        let mut first = [0; 15];
-        stream.read_exact(&mut first).await.unwrap();
-        running.stop.cancel();
-        running.done.await.unwrap();
-        assert!(read_to_end(stream).await.ends_with("quick"));
-    }
-
-    #[tokio::test]
-    async fn who_sends_no_request_is_disconnected_and_makes_room() {
-        let running = run(QUICK).await;
-        let silent = TcpStream::connect(running.address).await.unwrap();
-        // The only place is taken, so this one is answered once the silent one is gone.
-        let next = send(running.address, "/quick").await;
-        assert_eq!(read_to_end(silent).await, "");
-        // Kept alive, it is idle after its answer and closed for that.
-        assert!(read_to_end(next).await.ends_with("quick"));
-    }
-
-    #[tokio::test]
-    async fn a_connection_does_not_live_forever() {
-        let limits =
-            Limits { lifetime: Duration::from_millis(100), header: Duration::from_secs(60), ..QUICK };
-        let running = run(limits).await;
-        let silent = TcpStream::connect(running.address).await.unwrap();
-        assert_eq!(read_to_end(silent).await, "");
-    }
-
-    #[tokio::test]
-    async fn connections_end_when_the_server_is_dropped() {
-        let running = run(Limits { header: Duration::from_secs(60), ..QUICK }).await;
-        let stream = send(running.address, "/slow").await;
-        running.entered.notified().await;
-        running.done.abort();
-        assert_eq!(read_to_end(stream).await, "");
-    }
-}
+#[path = "serve_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{Any, ObjectIdentifier, PrintableStringRef, SetOfVec};
-use x509_cert::der::{Decode, Encode, Tag};
+use x509_cert::der::{Decode, Encode, Tag, Tagged as _};
 use x509_cert::name::Name;
 
 use crate::authority::Subject;
@@ -42,8 +42,25 @@ pub(crate) fn organizations(name: &Name) -> Vec<String> {
 
 fn texts(name: &Name, wanted: ObjectIdentifier) -> Vec<String> {
     let parts = name.iter_rdn().flat_map(|relative| relative.iter());
-    let wanted = parts.filter(|part| part.oid == wanted);
-    wanted.map(|part| String::from_utf8_lossy(part.value.value()).into_owned()).collect()
+    parts.filter(|part| part.oid == wanted).filter_map(|part| text(&part.value)).collect()
+}
+
+/// What a value says, by the alphabet that it is in. In one that is not known here it says nothing: bytes that spell
+/// another name in ASCII than the signer saw must not count.
+fn text(value: &Any) -> Option<String> {
+    let bytes = value.value();
+    match value.tag() {
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString | Tag::VisibleString => {
+            String::from_utf8(bytes.to_vec()).ok()
+        }
+        Tag::TeletexString => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
+        Tag::BmpString => {
+            let (pairs, []) = bytes.as_chunks::<2>() else { return None };
+            let units: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+            String::from_utf16(&units).ok()
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +82,21 @@ mod tests {
         assert_eq!(common_name(&odd), "a,CN=b+c\\é");
         assert_eq!(organizations(&odd).len(), 2);
         assert_eq!(common_name(&of("", &[])), "");
+    }
+
+    #[test]
+    fn a_value_says_what_its_alphabet_makes_of_it() {
+        for (tag, bytes, expected) in [
+            (Tag::PrintableString, b"ab".as_slice(), Some("ab")),
+            (Tag::Utf8String, "é".as_bytes(), Some("é")),
+            (Tag::Utf8String, b"\xe9", None),
+            (Tag::TeletexString, b"\xe9", Some("é")),
+            (Tag::BmpString, b"\0a\0b", Some("ab")),
+            (Tag::BmpString, b"system:masters", Some("獹獴敭㩭慳瑥牳")),
+            (Tag::BmpString, b"odd", None),
+            (Tag::OctetString, b"system:masters", None),
+        ] {
+            assert_eq!(text(&Any::new(tag, bytes).unwrap()).as_deref(), expected, "{tag:?} {bytes:?}");
+        }
     }
 }

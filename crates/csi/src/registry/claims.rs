@@ -85,10 +85,12 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if !self.is_held() {
+        let mut taken = self.claims.lock();
+        if taken.get(&self.key) != Some(&self.holder) {
             return;
         }
-        self.claims.lock().remove(&self.key);
+        taken.remove(&self.key);
+        drop(taken);
         self.claims.released.notify_waiters();
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use crablet_api::reviews::TokenReview;
-use crablet_client::{Client, Error};
+use crablet_client::Client;
 use crablet_x509::{ClientAuthorities, ClientAuthoritiesError, ClientCertificateError};
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs;
@@ -14,9 +14,11 @@ use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use super::error::ReviewError;
 use super::retry::with_retries;
 use super::reviews::Reviews;
 use super::user::User;
+use super::websocket_token::websocket_token;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -49,7 +51,9 @@ pub(crate) enum Unauthenticated {
     #[error("the API server does not know the token")]
     UnknownToken,
     #[error("the API server does not say whose token it is: {0}")]
-    NotReviewed(Arc<Error>),
+    NotReviewed(ReviewError),
+    #[error("the token among the WebSocket protocols is malformed")]
+    MalformedToken,
     #[error("nothing tells who it is")]
     Nobody,
 }
@@ -78,8 +82,13 @@ impl Authentication {
             Some(Err(error)) => Some(Unauthenticated::Certificate(error)),
             None => None,
         };
-        if let (Some(tokens), Some(token)) = (&self.tokens, bearer_token(headers)) {
-            return tokens.user(token).await;
+        if let Some(tokens) = &self.tokens {
+            if let Some(token) = bearer_token(headers) {
+                return tokens.user(token).await;
+            }
+            if let Some(token) = websocket_token(headers).map_err(|_| Unauthenticated::MalformedToken)? {
+                return tokens.user(&token).await;
+            }
         }
         match refused {
             Some(error) => Err(error),
@@ -93,7 +102,7 @@ impl Authentication {
 pub(crate) struct Tokens {
     client: Client,
     /// By the digest of a token: what was said is remembered, the token is not.
-    reviews: Reviews<[u8; 32], Option<User>, Error>,
+    reviews: Reviews<[u8; 32], Option<User>>,
     lasts: Duration,
 }
 
@@ -113,11 +122,17 @@ impl Tokens {
     }
 }
 
-async fn review(client: Client, token: String) -> Result<Option<User>, Error> {
+async fn review(client: Client, token: String) -> Result<Option<User>, ReviewError> {
     let question =
         json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": {"token": token}});
     let review: TokenReview = with_retries(|| client.post(TOKEN_REVIEWS, &question)).await?;
-    Ok(review.status.authenticated.then(|| User::of_review(review.status.user)))
+    let status = review.status;
+    match status.authenticated {
+        true => Ok(Some(User::of_review(status.user))),
+        // Not remembered, as upstream: the server may have had a passing trouble, or not know the account yet.
+        false if !status.error.is_empty() => Err(ReviewError::Said((&*status.error).into())),
+        false => Ok(None),
+    }
 }
 
 /// The token that a request shows, read as upstream reads it.

@@ -1,12 +1,12 @@
 //! Who may: as the API server says.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
 use crablet_api::reviews::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use crablet_client::{Client, Error};
+use crablet_client::Client;
 
+use super::error::ReviewError;
 use super::retry::with_retries;
 use super::reviews::Reviews;
 use super::user::User;
@@ -24,7 +24,7 @@ pub(crate) enum Authorization {
 pub(crate) struct Asked {
     client: Client,
     node: Text,
-    reviews: Reviews<(User, &'static str, &'static str), bool, Error>,
+    reviews: Reviews<(User, &'static str, &'static str), bool>,
     lasts: Lasts,
 }
 
@@ -47,7 +47,7 @@ impl Authorization {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-    ) -> Result<bool, Arc<Error>> {
+    ) -> Result<bool, ReviewError> {
         match self {
             Authorization::AlwaysAllow => Ok(true),
             Authorization::Asked(asked) => asked.allows(user, verb, subresource).await,
@@ -61,14 +61,17 @@ impl Asked {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-    ) -> Result<bool, Arc<Error>> {
+    ) -> Result<bool, ReviewError> {
         let lasts = |allowed: &bool| if *allowed { self.lasts.allowed } else { self.lasts.denied };
         let ask = || {
             let (client, question) = (self.client.clone(), question(user, verb, subresource, &self.node));
             async move {
                 let review: SubjectAccessReview =
                     with_retries(|| client.post(ACCESS_REVIEWS, &question)).await?;
-                Ok(review.status.allowed && !review.status.denied)
+                match (review.status.allowed, review.status.denied) {
+                    (true, true) => Err(ReviewError::Said("it is both allowed and denied".into())),
+                    (allowed, _) => Ok(allowed),
+                }
             }
         };
         self.reviews.get((user.clone(), verb, subresource), lasts, ask).await

@@ -6,26 +6,34 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::error::ReviewError;
 
 /// How many answers are remembered.
 const MOST: usize = 4096;
+/// How many questions are under way. While a server does not answer, strangers could ask without end.
+const MOST_ASKED: usize = 512;
+/// How long an answer is waited for, with all that is tried again.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Answers to questions of a kind. An error is told to those who wait, and not remembered.
-pub(crate) struct Reviews<K, A, E> {
-    entries: Mutex<BTreeMap<K, Entry<A, E>>>,
+pub(crate) struct Reviews<K, A> {
+    entries: Mutex<BTreeMap<K, Entry<A>>>,
+    places: Arc<Semaphore>,
 }
 
-type Answer<A, E> = Shared<BoxFuture<'static, Result<A, Arc<E>>>>;
+type Answer<A> = Shared<BoxFuture<'static, Result<A, ReviewError>>>;
 
-enum Entry<A, E> {
-    Asked(Answer<A, E>),
+enum Entry<A> {
+    Asked(Answer<A>),
     Known { answer: A, until: Instant },
 }
 
-impl<K: Ord + Clone, A: Clone + Send + Sync + 'static, E: Send + Sync + 'static> Reviews<K, A, E> {
-    pub(crate) fn new() -> Reviews<K, A, E> {
-        Reviews { entries: Mutex::default() }
+impl<K: Ord + Clone, A: Clone + Send + Sync + 'static> Reviews<K, A> {
+    pub(crate) fn new() -> Reviews<K, A> {
+        Reviews { entries: Mutex::default(), places: Arc::new(Semaphore::new(MOST_ASKED)) }
     }
 
     /// The answer that is known, or the one that `ask` brings, which is remembered for as long as `lasts` says.
@@ -34,9 +42,9 @@ impl<K: Ord + Clone, A: Clone + Send + Sync + 'static, E: Send + Sync + 'static>
         key: K,
         lasts: impl Fn(&A) -> Duration,
         ask: impl FnOnce() -> F,
-    ) -> Result<A, Arc<E>>
+    ) -> Result<A, ReviewError>
     where
-        F: Future<Output = Result<A, E>> + Send + 'static,
+        F: Future<Output = Result<A, ReviewError>> + Send + 'static,
     {
         let question = {
             let mut entries = self.lock();
@@ -44,8 +52,15 @@ impl<K: Ord + Clone, A: Clone + Send + Sync + 'static, E: Send + Sync + 'static>
                 Some(Entry::Known { answer, until }) if *until > Instant::now() => return Ok(answer.clone()),
                 Some(Entry::Asked(question)) => question.clone(),
                 Some(Entry::Known { .. }) | None => {
+                    let place = Arc::clone(&self.places).try_acquire_owned();
+                    let place = place.map_err(|_| ReviewError::Busy)?;
                     make_room(&mut entries);
-                    let question = ask().map(|answer| answer.map_err(Arc::new)).boxed().shared();
+                    let answer = timeout(ANSWERED_WITHIN, ask());
+                    let question = answer.map(move |answer| {
+                        drop(place);
+                        answer.unwrap_or(Err(ReviewError::TooLong))
+                    });
+                    let question = question.boxed().shared();
                     entries.insert(key.clone(), Entry::Asked(question.clone()));
                     question
                 }
@@ -62,19 +77,19 @@ impl<K: Ord + Clone, A: Clone + Send + Sync + 'static, E: Send + Sync + 'static>
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Entry<A, E>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Entry<A>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes a question away when one who waited for its answer has it, or has gone. Others who wait have the question itself.
-struct Asked<'a, K: Ord, A, E> {
-    reviews: &'a Reviews<K, A, E>,
+struct Asked<'a, K: Ord, A> {
+    reviews: &'a Reviews<K, A>,
     key: &'a K,
-    question: &'a Answer<A, E>,
+    question: &'a Answer<A>,
 }
 
-impl<K: Ord, A, E> Drop for Asked<'_, K, A, E> {
+impl<K: Ord, A> Drop for Asked<'_, K, A> {
     fn drop(&mut self) {
         let mut entries = self.reviews.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Entry::Asked(question)) = entries.get(self.key)
@@ -86,7 +101,7 @@ impl<K: Ord, A, E> Drop for Asked<'_, K, A, E> {
 }
 
 /// What has ended goes first, then what ends soonest. Questions stay: somebody waits for each.
-fn make_room<K: Ord + Clone, A, E>(entries: &mut BTreeMap<K, Entry<A, E>>) {
+fn make_room<K: Ord + Clone, A>(entries: &mut BTreeMap<K, Entry<A>>) {
     if entries.len() < MOST {
         return;
     }
@@ -98,7 +113,7 @@ fn make_room<K: Ord + Clone, A, E>(entries: &mut BTreeMap<K, Entry<A, E>>) {
     if entries.len() < MOST {
         return;
     }
-    let ends = |entry: &Entry<A, E>| match entry {
+    let ends = |entry: &Entry<A>| match entry {
         Entry::Asked(_) => None,
         Entry::Known { until, .. } => Some(*until),
     };
@@ -119,6 +134,17 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    fn away() -> ReviewError {
+        ReviewError::Said("away".into())
+    }
+
+    fn in_words<A: std::fmt::Debug>(answer: Result<A, ReviewError>) -> String {
+        match answer {
+            Ok(answer) => format!("{answer:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
     #[derive(Default)]
     struct Server {
         asked: AtomicUsize,
@@ -126,10 +152,10 @@ mod tests {
     }
 
     impl Server {
-        async fn answer(self: Arc<Server>) -> Result<usize, &'static str> {
+        async fn answer(self: Arc<Server>) -> Result<usize, ReviewError> {
             let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
             self.answers.notified().await;
-            if number == 2 { Err("away") } else { Ok(number) }
+            if number == 2 { Err(away()) } else { Ok(number) }
         }
     }
 
@@ -139,13 +165,13 @@ mod tests {
         let get = || reviews.get("a", |_| MINUTE, || Arc::clone(&server).answer());
         let many = join_all((0..100).map(|_| get()));
         let (many, ()) = tokio::join!(many, async { server.answers.notify_one() });
-        assert!(many.iter().all(|answer| answer == &Ok(1)));
-        assert_eq!(get().await, Ok(1));
+        assert!(many.into_iter().all(|answer| in_words(answer) == "1"));
+        assert_eq!(in_words(get().await), "1");
         tokio::time::advance(MINUTE).await;
         server.answers.notify_one();
-        assert_eq!(get().await, Err(Arc::new("away")));
+        assert_eq!(in_words(get().await), away().to_string());
         server.answers.notify_one();
-        assert_eq!(get().await, Ok(3), "an error is not remembered");
+        assert_eq!(in_words(get().await), "3", "an error is not remembered");
         assert_eq!(server.asked.load(Ordering::Relaxed), 3);
     }
 
@@ -160,18 +186,32 @@ mod tests {
             drop(first);
             server.answers.notify_one();
         });
-        assert_eq!(second, Ok(1));
+        assert_eq!(in_words(second), "1");
         assert_eq!(server.asked.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded() {
-        let reviews = Reviews::<usize, usize, ()>::new();
+        let reviews = Reviews::<usize, usize>::new();
         for number in 0..MOST + 10 {
             let lasts = Duration::from_secs(60 + number as u64);
             reviews.get(number, |_| lasts, || async move { Ok(number) }).await.unwrap();
         }
         assert_eq!(reviews.lock().len(), MOST);
         assert!(!reviews.lock().contains_key(&0) && reviews.lock().contains_key(&(MOST + 9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_hangs_is_asked_so_many_questions_at_once_and_each_ends() {
+        let reviews = Reviews::<usize, usize>::new();
+        let began = Instant::now();
+        let ask = |number| reviews.get(number, |_| MINUTE, std::future::pending);
+        let answers = join_all((0..10_000).map(ask)).await;
+        assert_eq!(began.elapsed(), ANSWERED_WITHIN);
+        let busy = answers.iter().filter(|answer| matches!(answer, Err(ReviewError::Busy))).count();
+        let too_long = answers.iter().filter(|answer| matches!(answer, Err(ReviewError::TooLong))).count();
+        assert_eq!((busy, too_long), (10_000 - MOST_ASKED, MOST_ASKED));
+        assert!(reviews.lock().is_empty());
+        assert_eq!(in_words(reviews.get(1, |_| MINUTE, async || Ok(1)).await), "1", "places are free again");
     }
 }

@@ -5,6 +5,8 @@ use crablet_api::reviews::UserInfo;
 use crablet_x509::Certificate;
 
 const ALL_AUTHENTICATED: &str = "system:authenticated";
+const ALL_OTHERS: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
 /// Under which name it is told which certificate was shown.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
@@ -20,8 +22,7 @@ pub(crate) struct User {
 impl User {
     /// Whom nobody knows.
     pub(crate) fn anonymous() -> User {
-        let groups = vec!["system:unauthenticated".into()];
-        User { name: "system:anonymous".into(), groups, ..User::default() }
+        User { name: ANONYMOUS.into(), groups: vec![ALL_OTHERS.into()], ..User::default() }
     }
 
     /// Whom a certificate is of; none if it has no name.
@@ -40,10 +41,31 @@ impl User {
         User { name: info.username, uid: info.uid, groups: info.groups.into_vec(), extra }.authenticated()
     }
 
+    /// One of those who are known, unless the server says that nobody knows him.
     fn authenticated(mut self) -> User {
-        if !self.groups.iter().any(|group| *group == *ALL_AUTHENTICATED) {
+        let says = |group: &Text| [ALL_AUTHENTICATED, ALL_OTHERS].contains(&&**group);
+        if *self.name != *ANONYMOUS && !self.groups.iter().any(says) {
             self.groups.push(ALL_AUTHENTICATED.into());
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_known_is_of_the_group_of_all_who_are() {
+        for (name, groups, expected) in [
+            ("ann", &["dev"][..], &["dev", ALL_AUTHENTICATED][..]),
+            ("ann", &[ALL_AUTHENTICATED, "dev"], &[ALL_AUTHENTICATED, "dev"]),
+            (ANONYMOUS, &["dev"], &["dev"]),
+            ("ann", &[ALL_OTHERS], &[ALL_OTHERS]),
+        ] {
+            let groups = groups.iter().map(|group| Text::from(*group)).collect();
+            let info = UserInfo { username: name.into(), groups, ..UserInfo::default() };
+            assert_eq!(User::of_review(info).groups, expected, "{name}");
+        }
     }
 }

@@ -189,3 +189,19 @@ async fn without_debugging_handlers_nothing_shows_the_insides_of_containers() {
     }
     assert_eq!(server.send("GET", "/pods", GOOD).await.status, 200);
 }
+
+#[tokio::test]
+async fn a_token_that_the_server_could_not_judge_is_asked_about_anew_and_websockets_may_bring_one() {
+    let reviewer = Reviewer::that_allows(&["pods"]);
+    let server = server(&reviewer).await;
+    for _ in 0..2 {
+        assert_eq!(server.send("GET", "/pods", &["Authorization: Bearer bad"]).await.status, 401);
+    }
+    assert_eq!(reviewer.asked.lock().unwrap().len(), 2, "an error is not remembered");
+    let token = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Z29vZA, v4.channel.k8s.io";
+    for (headers, status) in
+        [(&["Upgrade: websocket", "Connection: Upgrade", token][..], 200), (&[token], 401)]
+    {
+        assert_eq!(server.send("GET", "/pods", headers).await.status, status);
+    }
+}
