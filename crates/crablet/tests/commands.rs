@@ -442,15 +442,15 @@ async fn on_containerd_make_run_shows_a_pod_that_answers_and_removes_it_again() 
         assert!(build.await.unwrap().success());
     }
     let temporary = tempfile::tempdir().unwrap();
-    let (healthz, read_only, secure) = (free_port().await, free_port().await, free_port().await);
-    let script =
-        "curl --silent http://$POD_IP:8080/ && $CRABLET logs --root-dir $ROOT_DIR hello 2>/dev/null; exit 7";
+    let (healthz, node, secure) = (free_port().await, free_port().await, free_port().await);
+    let script = "curl --silent http://$POD_IP:8080/ && $CRABLET logs --root-dir $ROOT_DIR hello 2>/dev/null; \
+                  ask /api/v1/namespaces/default/pods/hello/log | sed 's/^/by the API server: /'; exit 7";
     let run = Command::new(workspace.join("scripts/run"))
-        .args(["sh", "-c", script])
+        .args(["bash", "-c", script])
         .env("CARGO_TARGET_DIR", binaries.parent().unwrap())
         .env("TMPDIR", temporary.path())
         .envs(
-            [("HEALTHZ_PORT", healthz), ("READ_ONLY_PORT", read_only), ("SECURE_PORT", secure)]
+            [("HEALTHZ_PORT", healthz), ("NODE_PORT", node), ("SECURE_PORT", secure)]
                 .map(|(name, port)| (name, port.to_string())),
         )
         .kill_on_drop(true)
@@ -458,7 +458,9 @@ async fn on_containerd_make_run_shows_a_pod_that_answers_and_removes_it_again() 
     let (code, stdout, stderr) = parts(&timeout(PATIENCE * 2, run).await.unwrap().unwrap());
     assert_eq!(code, Some(7), "{stdout}{stderr}");
     assert!(
-        stdout.contains("\nhello from hello\n") && stdout.contains("serving /www on port 8080"),
+        stdout.contains("\nhello from hello\n")
+            && stdout.contains("\nserving /www on port 8080")
+            && stdout.contains("\nby the API server: serving /www on port 8080"),
         "{stdout}{stderr}"
     );
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "nothing is left");
