@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::exit::Failure;
-use crate::run::{runtime, watch_for_signals};
+use crate::run::{runtime, watch_for_signals, workers_of_server};
 use crate::service_manager;
 use crate::version;
 
@@ -138,7 +138,7 @@ pub(crate) fn run(wanted: ApiServer) -> Result<(), Failure> {
     let logging = Settings { verbosity: wanted.verbosity, ..Settings::default() };
     crablet_logging::init(logging).context("cannot start the log")?;
     info!(version = version::CRABLET, kubernetes = version::KUBERNETES, "Starting the API server");
-    runtime()?.block_on(serve(wanted.options))?;
+    runtime(workers_of_server())?.block_on(serve(wanted.options))?;
     Ok(())
 }
 

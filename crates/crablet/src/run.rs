@@ -37,17 +37,28 @@ use crate::node_port;
 use crate::service_manager;
 use crate::version;
 
-/// Threads that run tasks, at the most: an agent waits more than it computes.
+/// Threads that run the agent's tasks. It waits more than it computes, and one thread that wakes another for each step of
+/// a pod costs more than the step.
+const WORKERS: usize = 1;
+/// Threads that run the tasks of an API server, at the most.
 const MOST_WORKERS: usize = 4;
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(flags: &GivenFlags) -> Result<(), Failure> {
-    run_beside(flags, async |_, _| Ok(()))
+    run_on(flags, WORKERS, async |_, _| Ok(()))
 }
 
 /// Runs the agent until it is told to stop, in the same process as something that starts before it and stops with it.
 pub(crate) fn run_beside(
     flags: &GivenFlags,
+    other: impl AsyncFnOnce(&CancellationToken, &TaskTracker) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
+    run_on(flags, workers_of_server(), other)
+}
+
+fn run_on(
+    flags: &GivenFlags,
+    workers: usize,
     other: impl AsyncFnOnce(&CancellationToken, &TaskTracker) -> anyhow::Result<()>,
 ) -> Result<(), Failure> {
     let effective =
@@ -61,7 +72,7 @@ pub(crate) fn run_beside(
         node_ips: node_ips(&effective)?,
     };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
-    runtime()?.block_on(agent(effective, checked, logging, other))
+    runtime(workers)?.block_on(agent(effective, checked, logging, other))
 }
 
 /// What the flags say that the node is reached by.
@@ -77,11 +88,15 @@ fn node_ips(effective: &Effective) -> Result<NodeIps, Failure> {
     Ok(ips)
 }
 
+/// How many threads run the tasks of an API server, which has many clients at once.
+pub(crate) fn workers_of_server() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_WORKERS)
+}
+
 /// What tasks run on.
-pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+pub(crate) fn runtime(workers: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores.min(MOST_WORKERS))
+        .worker_threads(workers)
         .thread_name("crablet")
         .enable_all()
         .build()
