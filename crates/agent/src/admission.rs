@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use tracing::info_span;
 
 use crate::mailbox::{End, Input as Told, Mailbox};
+use crate::metrics::Rejections;
 use crate::node_facts::LiveFacts;
 use crate::pod_span::pod_span;
 use crate::recorder::{EventType, Involved, Recorder, reason};
@@ -49,6 +50,7 @@ pub struct Admission {
     recorder: Recorder,
     books: Arc<Mutex<Books>>,
     changes: Arc<Notify>,
+    rejections: Option<Rejections>,
 }
 
 /// What a pod that wants in is told.
@@ -151,7 +153,20 @@ impl Admission {
     /// may set, and AppArmor or not.
     pub fn new(facts: LiveFacts, sysctls: SysctlAllowlist, app_armor: bool, recorder: Recorder) -> Admission {
         let sysctls = Arc::new(sysctls);
-        Admission { facts, sysctls, app_armor, recorder, books: Arc::default(), changes: Arc::default() }
+        Admission {
+            facts,
+            sysctls,
+            app_armor,
+            recorder,
+            books: Arc::default(),
+            changes: Arc::default(),
+            rejections: None,
+        }
+    }
+
+    /// Has it counted who is not taken.
+    pub(crate) fn counted_in(self, rejections: Rejections) -> Admission {
+        Admission { rejections: Some(rejections), ..self }
     }
 
     /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
@@ -343,7 +358,12 @@ impl Admission {
             .map(|(_, entry)| &*entry.pod)
             .collect();
         let state = match self.admit(&pod, &others) {
-            Err(rejection) => State::Rejected(Box::new(rejection)),
+            Err(rejection) => {
+                if let Some(rejections) = &self.rejections {
+                    rejections.count(&rejection.reason);
+                }
+                State::Rejected(Box::new(rejection))
+            }
             Ok(victims) if victims.is_empty() => State::Granted { was_there: false },
             Ok(victims) => State::MakesRoom(Box::new(self.preempt(books, &pod, victims))),
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crablet_cri::Runtime;
-use crablet_cri::observer::{Observer, Status};
+use crablet_cri::observer::{self, Observer, Status};
 use crablet_host::cgroup::Cgroups;
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
@@ -17,6 +17,7 @@ use crate::admission::Admission;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::{self, Images};
+use crate::metrics::{ImageMetrics, Metrics, Rejections, register_pods};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
@@ -130,8 +131,13 @@ impl Agent {
         let recorder = Recorder::new(clock.clone(), stories.clone());
         let keeps_records = access.records.is_some();
         let images =
-            Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images);
+            Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images)
+                .counted_in(ImageMetrics::register(&metrics.kubelet)?);
         let (observer, events, observer_status) = Observer::new(runtime.clone());
+        let seconds = clock.clone();
+        let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
+            seconds.now().as_millisecond() as f64 / 1e3
+        });
         let checkpoint_writer = CheckpointWriter::new(checkpoints);
         let statuses = Statuses::new();
         let prober = Prober::new();
@@ -163,13 +169,16 @@ impl Agent {
             reports: Reports { recorder: recorder.clone(), stories, statuses },
             checkpoints: checkpoint_writer.clone(),
             restored,
-            admission: Admission::new(facts.clone(), description.sysctls, description.app_armor, recorder),
+            admission: Admission::new(facts.clone(), description.sysctls, description.app_armor, recorder)
+                .counted_in(Rejections::register(&metrics.kubelet)?),
             readiness,
             facts,
             limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
             container_gc: ContainerGc::new(description.container_gc),
+            metrics: Metrics::register(&metrics.kubelet)?,
         });
 
+        register_pods(&metrics.kubelet, node.reports.statuses.clone());
         let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
         let agent = Agent {
             facts: node.facts.clone(),

@@ -49,6 +49,7 @@ pub use access::Access;
 pub use error::{ImageError, ImageErrorReason, ImageUnknown, ServiceError};
 pub use flight::Pull;
 
+use crate::metrics::ImageMetrics;
 use crate::recorder::bucket::Rate;
 use crate::recorder::{EventType, Involved, InvolvedObject, Recorder, reason};
 use backoff::{Backoff, Held};
@@ -116,6 +117,7 @@ pub struct Images {
     recorder: Recorder,
     flights: Flights,
     backoff: Arc<Backoff>,
+    metrics: Option<ImageMetrics>,
 }
 
 impl Images {
@@ -139,7 +141,25 @@ impl Images {
     ) -> Images {
         let flights =
             Flights::new(service.clone(), access.clone(), clock.clone(), settings.parallel, settings.rate);
-        Images { service, access, clock, recorder, flights, backoff: Arc::default() }
+        Images { service, access, clock, recorder, flights, backoff: Arc::default(), metrics: None }
+    }
+
+    /// Has it counted what is asked for and pulled.
+    pub(crate) fn counted_in(self, metrics: ImageMetrics) -> Images {
+        Images { metrics: Some(metrics), ..self }
+    }
+
+    /// Counts an image that was asked for: whether it was there, and whether it has to be pulled, as far as that is known.
+    fn count(&self, policy: Option<&PullPolicy>, is_present: Option<bool>, is_pulled: Option<bool>) {
+        if let Some(metrics) = &self.metrics {
+            let policy = match policy {
+                Some(PullPolicy::Always) => "always",
+                Some(PullPolicy::Never) => "never",
+                Some(PullPolicy::IfNotPresent) => "ifnotpresent",
+                Some(PullPolicy::Other(_)) | None => "",
+            };
+            metrics.ensured(policy, is_present, is_pulled);
+        }
     }
 
     /// Finds out what became of the pulls that the agent before did not end. Until then their images are nobody's.
@@ -181,8 +201,18 @@ impl Images {
         };
         loop {
             let landed = self.flights.landed();
-            if let Some(image) = self.present(&request, &spec).await? {
+            let present = match self.present(&request, &spec).await {
+                Ok(present) => present,
+                Err(error) => {
+                    let is_present = (error.reason == ImageErrorReason::ErrImageNeverPull).then_some(false);
+                    self.count(request.policy, is_present, None);
+                    return Err(error);
+                }
+            };
+            let is_present = looks_first(request.policy).then_some(present.is_some());
+            if let Some(image) = present {
                 if self.may_use(&request, &spec, &image, credentials()).await {
+                    self.count(request.policy, is_present, Some(false));
                     return Ok(Ensured { reference: image.id.clone(), image: Ok(image), was_pulled: false });
                 }
                 // That it is there is not for this pod to know.
@@ -203,6 +233,7 @@ impl Images {
             // A pull that ended since the runtime was asked may have been the one for this image.
             let unless_since = looks_first(request.policy).then_some(landed);
             let Some(seat) = self.flights.board(wanted, unless_since) else { continue };
+            self.count(request.policy, is_present, Some(true));
             self.tell(request.involved, reason::PULLING, format!("Pulling image {:?}", request.image));
             let asked = Instant::now();
             return match seat.arrival().await.as_ref() {
@@ -291,6 +322,9 @@ impl Images {
         // Who joined a pull late waited for less than it took.
         let (took, waited) = (go_millis(pulled.took.min(waited)), go_millis(waited));
         let size = pulled.image.as_ref().map_or(0, |image| image.size);
+        if let Some(metrics) = &self.metrics {
+            metrics.pulled(size, pulled.took);
+        }
         let message = format!(
             "Successfully pulled image {:?} in {took} ({waited} including waiting). Image size: {size} bytes.",
             request.image

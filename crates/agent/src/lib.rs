@@ -34,6 +34,7 @@ pub mod images;
 pub mod iptables;
 mod log_tail;
 pub mod mailbox;
+mod metrics;
 pub mod node_addresses;
 pub mod node_config;
 pub mod node_facts;

@@ -12,6 +12,7 @@ use crate::admission::Admission;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::Images;
+use crate::metrics::Metrics;
 use crate::node_facts::LiveFacts;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
@@ -56,6 +57,8 @@ pub struct Shared {
     pub limits: PodLimits,
     /// Who says which containers that ended are kept.
     pub(crate) container_gc: ContainerGc,
+    /// Where what happens to pods is counted.
+    pub(crate) metrics: Metrics,
 }
 
 /// What pods have on the machine beside what the runtime makes.

@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use crablet_api::core::{Pod, PodIdentity, PodPhase, PodStatus};
 use crablet_core::observed;
+use crablet_core::qos::is_static;
 use crablet_core::status::{Failure, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
 use jiff::Timestamp;
@@ -57,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::mailbox::{End, Heard, Mailbox, News};
+use crate::metrics::Pass;
 use crate::objects::Interest;
 use crate::observe::observe;
 use crate::shared::Shared;
@@ -108,6 +110,8 @@ pub(crate) struct Worker {
     rejected: bool,
     /// Whether its volumes, its cgroup and its users were taken away.
     cleared: bool,
+    /// When the pod was seen first.
+    seen_at: Instant,
     phase: Phase,
 }
 
@@ -169,6 +173,7 @@ impl Worker {
             rejected: false,
             cleared: false,
             phase: Phase::Syncing,
+            seen_at: Instant::now(),
             node,
         }
     }
@@ -176,6 +181,7 @@ impl Worker {
     /// Works until nothing of the pod is left, or it panics.
     pub(crate) async fn begin(&mut self, after: Option<&(String, CancellationToken)>) {
         self.restore();
+        self.node.metrics.began(&self.pod);
         self.register();
         // One that panicked had heard what this one has not.
         self.have_nothing_probed();
@@ -214,9 +220,18 @@ impl Worker {
     }
 
     async fn run(&mut self) {
+        self.node.metrics.worker_begins(self.seen_at.elapsed());
+        let mut is_first = true;
         loop {
             let told = self.mailbox.take();
+            let pass = match (&self.phase, told.spec.is_some()) {
+                (Phase::Terminating(_) | Phase::Terminated, _) => Pass::Kill,
+                (Phase::Syncing, _) if std::mem::take(&mut is_first) => Pass::Create,
+                (Phase::Syncing, true) => Pass::Update,
+                (Phase::Syncing, false) => Pass::Sync,
+            };
             Box::pin(self.hear(told)).await;
+            let begun = Instant::now();
             // On the heap for as long as they take, here and in the passes themselves: a pod that waits, and most do,
             // keeps no room for what it may do.
             let next = match &self.phase {
@@ -225,6 +240,7 @@ impl Worker {
                 Phase::Terminated if self.wanted => Box::pin(self.rest()).await,
                 Phase::Terminated => Box::pin(self.remove()).await,
             };
+            self.node.metrics.passed(pass, begun.elapsed());
             match next {
                 Next::Again => {}
                 Next::Wait(until) => self.wait(until).await,
@@ -413,6 +429,7 @@ impl Worker {
             return false;
         }
         if self.status.phase != status.phase {
+            self.count_start(status.phase.as_ref());
             let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
             info!(phase, "Pod is in another phase");
         }
@@ -421,6 +438,19 @@ impl Worker {
         self.node.reports.statuses.show(Reported { terminated, ..view });
         self.have_probed();
         true
+    }
+
+    /// Counts how long it took until the pod ran, if it does now.
+    fn count_start(&self, phase: Option<&PodPhase>) {
+        if self.status.phase != Some(PodPhase::Pending) || phase != Some(&PodPhase::Running) {
+            return;
+        }
+        let made_at = self.pod.metadata.creation_timestamp.filter(|_| !is_static(&self.pod));
+        let since_made = made_at.map(|made_at| {
+            let millis = self.node.clock.now().as_millisecond() - made_at.unix_seconds() * 1000;
+            Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+        });
+        self.node.metrics.runs(self.seen_at.elapsed(), since_made);
     }
 
     /// Shows a status. Readiness is in the checkpoint before anybody sees it: what probes found nobody else remembers, the

@@ -42,6 +42,18 @@ impl Error {
         }
     }
 
+    /// The code that the server says no with.
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            Error::Refused(status) => Some(status.code),
+            Error::Transport(_)
+            | Error::TimedOut(_)
+            | Error::Malformed(_)
+            | Error::TooLarge { .. }
+            | Error::Closed => None,
+        }
+    }
+
     pub fn is_not_found(&self) -> bool {
         self.reason() == Some(&StatusReason::NotFound)
     }

@@ -4,6 +4,7 @@
 //! in a last file; the rest fill [`KubeletFlags`] the same way. So one decoder checks both, and every value knows
 //! which flag it came from.
 
+mod shown;
 mod table;
 mod value;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use crablet_api::GoDuration;
 use serde::Deserialize;
 
+pub(crate) use shown::shown;
 pub use table::FLAGS;
 pub(crate) use value::node;
 

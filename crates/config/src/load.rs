@@ -4,6 +4,7 @@
 //! then it is decoded, completed with defaults, and checked. Everything that is wrong is reported at once, with the
 //! place it was written at.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub struct Effective {
     pub not_acted_on: Vec<String>,
     /// What is on, mostly by default, and that the agent does not do yet.
     pub not_done: Vec<String>,
+    /// Every flag with its value, as given or by default, in the order of their names.
+    pub shown_flags: Vec<(&'static str, Cow<'static, str>)>,
     /// What somebody set, and where.
     pub(crate) tree: Tree,
 }
@@ -73,7 +76,9 @@ pub fn load(given: &[GivenFlag<'_>]) -> Result<Effective, ConfigError> {
     let not_acted_on = acted_on::missing(&tree, &flags_tree);
     let not_done = acted_on::not_done(&configuration);
     let not_done = not_done.map(|not_done| format!("{} ({})", not_done.what, not_done.path)).collect();
-    Ok(Effective { configuration, flags, features, warnings: loader.warnings, not_acted_on, not_done, tree })
+    let shown_flags = flags::shown(&given);
+    let warnings = loader.warnings;
+    Ok(Effective { configuration, flags, features, warnings, not_acted_on, not_done, shown_flags, tree })
 }
 
 struct Loader {

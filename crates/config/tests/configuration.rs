@@ -285,6 +285,43 @@ fn every_flag_takes_its_recorded_default_and_changes_nothing_by_it() {
 }
 
 #[test]
+fn flags_are_shown_as_recorded() {
+    let recorded = fs::read_to_string(data("flagz.json")).unwrap();
+    let recorded: serde_json::Value = serde_json::from_str(&recorded).unwrap();
+    let body = recorded["body"].as_str().unwrap();
+    let given =
+        ["bootstrap-kubeconfig", "cert-dir", "hostname-override", "kubeconfig", "node-ip", "root-dir"];
+    // Those are not shown that no help names. Where our default is another one on purpose, it is shown.
+    let not_here = ["log-json-info-buffer-size", "log-json-split-stream"];
+    let ours = ["start-remembered-pods=false"];
+    let differ = [
+        "anonymous-auth=false",
+        "authentication-token-webhook=true",
+        "authorization-mode=Webhook",
+        "read-only-port=0",
+        "serialize-image-pulls=false",
+    ];
+    let mut expected: Vec<String> = Vec::new();
+    for line in body.lines().skip(3) {
+        let (name, _) = line.split_once('=').unwrap();
+        let different = differ.iter().find(|different| different.starts_with(&format!("{name}=")));
+        match different {
+            _ if given.contains(&name) => expected.push(format!("{name}=given")),
+            _ if name == "config" => expected.push("config=".to_owned()),
+            Some(different) => expected.push((*different).to_owned()),
+            None if !not_here.contains(&name) => expected.push(line.to_owned()),
+            None => {}
+        }
+    }
+    expected.extend(ours.map(str::to_owned));
+    expected.sort_by_key(|line| line.split('=').next().unwrap().to_owned());
+    let flags: Vec<(&str, &str)> = given.iter().map(|name| (*name, "given")).collect();
+    let shown = with_flags(&flags).shown_flags;
+    let shown: Vec<String> = shown.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn secrets_in_headers_do_not_show_in_debug_output() {
     let effective = with_file(&data("maximal.yaml"));
     assert!(!format!("{:?}", effective.configuration).contains("Bearer"), "{:?}", effective.configuration);

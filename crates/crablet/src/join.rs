@@ -12,7 +12,7 @@ use crablet_agent::story::{State, Teller};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
 use crablet_api::features::Gate;
-use crablet_certificates::{ClientCertificate, ClientSettings, Progress, Stage};
+use crablet_certificates::{ClientCertificate, ClientSettings, Identities, Progress, Stage};
 use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
     TransportError,
@@ -81,8 +81,7 @@ impl<'a> Membership<'a> {
             node: name.to_owned(),
             rotate: configuration.rotate_certificates,
         };
-        let (transport, progress) =
-            transport(settings, &user_agent, seed, Requests::register(metrics)?, &tasks)?;
+        let (transport, progress) = transport(settings, &user_agent, seed, metrics, &tasks)?;
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
@@ -162,6 +161,17 @@ impl<'a> Membership<'a> {
     }
 }
 
+/// Has it told how long the node's client certificate lasts.
+fn register_ttl(metrics: &Registry, identities: Identities, clock: Clock) -> anyhow::Result<()> {
+    let help = "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.";
+    let ttl = move || match identities.current() {
+        Some(identity) => identity.not_after().duration_since(clock.now()).as_secs_f64(),
+        None => f64::INFINITY,
+    };
+    metrics.gauge_fn("kubelet_certificate_manager_client_ttl_seconds", help, ttl)?;
+    Ok(())
+}
+
 /// How requests get to the API server, and how far the certificate is that the node shows there, where it is ours to ask
 /// for.
 type Access = (Arc<dyn Transport>, Option<watch::Receiver<Progress>>);
@@ -170,9 +180,10 @@ fn transport(
     settings: ClientSettings,
     user_agent: &str,
     seed: u64,
-    requests: Requests,
+    metrics: &Registry,
     tasks: &Tasks,
 ) -> anyhow::Result<Access> {
+    let requests = Requests::register(metrics)?;
     let clock = Clock::system();
     let environment = ProxyEnvironment::of_process();
     let kubeconfig = settings.kubeconfig.clone();
@@ -201,6 +212,7 @@ fn transport(
         }
         ClientCertificate::Rotated(manager) => {
             let (progress, mut identities) = (manager.progress(), manager.identities());
+            register_ttl(metrics, manager.identities(), Clock::system())?;
             tasks.spawn(async move {
                 manager.run(&connect).await;
             });

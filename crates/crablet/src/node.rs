@@ -209,7 +209,8 @@ fn count_plugins(metrics: &Registry, plugins: watch::Receiver<BTreeMap<PathBuf, 
         for (socket, state) in &*plugins.borrow() {
             let socket = socket.display().to_string();
             let mut add = |state: &str| {
-                let (name, help) = ("plugin_manager_total_plugins", "Number of plugins in Plugin Manager");
+                let (name, help) =
+                    ("plugin_manager_total_plugins", "[ALPHA] Number of plugins in Plugin Manager");
                 let labels = [("socket_path", &*socket), ("state", state)];
                 samples.add(name, help, Kind::Gauge, &labels, 1.0);
             };

@@ -1,5 +1,6 @@
 //! The node's main port, put together from the configuration: who serves it, whom it believes, and whom it asks.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,17 @@ use crablet_host::watch::Watch;
 use crablet_logging::{ErrorChain, Handle};
 use crablet_logs::{LogWatcher, NodeLogs};
 use crablet_server::{
-    Access, AccessSettings, Authorities, ContainerLogs, Health, Lasts, NodeHandles, NodeLogSettings,
-    NodePort, TlsSettings, node_router, serve_tls, tls_config,
+    Access, AccessSettings, Authorities, ContainerCheckpoints, ContainerLogs, Debugging, Health, Lasts,
+    NodeHandles, NodeLogSettings, NodePort, Status, TlsSettings, node_router, serve_tls, tls_config,
 };
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::node::Started;
 use crate::run::bind;
+use crate::version;
 
 /// The largest file of authorities that is read.
 const LARGEST_FILE: usize = 4 << 20;
@@ -71,6 +74,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
             allowed: authorization.webhook.cache_authorized_ttl.to_std(),
             denied: authorization.webhook.cache_unauthorized_ttl.to_std(),
         }),
+        metrics: node.metrics.kubelet.clone(),
     };
     let client = of_cluster.as_ref().map(|(client, _)| client.clone());
     let access = Access::new(settings, &node.name, client, node.clock.clone())?;
@@ -84,9 +88,10 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
     let Some(listener) = bind(configuration.address, configuration.port, "the node's API").await? else {
         return Ok(());
     };
+    let runtime = Arc::new(runtime);
     let container_logs = ContainerLogs {
         node: node.clone(),
-        runtime: Arc::new(runtime),
+        runtime: Arc::clone(&runtime) as _,
         watcher: LogWatcher::default(),
         split_streams: effective.features.enabled(Gate::PodLogsQuerySplitStreams),
     };
@@ -98,15 +103,62 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
     let router = node_router(NodePort {
         health: health.clone(),
         logging: logging.clone(),
+        debugging: debugging(effective, &node, Arc::clone(&runtime))?,
         node,
         access,
+        runtime,
         kubelet_config: effective.to_json(),
         container_logs,
         node_logs,
-        has_debugging: configuration.enable_debugging_handlers,
-    });
+    })?;
     tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
     Ok(())
+}
+
+/// What is there for who looks for a fault, if that is wanted.
+fn debugging(
+    effective: &Effective,
+    node: &NodeHandles,
+    runtime: Arc<crablet_cri::Client>,
+) -> anyhow::Result<Option<Debugging>> {
+    let configuration = &effective.configuration;
+    if !configuration.enable_debugging_handlers {
+        return Ok(None);
+    }
+    let clock = &node.clock;
+    let has = |gate| effective.features.enabled(gate);
+    let statusz = || {
+        let started_at = crablet_metrics::process_start_time()
+            .and_then(|seconds| Timestamp::from_second(seconds as i64).ok())
+            .unwrap_or_else(|| clock.now());
+        Status::new(clock.clone(), started_at, version::KUBERNETES.trim_start_matches('v'))
+    };
+    let checkpoints = match has(Gate::ContainerCheckpoint) {
+        true => Some(checkpoints(effective, node, runtime)?),
+        false => None,
+    };
+    Ok(Some(Debugging {
+        checkpoints,
+        profiling: configuration.enable_profiling_handler,
+        flags_handler: configuration.enable_debug_flags_handler,
+        flagz: has(Gate::ComponentFlagz).then(|| effective.shown_flags.as_slice().into()),
+        statusz: has(Gate::ComponentStatusz).then(statusz),
+    }))
+}
+
+/// Where containers are written to.
+fn checkpoints(
+    effective: &Effective,
+    node: &NodeHandles,
+    runtime: Arc<crablet_cri::Client>,
+) -> anyhow::Result<ContainerCheckpoints> {
+    let folder = Path::new(&*effective.flags.root_dir).join("checkpoints");
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .with_context(|| format!("cannot make the directory {}", folder.display()))?;
+    Ok(ContainerCheckpoints { node: node.clone(), runtime, folder })
 }
 
 /// Whether the API server is asked about those who come.

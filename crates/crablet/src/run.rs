@@ -17,7 +17,7 @@ use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
 use crablet_host::{cgroup, program_pages, sub_ids, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
-use crablet_metrics::{BuildInfo, Registry};
+use crablet_metrics::BuildInfo;
 use crablet_server::{
     Health, NodeHandles, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
 };
@@ -34,6 +34,7 @@ use crate::exit::Failure;
 use crate::image_access;
 use crate::node::{self, Checked};
 use crate::node_port;
+use crate::pod_resources;
 use crate::service_manager;
 use crate::version;
 
@@ -63,6 +64,7 @@ fn run_on(
 ) -> Result<(), Failure> {
     let effective =
         crablet_config::load(&flags.as_given()).map_err(|error| Failure::Configuration(error.problems))?;
+    refuse_tracing(&effective.configuration)?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
     MACHINE.check(&effective.configuration)?;
@@ -73,6 +75,18 @@ fn run_on(
     };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
     runtime(workers)?.block_on(agent(effective, checked, logging, other))
+}
+
+/// Traces are not sent by this program. Who asks for them is told so, rather than left to wait for them.
+fn refuse_tracing(configuration: &KubeletConfiguration) -> Result<(), Failure> {
+    match configuration.tracing {
+        None => Ok(()),
+        Some(_) => Err(Failure::Configuration(vec![
+            "tracing: this kubelet sends no traces; leave the field out to run without them. What it did and how long \
+             it took is told by `crablet explain` and by /metrics"
+                .to_owned(),
+        ])),
+    }
 }
 
 /// What the flags say that the node is reached by.
@@ -217,14 +231,18 @@ async fn agent(
         let health = health(&logging);
         let client = client(&effective.configuration)?;
         let prepared = node::prepare(&effective, &client, &stop, &tasks).await?;
+        client.count_in(&prepared.node.metrics.kubelet).context("cannot register metrics")?;
         start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
         let driver = cgroup_driver(&client, &effective.configuration.cgroup_driver).await?;
         effective.configuration.cgroup_driver = driver;
         let started = prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
+        let agent_tasks = Tasks::new(stop.clone(), tasks.clone());
+        let (statuses, metrics) = (started.agent.statuses.clone(), started.node.metrics.kubelet.clone());
+        pod_resources::start(&effective, statuses, &metrics, &stop, &agent_tasks).await?;
         let parts = node_port::Parts { effective: &effective, logging: &logging, health: &health, started };
-        node_port::start(parts, &stop, &Tasks::new(stop.clone(), tasks.clone())).await?;
+        node_port::start(parts, &stop, &agent_tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         tasks.spawn(stay_small(stop.clone()));
@@ -338,6 +356,9 @@ async fn start_servers(
     let router = admin_router(health.clone(), logging.clone(), &effective.to_json(), node.clone());
     tasks.spawn(serve(listener, router, stop.clone().cancelled_owned()));
 
+    if configuration.read_only_port != 0 || (configuration.enable_server && configuration.port != 0) {
+        register_metrics(effective, node)?;
+    }
     if let Some(listener) =
         bind(configuration.healthz_bind_address, configuration.healthz_port, "health checks").await?
     {
@@ -346,8 +367,7 @@ async fn start_servers(
     if let Some(listener) =
         bind(configuration.address, configuration.read_only_port, "the read-only API").await?
     {
-        register_metrics(effective, &node.metrics.kubelet)?;
-        start(read_only_router(health.clone(), node.clone()), listener);
+        start(read_only_router(health.clone(), node.clone())?, listener);
     }
     Ok(())
 }
@@ -367,8 +387,16 @@ pub(crate) async fn bind(address: IpAddr, port: i32, purpose: &str) -> anyhow::R
 }
 
 /// What is known of the process itself. It takes room, so it is there only where somebody can ask for it.
-fn register_metrics(effective: &Effective, registry: &Registry) -> anyhow::Result<()> {
+fn register_metrics(effective: &Effective, node: &NodeHandles) -> anyhow::Result<()> {
+    let registry = &node.metrics.kubelet;
     crablet_metrics::register_process_metrics(registry);
+    crablet_metrics::register_process_start_time(&node.metrics.probes);
+    let help = "[ALPHA] The node's name. The count is always 1.";
+    registry.gauge_family("kubelet_node_name", help, ["node"])?.with([&node.name]).set(1.0);
+    let version =
+        cgroup::version(Path::new(MACHINE.cgroups)).context("cannot tell the version of cgroups")?;
+    let version = if version == cgroup::Version::V1 { 1.0 } else { 2.0 };
+    registry.gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.")?.set(version);
     let platform = version::platform();
     let build = BuildInfo {
         compiler: "rustc",

@@ -207,6 +207,14 @@ async fn a_port_that_is_taken_ends_it_with_the_address() {
 }
 
 #[tokio::test]
+async fn who_asks_for_traces_is_told_that_there_are_none() {
+    let node = Node::new("tracing: {endpoint: \"localhost:4317\", samplingRatePerMillion: 100}");
+    let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    assert!(stderr.contains("tracing: this kubelet sends no traces; leave the field out"), "{stderr}");
+}
+
+#[tokio::test]
 async fn port_0_is_no_port() {
     let node = Node::new("healthzPort: 0\nreadOnlyPort: 0");
     let _runtime = node.runtime();

@@ -14,6 +14,7 @@ mod diagnosis;
 mod endpoint;
 mod hints;
 mod leftover_task;
+mod operations;
 mod refusal;
 mod runtime;
 mod transport;
@@ -24,9 +25,11 @@ use std::time::Duration;
 use crablet_cri_api::v1::image_service_client::ImageServiceClient;
 use crablet_cri_api::v1::runtime_service_client::RuntimeServiceClient;
 
+use crablet_metrics::{RegisterError, Registry};
 use tonic::service::Routes;
 
 use crate::client::endpoint::Endpoint;
+use crate::client::operations::Operations;
 use crate::client::transport::{Service, Transport};
 use crate::error::Result;
 
@@ -78,6 +81,14 @@ impl Client {
     pub fn in_process(name: &str, services: Routes, settings: Settings) -> Client {
         let transport = Arc::new(Transport::in_process(name, services));
         Client { runtime: Arc::clone(&transport), images: transport, settings: Arc::new(settings) }
+    }
+
+    /// Has the calls of this client and its clones counted.
+    pub fn count_in(&self, registry: &Registry) -> std::result::Result<(), RegisterError> {
+        let operations = Arc::new(Operations::register(registry)?);
+        self.runtime.count(&operations);
+        self.images.count(&operations);
+        Ok(())
     }
 
     /// The runtime's service itself, for calls that [`Runtime`](crate::Runtime) lacks.

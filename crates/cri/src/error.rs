@@ -137,8 +137,10 @@ impl Error {
             Error::Unreachable { reason, .. } => {
                 format!("rpc error: code = Unavailable desc = {reason}")
             }
-            Error::Unsupported { .. }
-            | Error::NotCri { .. }
+            Error::Unsupported { method, .. } => {
+                format!("rpc error: code = Unimplemented desc = method {method} not implemented")
+            }
+            Error::NotCri { .. }
             | Error::TooLarge { .. }
             | Error::Malformed { .. }
             | Error::BadEndpoint { .. }

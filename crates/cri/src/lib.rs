@@ -11,4 +11,4 @@ mod runtime;
 
 pub use client::Client;
 pub use error::{Error, Result};
-pub use runtime::{Hint, HintKind, HintSource, ImagePull, Runtime};
+pub use runtime::{CheckpointRuntime, Hint, HintKind, HintSource, ImagePull, Runtime};

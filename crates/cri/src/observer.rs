@@ -15,6 +15,7 @@
 
 mod event;
 mod looks;
+mod metrics;
 mod relists;
 mod sources;
 mod status;
@@ -38,6 +39,7 @@ use relists::{Listed, Relists};
 use sources::{Sources, StreamEvent};
 
 pub use event::{Event, EventKind, Exit};
+pub use metrics::Metrics;
 pub use status::{Relist, Source, Status};
 pub use table::{Found, Moment, State, Table};
 
@@ -59,6 +61,15 @@ pub struct Observer {
     status: watch::Sender<Status>,
     /// Whether the log has a source.
     is_announced: bool,
+    counted: Option<Counted>,
+}
+
+/// Where what happens is counted, and when.
+struct Counted {
+    metrics: Metrics,
+    /// The time since 1970.
+    clock: Box<dyn Fn() -> f64 + Send>,
+    last_relist: Option<Instant>,
 }
 
 /// What a read of one ID gave.
@@ -89,11 +100,18 @@ impl Observer {
             found: Found::default(),
             waiting: VecDeque::new(),
             is_announced: false,
+            counted: None,
             runtime,
             events,
             status,
         };
         (observer, receiver, status_receiver)
+    }
+
+    /// Has it counted. The clock gives the seconds since 1970.
+    #[must_use]
+    pub fn counted_in(self, metrics: Metrics, clock: impl Fn() -> f64 + Send + 'static) -> Observer {
+        Observer { counted: Some(Counted { metrics, clock: Box::new(clock), last_relist: None }), ..self }
     }
 
     /// Observes until nobody takes events any more.
@@ -153,6 +171,9 @@ impl Observer {
         match told {
             StreamEvent::Hint(hint) => self.hinted(&hint),
             StreamEvent::Opened(hint) => {
+                if let Some(counted) = &self.counted {
+                    counted.metrics.connected();
+                }
                 self.opened();
                 if let Some(hint) = hint {
                     self.hinted(&hint);
@@ -163,8 +184,12 @@ impl Observer {
                 self.relists.demand(now);
                 self.publish_source(|status| status.last_error = Some(reason));
             }
-            StreamEvent::Refused { was_last: false } => self.relists.demand(now),
+            StreamEvent::Refused { was_last: false } => {
+                self.count_refusal();
+                self.relists.demand(now);
+            }
             StreamEvent::Refused { was_last: true } => {
+                self.count_refusal();
                 let source = self.sources.in_use();
                 let why_not_better = self.sources.why_not_better();
                 if self.is_announced {
@@ -174,6 +199,12 @@ impl Observer {
                 }
                 self.publish_source(|_| ());
             }
+        }
+    }
+
+    fn count_refusal(&self) {
+        if let Some(counted) = &self.counted {
+            counted.metrics.not_connected();
         }
     }
 
@@ -273,6 +304,12 @@ impl Observer {
         let was_failing = self.relists.is_failing();
         match lists {
             Ok((sandboxes, containers)) => {
+                if let Some(counted) = &mut self.counted {
+                    counted.metrics.relists(counted.last_relist.map(|last| began.duration_since(last)));
+                    counted.last_relist = Some(began);
+                    counted.metrics.relisted(now.duration_since(began), &sandboxes, &containers);
+                    counted.metrics.seen((counted.clock)());
+                }
                 self.table.relist(moment, &sandboxes, &containers, &mut self.found);
                 self.sources.relist_succeeded(now);
                 // An end whose status cannot be read is in each list again, and no news.

@@ -1,5 +1,6 @@
 //! What the agent asks of a container runtime.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -76,6 +77,13 @@ pub trait Runtime: Send + Sync {
     /// What happens to sandboxes and containers from now on, as the source tells it. The stream ends with its first
     /// error; a source that the runtime lacks is such an error.
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>>;
+}
+
+/// A runtime that may be able to write a running container to an archive.
+#[async_trait]
+pub trait CheckpointRuntime: Send + Sync {
+    /// Writes a container to an archive at this path, within this time, or the usual one if that is longer.
+    async fn checkpoint_container(&self, id: &str, location: &Path, within: Duration) -> Result<()>;
 }
 
 /// An image to pull, for whom, and with whose credentials.

@@ -52,7 +52,7 @@ pub fn register_build_info(registry: &Registry, info: &BuildInfo<'_>) -> Result<
             info.platform,
         ],
     );
-    let help = "Always 1; the labels tell which build is running, and on what.";
+    let help = "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.";
     registry.gauge_family("kubernetes_build_info", help, names)?.with(values).set(1.0);
     Ok(())
 }
@@ -62,7 +62,7 @@ pub fn register_features<'a>(
     registry: &Registry,
     features: impl IntoIterator<Item = (&'a str, &'a str, bool)>,
 ) -> Result<(), RegisterError> {
-    let help = "Whether a feature gate is on (1) or off (0), and the stage the feature is in.";
+    let help = "[BETA] This metric records the data about the stage and enablement of a k8s feature.";
     let family = registry.gauge_family("kubernetes_feature_enabled", help, ["name", "stage"])?;
     for (name, stage, enabled) in features {
         family.with([name, stage]).set(if enabled { 1.0 } else { 0.0 });

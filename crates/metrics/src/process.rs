@@ -1,6 +1,7 @@
 //! What the process itself uses, read from `/proc` when it is asked for.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use crate::registry::{Registry, Samples};
 use crate::text::Kind;
@@ -9,11 +10,14 @@ use crate::text::Kind;
 pub fn register_process_metrics(registry: &Registry) {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let page_size = rustix::param::page_size() as f64;
+    register_process_start_time(registry);
     registry.collector(move |samples| {
         let stat = fs::read_to_string("/proc/self/stat").ok();
-        let boot = fs::read_to_string("/proc/stat").ok().and_then(|text| boot_time(&text));
         if let Some(usage) = stat.and_then(|text| Usage::parse(&text)) {
-            add_usage(samples, &usage, ticks, page_size, boot);
+            add_usage(samples, &usage, ticks, page_size);
+        }
+        if let Ok(netstat) = fs::read_to_string("/proc/self/net/netstat") {
+            add_network(samples, &netstat);
         }
         if let Ok(limits) = fs::read_to_string("/proc/self/limits") {
             add_limits(samples, &limits);
@@ -21,35 +25,75 @@ pub fn register_process_metrics(registry: &Registry) {
         if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
             // One of those counted is the one that reads the folder.
             let open = descriptors.count().saturating_sub(1) as f64;
-            gauge(samples, "process_open_fds", "File descriptors that are open.", open);
+            gauge(samples, "process_open_fds", "Number of open file descriptors.", open);
         }
     });
 }
 
-fn add_usage(samples: &mut Samples, usage: &Usage, ticks: f64, page_size: f64, boot: Option<f64>) {
+/// When the process started, in seconds since 1970, if that can be told.
+pub fn process_start_time() -> Option<f64> {
+    let usage = Usage::parse(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    let boot = boot_time(&fs::read_to_string("/proc/stat").ok()?)?;
+    Some(boot + usage.start_ticks / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Registers `process_start_time_seconds` alone, for paths whose counters begin with the process.
+pub fn register_process_start_time(registry: &Registry) {
+    // It does not change, and to find it out takes the kernel a while: it goes through every CPU's interrupts.
+    let started = OnceLock::new();
+    registry.collector(move |samples| add_start(samples, *started.get_or_init(process_start_time)));
+}
+
+fn add_start(samples: &mut Samples, started: Option<f64>) {
+    if let Some(started) = started {
+        let help = "Start time of the process since unix epoch in seconds.";
+        gauge(samples, "process_start_time_seconds", help, started);
+    }
+}
+
+fn add_usage(samples: &mut Samples, usage: &Usage, ticks: f64, page_size: f64) {
     let name = "process_cpu_seconds_total";
-    let help = "Processor time used, in the program and in the kernel on its behalf, in seconds.";
+    let help = "Total user and system CPU time spent in seconds.";
     samples.add(name, help, Kind::Counter, &[], usage.processor_ticks / ticks);
     let name = "process_resident_memory_bytes";
-    gauge(samples, name, "Memory in use that is in RAM, in bytes.", usage.resident_pages * page_size);
-    gauge(samples, "process_virtual_memory_bytes", "Address space in use, in bytes.", usage.virtual_bytes);
-    if let Some(boot) = boot {
-        let start = boot + usage.start_ticks / ticks;
-        gauge(
-            samples,
-            "process_start_time_seconds",
-            "When the process started, in seconds since 1970.",
-            start,
-        );
+    gauge(samples, name, "Resident memory size in bytes.", usage.resident_pages * page_size);
+    gauge(samples, "process_virtual_memory_bytes", "Virtual memory size in bytes.", usage.virtual_bytes);
+}
+
+/// What the process's network has seen, which other processes share.
+fn add_network(samples: &mut Samples, netstat: &str) {
+    for (field, name, help) in [
+        (
+            "InOctets",
+            "process_network_receive_bytes_total",
+            "Number of bytes received by the process over the network.",
+        ),
+        (
+            "OutOctets",
+            "process_network_transmit_bytes_total",
+            "Number of bytes sent by the process over the network.",
+        ),
+    ] {
+        if let Some(bytes) = of_netstat(netstat, "IpExt", field) {
+            samples.add(name, help, Kind::Counter, &[], bytes);
+        }
     }
+}
+
+/// A value of `/proc/net/netstat`: a line of names is followed by one of values.
+fn of_netstat(netstat: &str, group: &str, field: &str) -> Option<f64> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let index = names.split(' ').position(|name| name == field)?;
+    values.split(' ').nth(index)?.parse().ok()
 }
 
 fn add_limits(samples: &mut Samples, limits: &str) {
     if let Some(descriptors) = limit(limits, "Max open files") {
-        gauge(samples, "process_max_fds", "File descriptors that may be open at once.", descriptors);
+        gauge(samples, "process_max_fds", "Maximum number of open file descriptors.", descriptors);
     }
     if let Some(bytes) = limit(limits, "Max address space") {
-        let help = "Address space that may be in use, in bytes.";
+        let help = "Maximum amount of virtual memory available in bytes.";
         gauge(samples, "process_virtual_memory_max_bytes", help, bytes);
     }
 }
@@ -124,6 +168,15 @@ mod tests {
         assert_eq!(limit(limits, "Max open files"), Some(1024.0));
         assert_eq!(limit(limits, "Max address space"), Some(18_446_744_073_709_551_615.0));
         assert_eq!(limit(limits, "Max something"), None);
+    }
+
+    #[test]
+    fn octets_are_found_by_their_name() {
+        let netstat = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 77 88\n";
+        assert_eq!(of_netstat(netstat, "IpExt", "InOctets"), Some(77.0));
+        assert_eq!(of_netstat(netstat, "IpExt", "OutOctets"), Some(88.0));
+        assert_eq!(of_netstat(netstat, "IpExt", "None"), None);
+        assert_eq!(of_netstat("", "IpExt", "InOctets"), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod attributes;
 mod authentication;
 mod authorization;
 mod error;
+mod metrics;
 mod retry;
 mod reviews;
 mod user;
@@ -19,6 +20,7 @@ use axum::response::Response;
 use crablet_client::Client;
 use crablet_host::clock::Clock;
 use crablet_logging::ErrorChain;
+use crablet_metrics::{RegisterError, Registry};
 use tracing::{debug, warn};
 
 use crate::respond::{not_found, plain};
@@ -28,6 +30,7 @@ pub(crate) use authentication::Shown;
 use authentication::{Authentication, Tokens};
 use authorization::Authorization;
 pub use authorization::Lasts;
+use metrics::ReviewMetrics;
 use websocket_token::without_token;
 
 /// How long the API server may take for one answer.
@@ -53,15 +56,19 @@ pub struct AccessSettings {
     /// Whether the API server is asked what is allowed, and how long its answers last; otherwise whoever is known may
     /// do everything.
     pub reviews: Option<Lasts>,
+    /// Where questions to the API server are counted.
+    pub metrics: Registry,
 }
 
-/// The API server has to be asked, and nobody says where it is.
+/// Why nobody can be let in.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     #[error("no client provided, cannot use webhook authentication")]
     Authentication,
     #[error("no client provided, cannot use webhook authorization")]
     Authorization,
+    #[error("cannot register metrics")]
+    Metrics(#[from] RegisterError),
 }
 
 impl Access {
@@ -75,11 +82,17 @@ impl Access {
         let client = client.map(|client| client.within(ANSWERS_WITHIN));
         let tokens = match settings.tokens {
             None => None,
-            Some(lasts) => Some(Tokens::new(client.clone().ok_or(AccessError::Authentication)?, lasts)),
+            Some(lasts) => {
+                let metrics = ReviewMetrics::authentication(&settings.metrics)?;
+                Some(Tokens::new(client.clone().ok_or(AccessError::Authentication)?, lasts, Some(metrics)))
+            }
         };
         let authorization = match settings.reviews {
             None => Authorization::AlwaysAllow,
-            Some(lasts) => Authorization::asked(client.ok_or(AccessError::Authorization)?, node, lasts),
+            Some(lasts) => {
+                let metrics = ReviewMetrics::authorization(&settings.metrics)?;
+                Authorization::asked(client.ok_or(AccessError::Authorization)?, node, lasts, Some(metrics))
+            }
         };
         let AccessSettings { authorities, allows_anonymous, .. } = settings;
         let authentication = Authentication { authorities, tokens, allows_anonymous };
@@ -87,9 +100,23 @@ impl Access {
     }
 }
 
+/// What stands before every path: who may ask, and what there is to ask for.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) access: Access,
+    /// The first parts of paths that there are not here: nobody is asked about them.
+    pub(crate) missing: Arc<[&'static str]>,
+}
+
 /// Lets a request pass whose sender may send it; answers it otherwise.
-pub(crate) async fn guard(State(access): State<Access>, mut request: Request, next: Next) -> Response {
-    let Some(Attributes { verb, subresources }) = Attributes::of(request.method(), request.uri().path())
+pub(crate) async fn guard(
+    State(Guard { access, missing }): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let attributes = Attributes::of(request.method(), request.uri().path());
+    let Some(Attributes { verb, subresources, .. }) =
+        attributes.filter(|found| !missing.contains(&found.root))
     else {
         return not_found().await;
     };

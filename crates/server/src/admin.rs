@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{Method, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
 use crablet_logging::{Format, Handle, VModule};
 use tracing::info;
@@ -83,16 +84,22 @@ pub(crate) fn set_verbosity(logging: &Handle, method: &Method, body: &str) -> Re
 
 fn change(logging: &Handle, flag: &Flag, method: &Method, body: &str, by: &str) -> Response {
     if method != Method::PUT {
-        return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");
+        return flag_text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");
     }
     let value = body.trim();
     match flag.set(logging, value) {
         Ok(done) => {
             info!(flag = flag.name(), value, "Logging was changed over {by}");
-            text(StatusCode::OK, done + "\n")
+            flag_text(StatusCode::OK, done + "\n")
         }
-        Err(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
+        Err(reason) => flag_text(StatusCode::BAD_REQUEST, reason + "\n"),
     }
+}
+
+/// As upstream answers whoever changes a flag.
+fn flag_text(status: StatusCode, body: impl Into<String>) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body.into()).into_response()
 }
 
 /// A flag that can be changed at run time.

@@ -148,7 +148,7 @@ fn too_late(options: &LogOptions, message: String) -> Result<Response, Refusal> 
 }
 
 /// The pod of a name. Where one that ends has the name of the next, that next one.
-fn find(statuses: &Statuses, namespace: &str, name: &str) -> Option<Reported> {
+pub(crate) fn find(statuses: &Statuses, namespace: &str, name: &str) -> Option<Reported> {
     let is_meant = |reported: &Reported| {
         let metadata = &reported.pod.metadata;
         *metadata.namespace == *namespace && *metadata.name == *name
@@ -159,7 +159,7 @@ fn find(statuses: &Statuses, namespace: &str, name: &str) -> Option<Reported> {
     statuses.list().into_iter().filter(is_meant).min_by_key(ends)
 }
 
-fn has_container(pod: &Pod, name: &str) -> bool {
+pub(crate) fn has_container(pod: &Pod, name: &str) -> bool {
     let spec = &pod.spec;
     let containers = spec.containers.iter().chain(&spec.init_containers).map(|container| &container.name);
     let ephemeral = spec.ephemeral_containers.iter().map(|ephemeral| &ephemeral.container.name);
@@ -236,7 +236,7 @@ fn log_of<'a>(
     }
 }
 
-fn container_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+pub(crate) fn container_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
     let all =
         [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     all.into_iter().flatten().find(|status| *status.name == *name)

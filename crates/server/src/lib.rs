@@ -12,13 +12,16 @@
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
 
+mod accept;
 mod access;
 mod admin;
 mod admin_client;
 mod admin_socket;
+mod checkpoint;
 mod container_logs;
 mod explain;
 mod health;
+mod http_metrics;
 mod manifests;
 mod node;
 mod node_logs;
@@ -28,10 +31,12 @@ mod pods;
 mod query;
 mod read_only;
 mod respond;
+mod running_pods;
 mod serve;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod zpages;
 
 pub use access::{Access, AccessError, AccessSettings, Authorities, Lasts};
 pub use admin::admin_router;
@@ -39,11 +44,13 @@ pub use admin_client::{RequestError, request, request_within};
 pub use admin_socket::{BindError, bind_admin_socket};
 pub use axum::Router;
 pub use axum::http::{Method, StatusCode};
+pub use checkpoint::ContainerCheckpoints;
 pub use container_logs::{ContainerLogs, container_logs_router};
 pub use health::{Health, healthz_router};
 pub use node::{NodeHandles, Stage};
 pub use node_logs::{NodeLogSettings, node_logs_router};
-pub use node_port::{NodePort, node_router};
+pub use node_port::{Debugging, NodePort, node_router};
 pub use read_only::read_only_router;
 pub use serve::{serve, serve_tls};
 pub use tls::{TlsError, TlsSettings, tls_config};
+pub use zpages::{Flags, Status};

@@ -4,22 +4,28 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{Method, StatusCode};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
-use axum::routing::{MethodRouter, any, get};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any};
+use crablet_cri::Runtime;
 use crablet_logging::Handle;
-use crablet_metrics::Registries;
+use crablet_metrics::{RegisterError, Registries};
 
-use crate::access::{Access, guard};
+use crate::access::{Access, Guard, guard};
 use crate::admin::{LARGEST_FLAG, set_verbosity};
+use crate::checkpoint::{ContainerCheckpoints, checkpoint_router};
 use crate::container_logs::{ContainerLogs, container_logs_router};
 use crate::health::{Health, health_routes};
+use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_logs::{NodeLogSettings, node_logs_router};
-use crate::pods::list;
+use crate::pods::list_routes;
 use crate::read_only::metrics;
 use crate::respond::{json, plain, text};
+use crate::running_pods::running_pods_router;
+use crate::zpages::{Flags, Status, flagz_router, statusz_router};
 
 /// What it answers from.
 pub struct NodePort {
@@ -27,54 +33,130 @@ pub struct NodePort {
     pub logging: Handle,
     pub node: NodeHandles,
     pub access: Access,
+    pub runtime: Arc<dyn Runtime>,
     /// The configuration in force, as `/configz` shows it.
     pub kubelet_config: serde_json::Value,
     pub container_logs: ContainerLogs,
     pub node_logs: NodeLogSettings,
-    /// Whether what shows or changes the insides of containers is there (`enableDebuggingHandlers`).
-    pub has_debugging: bool,
+    /// What else is there; nothing of it if debugging is not wanted (`enableDebuggingHandlers`).
+    pub debugging: Option<Debugging>,
+}
+
+/// What is there where debugging is wanted.
+pub struct Debugging {
+    /// Whether profiles may be asked for (`enableProfilingHandler`).
+    pub profiling: bool,
+    /// Whether the log's verbosity may be changed (`enableDebugFlagsHandler`).
+    pub flags_handler: bool,
+    /// What containers are written to archives with, if they may be (`ContainerCheckpoint`).
+    pub checkpoints: Option<ContainerCheckpoints>,
+    /// What `/flagz` shows, if it is there (`ComponentFlagz`).
+    pub flagz: Option<Flags>,
+    /// What `/statusz` shows, if it is there (`ComponentStatusz`).
+    pub statusz: Option<Status>,
+}
+
+impl Debugging {
+    /// The first parts of paths that there are not.
+    fn missing(&self) -> Vec<&'static str> {
+        let parts = [
+            ("checkpoint", self.checkpoints.is_some()),
+            ("flagz", self.flagz.is_some()),
+            ("statusz", self.statusz.is_some()),
+        ];
+        parts.into_iter().filter(|(_, is_there)| !is_there).map(|(part, _)| part).collect()
+    }
 }
 
 /// All paths, each of them guarded: nothing is answered to who may not ask for it.
-pub fn node_router(port: NodePort) -> Router {
-    let NodePort { health, logging, node, access, kubelet_config, .. } = port;
-    let debugging = match port.has_debugging {
-        true => container_logs_router(port.container_logs)
-            .merge(node_logs_router(port.node_logs))
-            .route("/debug/flags/v", flags(logging))
-            .route("/debug/pprof", any(no_profile))
-            .route("/debug/pprof/{*rest}", any(no_profile)),
-        false => DEBUGGING.iter().fold(Router::new(), |router, path| router.route(path, any(disabled))),
-    };
-    let Registries { kubelet, probes } = node.metrics.clone();
-    let configz: Arc<str> = serde_json::json!({ "kubeletconfig": kubelet_config }).to_string().into();
-    Router::new()
-        .route("/metrics", get(metrics).with_state(kubelet))
-        .route("/metrics/probes", get(metrics).with_state(probes))
-        .route("/configz", get(async move || json(configz.to_string())))
-        .merge(debugging)
-        .merge(health_routes(health))
-        .merge(Router::new().route("/pods", get(list)).route("/pods/", get(list)).with_state(node))
-        .fallback(page_not_found)
-        .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(access, guard))
+pub fn node_router(port: NodePort) -> Result<Router, RegisterError> {
+    let access = port.access.clone();
+    let counted = HttpMetrics::register(&port.node.metrics.kubelet, ServerType::ReadWrite)?;
+    let (router, missing) = unguarded(port);
+    let guarded = router.layer(from_fn_with_state(Guard { access, missing }, guard));
+    Ok(guarded.layer(from_fn_with_state(counted, count)))
 }
 
-/// What is not there without debugging.
+/// All paths, and the first parts of those that there are not.
+fn unguarded(port: NodePort) -> (Router, Arc<[&'static str]>) {
+    let NodePort { health, logging, node, runtime, kubelet_config, .. } = port;
+    let Registries { kubelet, probes } = node.metrics.clone();
+    let router = Router::new()
+        .route("/metrics", any(metrics).with_state(kubelet))
+        .route("/metrics/probes", any(metrics).with_state(probes))
+        .merge(health_routes(health))
+        .merge(list_routes(node));
+    let (router, missing) = match port.debugging {
+        None => (router.merge(disabled_router()), vec!["checkpoint", "configz", "flagz", "statusz"]),
+        Some(debugging) => {
+            let configz: Arc<str> = serde_json::json!({ "kubeletconfig": kubelet_config }).to_string().into();
+            let missing = debugging.missing();
+            let router = router
+                .route("/configz", any(async move || json(configz.to_string())))
+                .merge(container_logs_router(port.container_logs))
+                .merge(node_logs_router(port.node_logs))
+                .merge(running_pods_router(runtime))
+                .merge(debugging_router(debugging, logging));
+            (router, missing)
+        }
+    };
+    let router = router.fallback(page_not_found).method_not_allowed_fallback(method_not_allowed);
+    (router, missing.into())
+}
+
+/// What stands below these paths shows or changes the insides of containers and of the node.
 const DEBUGGING: &[&str] = &[
-    "/attach/{*rest}",
-    "/containerLogs/{*rest}",
-    "/debug/pprof/{*rest}",
-    "/exec/{*rest}",
-    "/logs/",
-    "/logs/{*rest}",
-    "/portForward/{*rest}",
-    "/run/{*rest}",
+    "/run/",
+    "/exec/",
+    "/attach/",
+    "/portForward/",
+    "/containerLogs/",
     "/runningpods/",
+    "/debug/pprof/",
+    "/logs/",
 ];
+
+/// What is said instead where debugging is not wanted.
+pub(crate) fn disabled_router() -> Router {
+    DEBUGGING.iter().fold(Router::new(), |router, path| {
+        router.route(path, any(disabled)).route(&format!("{path}{{*rest}}"), any(disabled))
+    })
+}
 
 async fn disabled() -> Response {
     text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n")
+}
+
+fn debugging_router(debugging: Debugging, logging: Handle) -> Router {
+    let Debugging { profiling, flags_handler, checkpoints, flagz, statusz } = debugging;
+    let profile = || if profiling { any(no_profile) } else { any(profiling_disabled) };
+    let flags = if flags_handler { flags(logging) } else { any(flags_disabled) };
+    let mut router = Router::new()
+        .route("/debug/flags/v", flags)
+        .route("/debug/pprof/", profile())
+        .route("/debug/pprof/{*rest}", profile());
+    if let Some(checkpoints) = checkpoints {
+        router = router.merge(checkpoint_router(checkpoints));
+    }
+    let mut paths = vec!["/configz", "/debug", "/healthz", "/metrics"];
+    if let Some(flags) = flagz {
+        router = router.merge(flagz_router(flags));
+        paths.push("/flagz");
+    }
+    if let Some(mut status) = statusz {
+        paths.sort_unstable();
+        status.paths = paths.into();
+        router = router.merge(statusz_router(status));
+    }
+    router
+}
+
+async fn profiling_disabled() -> Response {
+    text(StatusCode::METHOD_NOT_ALLOWED, "profiling endpoint is disabled.\n")
+}
+
+async fn flags_disabled() -> Response {
+    text(StatusCode::METHOD_NOT_ALLOWED, "flags endpoint is disabled.\n")
 }
 
 fn flags(logging: Handle) -> MethodRouter {
@@ -95,8 +177,15 @@ async fn page_not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "404: Page Not Found")
 }
 
-async fn method_not_allowed() -> Response {
-    plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
+/// Says which methods there are, of paths that do not take all.
+pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
+    let methods = match uri.path().split('/').nth(1) {
+        Some("run" | "checkpoint") => "POST",
+        Some("exec" | "attach" | "portForward") => "GET, POST",
+        _ => "GET",
+    };
+    let headers = [(ALLOW, methods), (CONTENT_TYPE, "text/plain; charset=utf-8")];
+    (StatusCode::METHOD_NOT_ALLOWED, headers, "405: Method Not Allowed").into_response()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(50);
 
 /// `GET /pods`, as the Go kubelet has it.
 pub(crate) fn list_routes(node: NodeHandles) -> Router {
-    Router::new().route("/pods", get(list)).with_state(node)
+    Router::new().route("/pods", get(list)).route("/pods/", get(list)).with_state(node)
 }
 
 pub(crate) async fn list(State(node): State<NodeHandles>) -> Response {

@@ -20,6 +20,11 @@ pub(crate) fn json(body: impl Into<Body>) -> Response {
     (headers, body.into()).into_response()
 }
 
+/// JSON as upstream's router gives it.
+pub(crate) fn plain_json(body: impl Into<Body>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], body.into()).into_response()
+}
+
 /// The answer for a path that there is not.
 pub(crate) async fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "404 page not found\n")

@@ -38,25 +38,25 @@ impl Metrics {
         Ok(Metrics {
             operations: registry.histogram_family(
                 "storage_operation_duration_seconds",
-                "Storage operation duration",
+                "[ALPHA] Storage operation duration",
                 ["volume_plugin", "operation_name", "status", "migrated"],
                 &BUCKETS,
             )?,
             since_wanted: registry.histogram_family(
                 "volume_operation_total_seconds",
-                "Storage operation end to end duration in seconds",
+                "[ALPHA] Storage operation end to end duration in seconds",
                 ["plugin_name", "operation_name"],
                 &BUCKETS,
             )?,
             of_drivers: registry.histogram_family(
                 "csi_operations_seconds",
-                "Container Storage Interface operation duration with gRPC error code status total",
+                "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
                 ["driver_name", "method_name", "grpc_status_code", "migrated"],
                 &BUCKETS,
             )?,
             measuring: registry.histogram_family(
                 "kubelet_volume_metric_collection_duration_seconds",
-                "Duration in seconds to calculate volume stats",
+                "[ALPHA] Duration in seconds to calculate volume stats",
                 ["metric_source"],
                 &DEFAULT_BUCKETS,
             )?,
@@ -99,7 +99,7 @@ pub(crate) fn register_collectors(registry: &Registry, inventory: Inventory, sta
             for (state, count) in [("desired_state_of_world", wanted), ("actual_state_of_world", there)] {
                 if count > 0 {
                     let (name, help) =
-                        ("volume_manager_total_volumes", "Number of volumes in Volume Manager");
+                        ("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
                     let labels = [("plugin_name", &*plugin.label()), ("state", state)];
                     samples.add(name, help, Kind::Gauge, &labels, count as f64);
                 }
@@ -112,22 +112,22 @@ pub(crate) fn register_collectors(registry: &Registry, inventory: Inventory, sta
             let labels = [("namespace", &*found.namespace), ("persistentvolumeclaim", &*claim)];
             let usage = found.usage;
             for (name, help, value) in [
-                ("kubelet_volume_stats_capacity_bytes", "Capacity in bytes of the volume", usage.capacity),
+                ("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume", usage.capacity),
                 (
                     "kubelet_volume_stats_available_bytes",
-                    "Number of available bytes in the volume",
+                    "[ALPHA] Number of available bytes in the volume",
                     usage.available,
                 ),
-                ("kubelet_volume_stats_used_bytes", "Number of used bytes in the volume", usage.used),
-                ("kubelet_volume_stats_inodes", "Maximum number of inodes in the volume", usage.inodes),
+                ("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume", usage.used),
+                ("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes in the volume", usage.inodes),
                 (
                     "kubelet_volume_stats_inodes_free",
-                    "Number of free inodes in the volume",
+                    "[ALPHA] Number of free inodes in the volume",
                     usage.inodes_free,
                 ),
                 (
                     "kubelet_volume_stats_inodes_used",
-                    "Number of used inodes in the volume",
+                    "[ALPHA] Number of used inodes in the volume",
                     usage.inodes_used,
                 ),
             ] {
@@ -135,7 +135,7 @@ pub(crate) fn register_collectors(registry: &Registry, inventory: Inventory, sta
             }
             if let Some(condition) = usage.condition {
                 let name = "kubelet_volume_stats_health_status_abnormal";
-                let help = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
+                let help = "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
                 samples.add(name, help, Kind::Gauge, &labels, f64::from(u8::from(condition.abnormal)));
             }
         }

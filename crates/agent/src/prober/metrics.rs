@@ -19,12 +19,12 @@ impl Metrics {
         Ok(Metrics {
             total: registry.counter_family(
                 "prober_probe_total",
-                "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+                "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
                 ["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
             )?,
             duration: registry.histogram_family(
                 "prober_probe_duration_seconds",
-                "Duration in seconds for a probe response.",
+                "[ALPHA] Duration in seconds for a probe response.",
                 ["probe_type", "container", "pod", "namespace"],
                 &DEFAULT_BUCKETS,
             )?,

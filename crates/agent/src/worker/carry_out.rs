@@ -163,6 +163,7 @@ impl Worker {
                 let node = Arc::clone(&self.node);
                 let run = || node.runtime.run_sandbox(&config.config, &config.handler);
                 let Some(made) = self.attend(node.turns.starts.take(run)).await else { return Next::Again };
+                node.metrics.made_sandbox(&self.pod, made.is_err());
                 match made {
                     Ok(_) => Ok(config.remarks()),
                     Err(error) => Err(NotMade::sandbox(&error.in_go_words())),
@@ -235,6 +236,7 @@ impl Worker {
                     }
                 }
                 let (name, error) = (&start.name, &failure.error);
+                self.node.metrics.not_started(start.role, &error.reason);
                 if !failure.has_event {
                     let what = format_args!("container {name}: {}: {}", error.reason, error.message);
                     self.story.failed("start", began.elapsed(), what);
@@ -253,6 +255,7 @@ impl Worker {
         let mailbox = self.mailbox.clone();
         let made_from = unless_ended(&mailbox, self.active_sandbox()).await;
         let Some(made_from) = made_from.transpose()? else { return Ok(Started::No) };
+        self.node.metrics.starts_container(start.role);
         let images = unless_ended(&mailbox, Box::pin(self.ensure_images(&container, &made_from))).await;
         let Some(images) = images.transpose()?.flatten() else { return Ok(Started::No) };
         let prepare = Box::pin(self.prepare_container(start, &container, &images, made_from));

@@ -12,6 +12,7 @@ use crablet_cri_api::{ContainerState, v1};
 use crablet_host::cgroup::{CpuBandwidth, Limits};
 use tokio::time::Instant;
 
+use crate::metrics::CgroupChange;
 use crate::story::State;
 use crate::worker::retry::What;
 use crate::worker::runtime_config::PodCgroupError;
@@ -143,7 +144,10 @@ impl Worker {
         let node = Arc::clone(&self.node);
         let grow = async {
             let current = node.host.cgroups.pod_limits(&cgroup).await?;
-            node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await
+            let begun = Instant::now();
+            let updated = node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await;
+            node.metrics.changed_cgroup(CgroupChange::Update, begun.elapsed());
+            updated
         };
         Ok(self.see_through(grow).await?)
     }

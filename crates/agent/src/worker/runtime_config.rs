@@ -22,8 +22,10 @@ use crablet_host::cgroup::{
     Bound, CgroupError, CpuBandwidth, Ensured, HugePages, Limits, NameError, PodCgroup,
 };
 use crablet_volumes::VolumeFile;
+use tokio::time::Instant;
 use tracing::warn;
 
+use crate::metrics::CgroupChange;
 use crate::recorder::reason;
 use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
@@ -206,11 +208,17 @@ impl Worker {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
         let make = async {
-            match node.host.cgroups.ensure_pod(&cgroup, &limits).await? {
-                Ensured::Created => Ok(()),
+            let begun = Instant::now();
+            let change = match node.host.cgroups.ensure_pod(&cgroup, &limits).await? {
+                Ensured::Created => CgroupChange::Create,
                 // An agent that died between making and limiting left one without limits.
-                Ensured::Existed => node.host.cgroups.update_pod(&cgroup, &limits).await,
-            }
+                Ensured::Existed => {
+                    node.host.cgroups.update_pod(&cgroup, &limits).await?;
+                    CgroupChange::Update
+                }
+            };
+            node.metrics.changed_cgroup(change, begun.elapsed());
+            Ok::<(), CgroupError>(())
         };
         Ok(self.see_through(make).await?)
     }

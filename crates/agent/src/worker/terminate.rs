@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::mailbox::End;
+use crate::metrics::CgroupChange;
 use crate::story::State;
 use crate::worker::carry_out::Logs;
 use crate::worker::retry::{What, earliest};
@@ -191,6 +192,7 @@ impl Worker {
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Next::Wait(Some(until));
         }
+        self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
         if let Err(error) = self.see_through(node.host.users.release(&uid)).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("users", began.elapsed(), format_args!("{error}"));

@@ -116,7 +116,7 @@ fn value(
     }))
 }
 
-fn parts<'a>(texts: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+pub(super) fn parts<'a>(texts: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     texts.iter().flat_map(|text| text.split(',')).filter(|part| !part.is_empty())
 }
 
@@ -172,7 +172,7 @@ fn reserved_memory(item: &str, here: &dyn Fn(Value) -> Tree) -> Result<Tree, Str
 }
 
 /// What Go takes for a boolean.
-fn boolean(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::{Code, Response, Status};
 
 use crate::client::diagnosis::{Diagnosis, diagnose};
@@ -35,14 +36,22 @@ impl Transport {
         within: Option<Duration>,
         call: impl Future<Output = std::result::Result<Response<T>, Status>>,
     ) -> Result<T> {
+        let begun = Instant::now();
         let answer = match within {
-            None => call.await,
-            Some(within) => match tokio::time::timeout(within, call).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(Error::Deadline { method, endpoint: self.name.clone(), within }),
-            },
+            None => Ok(call.await),
+            Some(within) => tokio::time::timeout(within, call).await.map_err(|_| Error::Deadline {
+                method,
+                endpoint: self.name.clone(),
+                within,
+            }),
         };
-        answer.map(Response::into_inner).map_err(|status| self.failure(method, limit, status))
+        let answer = answer.and_then(|answer| {
+            answer.map(Response::into_inner).map_err(|status| self.failure(method, limit, status))
+        });
+        if let Some(operations) = self.operations() {
+            operations.ended(method, begun.elapsed(), answer.is_err());
+        }
+        answer
     }
 
     /// A call that older runtimes lack: one that is known to is not asked again.

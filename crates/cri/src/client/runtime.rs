@@ -1,6 +1,7 @@
 //! Every operation of the [`Runtime`], as a call.
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use crablet_cri_api::{
     Sandbox, SandboxFilter, SandboxStatus, Version, v1,
 };
 use futures_util::stream::{BoxStream, TryStreamExt as _};
+use tokio::time::Instant;
 use tonic::{Response, Status, Streaming};
 
 use crate::client::Client;
@@ -16,7 +18,7 @@ use crate::client::container_config::container_config;
 use crate::client::leftover_task;
 use crate::client::transport::Transport;
 use crate::error::{Error, Result};
-use crate::runtime::{Hint, HintSource, ImagePull, Runtime};
+use crate::runtime::{CheckpointRuntime, Hint, HintSource, ImagePull, Runtime};
 
 type Answer<T> = std::result::Result<Response<T>, Status>;
 
@@ -83,6 +85,22 @@ impl Client {
 }
 
 #[async_trait]
+impl CheckpointRuntime for Client {
+    async fn checkpoint_container(&self, id: &str, location: &Path, within: Duration) -> Result<()> {
+        let within = within.max(self.settings.timeout);
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.to_owned(),
+            location: location.to_string_lossy().into_owned(),
+            timeout: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+        };
+        let mut service = self.runtime_service();
+        let call = service.checkpoint_container(request);
+        self.ask_within("CheckpointContainer", Some(within), call).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
 impl Runtime for Client {
     async fn version(&self) -> Result<Version> {
         let mut service = self.runtime_service();
@@ -125,7 +143,12 @@ impl Runtime for Client {
         let within = Some(self.settings.timeout * 2);
         let mut service = self.runtime_service();
         let call = service.run_pod_sandbox(request);
-        Ok(self.ask_within("RunPodSandbox", within, call).await?.pod_sandbox_id)
+        let begun = Instant::now();
+        let made = self.ask_within("RunPodSandbox", within, call).await;
+        if let Some(operations) = self.runtime.operations() {
+            operations.ran_sandbox(runtime_handler, begun.elapsed(), made.is_err());
+        }
+        Ok(made?.pod_sandbox_id)
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {

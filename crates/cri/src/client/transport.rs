@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -16,6 +16,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt as _, service_fn};
 
 use crate::client::endpoint::Endpoint;
+use crate::client::operations::Operations;
 
 /// The longest error that is read, in bytes. An error travels as headers, twice, with much of it escaped. What is usual
 /// for headers, 16 KiB, is less than some runtimes say of a command that failed.
@@ -41,6 +42,8 @@ pub(crate) struct Transport {
     connections: Arc<AtomicU64>,
     /// The calls that the runtime behind a connection does not have.
     lacking: Mutex<(u64, BTreeSet<&'static str>)>,
+    /// Where its calls are counted, if anywhere.
+    operations: OnceLock<Arc<Operations>>,
 }
 
 impl Transport {
@@ -54,6 +57,7 @@ impl Transport {
             service: Service::new(channel.map_err(|error| ConnectionError(error.into()))),
             connections,
             lacking: Mutex::default(),
+            operations: OnceLock::new(),
         }
     }
 
@@ -64,11 +68,21 @@ impl Transport {
             service: Service::new(infallible(services.prepare())),
             connections: Arc::default(),
             lacking: Mutex::default(),
+            operations: OnceLock::new(),
         }
     }
 
     pub(crate) fn service(&self) -> Service {
         self.service.clone()
+    }
+
+    /// Has calls counted from now on. Who is counted already stays so.
+    pub(crate) fn count(&self, operations: &Arc<Operations>) {
+        self.operations.get_or_init(|| Arc::clone(operations));
+    }
+
+    pub(crate) fn operations(&self) -> Option<&Operations> {
+        self.operations.get().map(Arc::as_ref)
     }
 
     /// Whether the runtime is known not to have a call.

@@ -25,6 +25,8 @@ const ROOTS: &[&str] = &[
 /// What is asked for: one of these subresources of the node is enough.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
+    /// The first part of the path.
+    pub(crate) root: &'static str,
     pub(crate) verb: &'static str,
     pub(crate) subresources: &'static [&'static str],
 }
@@ -32,10 +34,8 @@ pub(crate) struct Attributes {
 impl Attributes {
     /// None where there is nothing.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Attributes> {
-        let root = path.strip_prefix('/')?.split('/').next()?;
-        if !ROOTS.contains(&root) {
-            return None;
-        }
+        let first = path.strip_prefix('/')?.split('/').next()?;
+        let root = *ROOTS.iter().find(|root| **root == first)?;
         let subresources: &[&str] = match root {
             "pods" | "runningpods" => &["pods", "proxy"],
             "healthz" => &["healthz", "proxy"],
@@ -48,7 +48,7 @@ impl Attributes {
             "statusz" => &["statusz"],
             _ => &["proxy"],
         };
-        Some(Attributes { verb: verb(method), subresources })
+        Some(Attributes { root, verb: verb(method), subresources })
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
 
     #[track_caller]
     fn check(method: &Method, path: &str, expected: Option<(&'static str, &'static [&'static str])>) {
-        let expected = expected.map(|(verb, subresources)| Attributes { verb, subresources });
-        assert_eq!(Attributes::of(method, path), expected, "{method} {path}");
+        let found = Attributes::of(method, path).map(|found| (found.verb, found.subresources));
+        assert_eq!(found, expected, "{method} {path}");
     }
 
     #[test]

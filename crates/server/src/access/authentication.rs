@@ -15,6 +15,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::error::ReviewError;
+use super::metrics::ReviewMetrics;
 use super::retry::with_retries;
 use super::reviews::Reviews;
 use super::user::User;
@@ -104,16 +105,17 @@ pub(crate) struct Tokens {
     /// By the digest of a token: what was said is remembered, the token is not.
     reviews: Reviews<[u8; 32], Option<User>>,
     lasts: Duration,
+    metrics: Option<ReviewMetrics>,
 }
 
 impl Tokens {
-    pub(crate) fn new(client: Client, lasts: Duration) -> Tokens {
-        Tokens { client, reviews: Reviews::new(), lasts }
+    pub(crate) fn new(client: Client, lasts: Duration, metrics: Option<ReviewMetrics>) -> Tokens {
+        Tokens { client, reviews: Reviews::new(), lasts, metrics }
     }
 
     async fn user(&self, token: &str) -> Result<User, Unauthenticated> {
         let key = Sha256::digest(token.as_bytes()).into();
-        let ask = || review(self.client.clone(), token.to_owned());
+        let ask = || review(self.client.clone(), token.to_owned(), self.metrics.clone());
         match self.reviews.get(key, |_| self.lasts, ask).await {
             Ok(Some(user)) => Ok(user),
             Ok(None) => Err(Unauthenticated::UnknownToken),
@@ -122,10 +124,15 @@ impl Tokens {
     }
 }
 
-async fn review(client: Client, token: String) -> Result<Option<User>, ReviewError> {
+async fn review(
+    client: Client,
+    token: String,
+    metrics: Option<ReviewMetrics>,
+) -> Result<Option<User>, ReviewError> {
     let question =
         json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": {"token": token}});
-    let review: TokenReview = with_retries(|| client.post(TOKEN_REVIEWS, &question)).await?;
+    let review: TokenReview =
+        with_retries(metrics.as_ref(), || client.post(TOKEN_REVIEWS, &question)).await?;
     let status = review.status;
     match status.authenticated {
         true => Ok(Some(User::of_review(status.user))),

@@ -7,6 +7,7 @@ use crablet_api::reviews::{ResourceAttributes, SubjectAccessReview, SubjectAcces
 use crablet_client::Client;
 
 use super::error::ReviewError;
+use super::metrics::ReviewMetrics;
 use super::retry::with_retries;
 use super::reviews::Reviews;
 use super::user::User;
@@ -26,6 +27,7 @@ pub(crate) struct Asked {
     node: Text,
     reviews: Reviews<(User, &'static str, &'static str), bool>,
     lasts: Lasts,
+    metrics: Option<ReviewMetrics>,
 }
 
 /// How long it is remembered what the API server said.
@@ -37,8 +39,14 @@ pub struct Lasts {
 
 impl Authorization {
     /// The API server is asked about the node of that name.
-    pub(crate) fn asked(client: Client, node: &str, lasts: Lasts) -> Authorization {
-        Authorization::Asked(Box::new(Asked { client, node: node.into(), reviews: Reviews::new(), lasts }))
+    pub(crate) fn asked(
+        client: Client,
+        node: &str,
+        lasts: Lasts,
+        metrics: Option<ReviewMetrics>,
+    ) -> Authorization {
+        let (node, reviews) = (node.into(), Reviews::new());
+        Authorization::Asked(Box::new(Asked { client, node, reviews, lasts, metrics }))
     }
 
     /// Whether somebody may do this to a subresource of the node.
@@ -64,10 +72,11 @@ impl Asked {
     ) -> Result<bool, ReviewError> {
         let lasts = |allowed: &bool| if *allowed { self.lasts.allowed } else { self.lasts.denied };
         let ask = || {
-            let (client, question) = (self.client.clone(), question(user, verb, subresource, &self.node));
+            let (client, metrics) = (self.client.clone(), self.metrics.clone());
+            let question = question(user, verb, subresource, &self.node);
             async move {
                 let review: SubjectAccessReview =
-                    with_retries(|| client.post(ACCESS_REVIEWS, &question)).await?;
+                    with_retries(metrics.as_ref(), || client.post(ACCESS_REVIEWS, &question)).await?;
                 match (review.status.allowed, review.status.denied) {
                     (true, true) => Err(ReviewError::Said("it is both allowed and denied".into())),
                     (allowed, _) => Ok(allowed),

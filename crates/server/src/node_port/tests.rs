@@ -67,36 +67,62 @@ impl Reviewer {
     }
 }
 
-async fn server(reviewer: &Arc<Reviewer>) -> Server {
-    server_with(reviewer, true).await
+/// Everything that there is to debug with.
+fn debugging() -> Debugging {
+    let flags: [(&str, std::borrow::Cow<'static, str>); 1] = [("v", "0".into())];
+    let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
+    let started_at = clock.now();
+    Debugging {
+        profiling: true,
+        flags_handler: true,
+        checkpoints: Some(ContainerCheckpoints {
+            node: running_node().0,
+            runtime: Arc::new(
+                crablet_cri::Client::new("unix:///none.sock", None, Default::default()).unwrap(),
+            ),
+            folder: "/nonexistent".into(),
+        }),
+        flagz: Some(flags.into()),
+        statusz: Some(Status::new(clock, started_at, "1.36.4")),
+    }
 }
 
-async fn server_with(reviewer: &Arc<Reviewer>, has_debugging: bool) -> Server {
+async fn server(reviewer: &Arc<Reviewer>) -> Server {
+    server_with(reviewer, Some(debugging())).await
+}
+
+async fn server_with(reviewer: &Arc<Reviewer>, debugging: Option<Debugging>) -> Server {
+    Server::start(node_router(port(Arc::clone(reviewer) as _, Authorities::default(), debugging)).unwrap())
+        .await
+}
+
+/// A node whose API server is reached by `transport`.
+fn port(transport: Arc<dyn Transport>, authorities: Authorities, debugging: Option<Debugging>) -> NodePort {
     let lasts = Lasts { allowed: Duration::from_secs(300), denied: Duration::from_secs(30) };
     let settings = AccessSettings {
-        authorities: Authorities::default(),
+        authorities,
         tokens: Some(Duration::from_secs(120)),
         allows_anonymous: false,
         reviews: Some(lasts),
+        metrics: Default::default(),
     };
-    let client = Client::new(Arc::clone(reviewer) as _, "test");
+    let client = Client::new(transport, "test");
     let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
     let access = Access::new(settings, "<node>", Some(client), clock).unwrap();
     let (node, _) = running_node();
     let (_, logging) = crablet_logging::subscriber(Default::default(), std::io::sink());
     let kubelet_config = json!({"kind": "KubeletConfiguration"});
     let runtime = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default()).unwrap();
+    let runtime = Arc::new(runtime);
     let container_logs = ContainerLogs {
         node: node.clone(),
-        runtime: Arc::new(runtime),
+        runtime: Arc::clone(&runtime) as _,
         watcher: Default::default(),
         split_streams: false,
     };
     let node_logs = NodeLogSettings::default();
     let health = Health::new();
-    let port =
-        NodePort { health, logging, node, access, kubelet_config, container_logs, node_logs, has_debugging };
-    Server::start(node_router(port)).await
+    NodePort { health, logging, node, access, runtime, kubelet_config, container_logs, node_logs, debugging }
 }
 
 #[tokio::test]
@@ -180,14 +206,34 @@ async fn who_may_gets_what_there_is_and_is_told_what_there_is_not() {
 
 #[tokio::test]
 async fn without_debugging_handlers_nothing_shows_the_insides_of_containers() {
-    let server = server_with(&Reviewer::that_allows(&["log", "pods", "proxy"]), false).await;
-    for path in
-        ["/containerLogs/a/b/c", "/exec/a/b/c", "/logs/", "/logs/x", "/debug/pprof/heap", "/runningpods/"]
-    {
+    let reviewer = Reviewer::that_allows(&["log", "pods", "proxy"]);
+    let server = server_with(&reviewer, None).await;
+    for path in [
+        "/containerLogs/a/b/c",
+        "/exec/a/b/c",
+        "/attach/a/b/c",
+        "/run/a/b/c",
+        "/portForward/a/b",
+        "/logs/",
+        "/logs/x",
+        "/debug/pprof/",
+        "/debug/pprof/heap",
+        "/runningpods/",
+    ] {
         let answer = server.send("GET", path, GOOD).await;
         assert_eq!((answer.status, answer.body.as_str()), (405, "Debug endpoints are disabled.\n"), "{path}");
     }
     assert_eq!(server.send("GET", "/pods", GOOD).await.status, 200);
+    reviewer.take("");
+    for path in ["/configz", "/flagz", "/statusz", "/checkpoint/a/b/c"] {
+        let answer = server.send("GET", path, GOOD).await;
+        assert_eq!((answer.status, answer.body.as_str()), (404, "404 page not found\n"), "{path}");
+    }
+    assert_eq!(
+        reviewer.take("SubjectAccessReview"),
+        [Value::Null; 0],
+        "nobody is asked about what there is not"
+    );
 }
 
 #[tokio::test]
@@ -205,3 +251,137 @@ async fn a_token_that_the_server_could_not_judge_is_asked_about_anew_and_websock
         assert_eq!(server.send("GET", "/pods", headers).await.status, status);
     }
 }
+
+#[tokio::test]
+async fn each_handler_can_be_turned_off_by_itself() {
+    let reviewer = Reviewer::that_allows(&["configz", "proxy", "statusz"]);
+    let less =
+        Debugging { profiling: false, flags_handler: false, checkpoints: None, flagz: None, statusz: None };
+    let server = server_with(&reviewer, Some(less)).await;
+    for (path, status, body) in [
+        ("/debug/pprof/heap", 405, "profiling endpoint is disabled.\n"),
+        ("/debug/flags/v", 405, "flags endpoint is disabled.\n"),
+        ("/flagz", 404, "404 page not found\n"),
+        ("/checkpoint/a/b/c", 404, "404 page not found\n"),
+        ("/statusz", 404, "404 page not found\n"),
+        ("/configz", 200, "{\"kubeletconfig\":{\"kind\":\"KubeletConfiguration\"}}"),
+    ] {
+        let answer = server.send("GET", path, GOOD).await;
+        assert_eq!((answer.status, answer.body.as_str()), (status, body), "{path}");
+    }
+}
+
+/// What was recorded of paths whose answers do not depend on the pods: equal in status, text and the headers that count.
+#[tokio::test]
+async fn answers_are_those_that_were_recorded() {
+    let reviewer = Reviewer::that_allows(&["healthz", "pods", "proxy", "stats"]);
+    let server = server(&reviewer).await;
+    for recorded in [
+        include_str!("../../tests/data/golden/answers/attributes.json"),
+        include_str!("../../tests/data/golden/answers/debug-flags-get.json"),
+        include_str!("../../tests/data/golden/answers/healthz.json"),
+        include_str!("../../tests/data/golden/answers/healthz-none.json"),
+        include_str!("../../tests/data/golden/answers/healthz-ping.json"),
+        include_str!("../../tests/data/golden/answers/nothing.json"),
+        include_str!("../../tests/data/golden/answers/pods-post.json"),
+        include_str!("../../tests/data/golden/answers/root.json"),
+        include_str!("../../tests/data/golden/answers/spec.json"),
+        include_str!("../../tests/data/golden/answers/stats.json"),
+    ] {
+        let recorded: Value = serde_json::from_str(recorded).unwrap();
+        let (method, path) = (recorded["method"].as_str().unwrap(), recorded["path"].as_str().unwrap());
+        let answer = server.send(method, path, GOOD).await;
+        assert_eq!(answer.status, recorded["status"], "{method} {path}");
+        assert_eq!(answer.body, recorded["body"].as_str().unwrap(), "{method} {path}");
+        for (name, value) in recorded["headers"].as_object().unwrap() {
+            let line = format!("\r\n{}: {}\r\n", name.to_lowercase(), value.as_str().unwrap());
+            assert!(answer.head.contains(&line), "{method} {path}: {line:?} in {}", answer.head);
+        }
+    }
+}
+
+/// The paths that a router has, as it tells of itself.
+fn paths_of(router: &Router) -> Vec<String> {
+    let text = format!("{router:?}");
+    let quoted = text.split('"').skip(1).step_by(2);
+    // What answers for all other paths has names of its own.
+    let is_path = |path: &&str| path.len() > 1 && path.starts_with('/') && !path.contains("__private");
+    let paths: BTreeSet<&str> = quoted.filter(is_path).collect();
+    paths.into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn every_path_and_method_is_authorized() {
+    for debugging in [Some(debugging()), None] {
+        let reviewer = Reviewer::that_allows(&[]);
+        let router =
+            node_router(port(Arc::clone(&reviewer) as _, Authorities::default(), debugging)).unwrap();
+        let paths = paths_of(&router);
+        assert!(paths.len() > 15 && paths.iter().any(|path| path == "/pods"), "{paths:?}");
+        let server = Server::start(router).await;
+        for path in paths {
+            let path = path.replace("{*", "{").replace(['{', '}'], "");
+            for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+                let unknown = server.send(method, &path, &[]).await;
+                assert_eq!(unknown.status, 401, "{method} {path}");
+                let upgrade = ["Connection: Upgrade", "Upgrade: SPDY/3.1", GOOD[0]];
+                let powerless = server.send(method, &path, &upgrade).await;
+                assert_eq!(powerless.status, 403, "{method} {path}");
+                if method != "HEAD" {
+                    assert!(powerless.body.starts_with("Forbidden (user="), "{method} {path}");
+                }
+            }
+        }
+    }
+}
+
+/// Ways out of a path's segment.
+const WAYS_OUT: &[&str] = &[
+    "..",
+    "../..",
+    "%2e%2e",
+    "%2e%2e%2f",
+    "..%2f..%2fetc%2fpasswd",
+    "",
+    "%00",
+    "a%00b",
+    ".",
+    "%ff",
+    "%2f",
+    "a%0ab",
+];
+
+#[tokio::test]
+async fn a_segment_is_a_name_and_never_a_way() {
+    let all = ["checkpoint", "configz", "healthz", "log", "metrics", "pods", "proxy", "stats", "statusz"];
+    let reviewer = Reviewer::that_allows(&all);
+    let port = port(Arc::clone(&reviewer) as _, Authorities::default(), Some(debugging()));
+    let router = node_router(port).unwrap();
+    let mut paths = paths_of(&router);
+    let server = Server::start(router).await;
+    // Also where another part of the program will answer one day.
+    paths.extend(["/exec/{a}/{b}/{c}", "/run/{a}/{b}/{c}", "/checkpoint/{a}/{b}/{c}"].map(str::to_owned));
+    for path in paths {
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        for (index, _) in segments.iter().enumerate() {
+            for way in WAYS_OUT {
+                let mut tried: Vec<&str> = segments.clone();
+                tried[index] = way;
+                let target = format!("/{}", tried.join("/")).replace("{*", "{").replace(['{', '}'], "");
+                let answer = server.send("GET", &target, GOOD).await;
+                // What is there without its last segment may be shown; nothing else of the node.
+                let text = &answer.body;
+                assert!((200..600).contains(&answer.status), "{target}: {}", answer.status);
+                assert!(!text.contains("root:x:0:0"), "{target}: {text}");
+                if answer.status == 200 {
+                    let shown = ["/healthz", "/pods", "/metrics", "/logs", "/configz", "/flagz", "/statusz"];
+                    assert!(shown.iter().any(|path| target.starts_with(path)), "{target}: {text}");
+                }
+            }
+        }
+    }
+    // It still answers everybody.
+    assert_eq!(server.send("GET", "/pods", GOOD).await.status, 200);
+}
+
+mod tls;
