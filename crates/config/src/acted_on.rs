@@ -77,6 +77,7 @@ const FIELDS: &[&str] = &[
     "staticPodPath",
     "staticPodURL",
     "staticPodURLHeader",
+    "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemReserved",
     "tlsCertFile",

@@ -18,8 +18,9 @@ use crablet_logging::{ErrorChain, Handle};
 use crablet_logs::{LogWatcher, NodeLogs};
 use crablet_server::{
     Access, AccessSettings, Authorities, ContainerLogs, Health, Lasts, NodeHandles, NodeLogSettings,
-    NodePort, TlsSettings, node_router, serve_tls, tls_config,
+    NodePort, Streams, TlsSettings, node_router, serve_tls, tls_config,
 };
+use crablet_streams::Streamer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -86,7 +87,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
     };
     let container_logs = ContainerLogs {
         node: node.clone(),
-        runtime: Arc::new(runtime),
+        runtime: Arc::new(runtime.clone()),
         watcher: LogWatcher::default(),
         split_streams: effective.features.enabled(Gate::PodLogsQuerySplitStreams),
     };
@@ -94,6 +95,13 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         logs: NodeLogs::default(),
         is_enabled: configuration.enable_system_log_handler,
         has_query: configuration.enable_system_log_query,
+    };
+    let idle = configuration.streaming_connection_idle_timeout.to_std();
+    let streams = Streams {
+        node: node.clone(),
+        runtime: Arc::new(runtime),
+        streamer: Streamer::new((!idle.is_zero()).then_some(idle), stop.clone()),
+        extends_websockets: effective.features.enabled(Gate::ExtendWebSocketsToKubelet),
     };
     let router = node_router(NodePort {
         health: health.clone(),
@@ -103,6 +111,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         kubelet_config: effective.to_json(),
         container_logs,
         node_logs,
+        streams,
         has_debugging: configuration.enable_debugging_handlers,
     });
     tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));

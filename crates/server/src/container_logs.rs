@@ -148,7 +148,7 @@ fn too_late(options: &LogOptions, message: String) -> Result<Response, Refusal> 
 }
 
 /// The pod of a name. Where one that ends has the name of the next, that next one.
-fn find(statuses: &Statuses, namespace: &str, name: &str) -> Option<Reported> {
+pub(crate) fn find(statuses: &Statuses, namespace: &str, name: &str) -> Option<Reported> {
     let is_meant = |reported: &Reported| {
         let metadata = &reported.pod.metadata;
         *metadata.namespace == *namespace && *metadata.name == *name

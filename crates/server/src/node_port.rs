@@ -20,6 +20,7 @@ use crate::node_logs::{NodeLogSettings, node_logs_router};
 use crate::pods::list;
 use crate::read_only::metrics;
 use crate::respond::{json, plain, text};
+use crate::streams::{Streams, streams_router};
 
 /// What it answers from.
 pub struct NodePort {
@@ -31,6 +32,7 @@ pub struct NodePort {
     pub kubelet_config: serde_json::Value,
     pub container_logs: ContainerLogs,
     pub node_logs: NodeLogSettings,
+    pub streams: Streams,
     /// Whether what shows or changes the insides of containers is there (`enableDebuggingHandlers`).
     pub has_debugging: bool,
 }
@@ -41,6 +43,7 @@ pub fn node_router(port: NodePort) -> Router {
     let debugging = match port.has_debugging {
         true => container_logs_router(port.container_logs)
             .merge(node_logs_router(port.node_logs))
+            .merge(streams_router(port.streams))
             .route("/debug/flags/v", flags(logging))
             .route("/debug/pprof", any(no_profile))
             .route("/debug/pprof/{*rest}", any(no_profile)),
@@ -95,7 +98,7 @@ async fn page_not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "404: Page Not Found")
 }
 
-async fn method_not_allowed() -> Response {
+pub(crate) async fn method_not_allowed() -> Response {
     plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
 }
 

@@ -88,14 +88,26 @@ async fn server_with(reviewer: &Arc<Reviewer>, has_debugging: bool) -> Server {
     let runtime = crablet_cri::Client::new("unix:///nonexistent.sock", None, Default::default()).unwrap();
     let container_logs = ContainerLogs {
         node: node.clone(),
-        runtime: Arc::new(runtime),
+        runtime: Arc::new(runtime.clone()),
         watcher: Default::default(),
         split_streams: false,
     };
     let node_logs = NodeLogSettings::default();
     let health = Health::new();
-    let port =
-        NodePort { health, logging, node, access, kubelet_config, container_logs, node_logs, has_debugging };
+    let streamer = crablet_streams::Streamer::new(None, Default::default());
+    let streams =
+        Streams { node: node.clone(), runtime: Arc::new(runtime), streamer, extends_websockets: true };
+    let port = NodePort {
+        health,
+        logging,
+        node,
+        access,
+        kubelet_config,
+        container_logs,
+        node_logs,
+        streams,
+        has_debugging,
+    };
     Server::start(node_router(port)).await
 }
 
