@@ -18,7 +18,7 @@ use crablet_logging::{ErrorChain, Handle};
 use crablet_logs::{LogWatcher, NodeLogs};
 use crablet_server::{
     Access, AccessSettings, Authorities, ContainerLogs, Health, Lasts, NodeHandles, NodeLogSettings,
-    NodePort, Streams, TlsSettings, node_router, serve_tls, tls_config,
+    NodePort, StreamMetrics, Streams, TlsSettings, node_router, serve_tls, tls_config,
 };
 use crablet_streams::Streamer;
 use tokio::sync::watch;
@@ -102,6 +102,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         runtime: Arc::new(runtime),
         streamer: Streamer::new((!idle.is_zero()).then_some(idle), stop.clone()),
         extends_websockets: effective.features.enabled(Gate::ExtendWebSocketsToKubelet),
+        metrics: StreamMetrics::new(&node.metrics.kubelet)?,
     };
     let router = node_router(NodePort {
         health: health.clone(),

@@ -48,5 +48,5 @@ pub use node_logs::{NodeLogSettings, node_logs_router};
 pub use node_port::{NodePort, node_router};
 pub use read_only::read_only_router;
 pub use serve::{serve, serve_tls};
-pub use streams::{Streams, streams_router};
+pub use streams::{StreamMetrics, Streams, streams_router};
 pub use tls::{TlsError, TlsSettings, tls_config};

@@ -14,10 +14,10 @@ use crablet_api::core::Pod;
 use crablet_core::translate::go_quote;
 use crablet_cri::Error;
 use crablet_cri_api::v1;
+use crablet_metrics::{Counter, Family, RegisterError, Registry};
 use crablet_streams::{
     StreamError, StreamRuntime, Streamer, Wanted, is_tunnel, is_upgrade, is_v5, is_websocket,
 };
-use hyper::body::Bytes;
 
 use crate::container_logs::find;
 use crate::node::NodeHandles;
@@ -37,6 +37,24 @@ pub struct Streams {
     pub streamer: Streamer,
     /// Whether what only newer API servers speak is understood (`ExtendWebSocketsToKubelet`).
     pub extends_websockets: bool,
+    /// How often that was used.
+    pub metrics: StreamMetrics,
+}
+
+/// What is counted of streams, under upstream's names.
+pub struct StreamMetrics {
+    websockets: Family<Counter, 1>,
+}
+
+impl StreamMetrics {
+    pub fn new(registry: &Registry) -> Result<StreamMetrics, RegisterError> {
+        let websockets = registry.counter_family(
+            "kubelet_websocket_streaming_requests_total",
+            "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+            ["subresource"],
+        )?;
+        Ok(StreamMetrics { websockets })
+    }
 }
 
 type Shared = State<Arc<Streams>>;
@@ -166,7 +184,7 @@ impl Streams {
         let cmd = values(request.uri().query(), "command").collect();
         let Wanted { stdin, stdout, stderr, tty } = wanted;
         let asked = v1::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr };
-        self.connect(self.runtime.exec(asked).await?, request, wanted).await
+        self.connect("exec", self.runtime.exec(asked).await?, request, wanted).await
     }
 
     async fn attach(&self, target: Target, request: Request) -> Result<Response, Refusal> {
@@ -185,7 +203,7 @@ impl Streams {
         check(&request)?;
         let Wanted { stdin, stdout, stderr, .. } = wanted;
         let asked = v1::AttachRequest { container_id: id, stdin, tty, stdout, stderr };
-        self.connect(self.runtime.attach(asked).await?, request, wanted).await
+        self.connect("attach", self.runtime.attach(asked).await?, request, wanted).await
     }
 
     async fn port_forward(&self, target: Target, request: Request) -> Result<Response, Refusal> {
@@ -206,7 +224,10 @@ impl Streams {
         check(&request)?;
         let url = self.runtime.port_forward(v1::PortForwardRequest { pod_sandbox_id: sandbox, port }).await?;
         let response = match is_tunnel {
-            true => self.streamer.tunnel(&url, request).await?,
+            true => {
+                self.metrics.websockets.with(["portforward"]).increment();
+                self.streamer.tunnel(&url, request).await?
+            }
             false => self.streamer.pass(&url, request).await?,
         };
         Ok(response.map(Body::from))
@@ -231,12 +252,21 @@ impl Streams {
     }
 
     /// Connects a client with the runtime's address for its stream.
-    async fn connect(&self, url: String, request: Request, wanted: Wanted) -> Result<Response, Refusal> {
+    async fn connect(
+        &self,
+        subresource: &str,
+        url: String,
+        request: Request,
+        wanted: Wanted,
+    ) -> Result<Response, Refusal> {
         let response = match self.extends_websockets && is_v5(request.headers()) {
-            true => self.streamer.translate(url, request, wanted)?,
+            true => {
+                self.metrics.websockets.with([subresource]).increment();
+                self.streamer.translate(url, request, wanted)?
+            }
             false => self.streamer.pass(&url, request).await?,
         };
-        Ok(response.map(|body: Bytes| Body::from(body)))
+        Ok(response.map(Body::from))
     }
 
     fn pod(&self, target: &Target) -> Result<Reported, Refusal> {

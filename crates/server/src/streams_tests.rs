@@ -77,9 +77,7 @@ impl Played {
         let runtime = Arc::new(Scripted { url, ..Scripted::default() });
         let (node, agent) = running_node();
         let mut shown = view("server", "two", "u1");
-        let mut container = Container::default();
-        container.name = "a".into();
-        container.tty = true;
+        let container = Container { name: "a".into(), tty: true, ..Container::default() };
         Arc::make_mut(&mut shown.pod).spec.containers = [container].into();
         agent.statuses.show(shown);
         let stop = CancellationToken::new();
@@ -89,6 +87,7 @@ impl Played {
             runtime: Arc::clone(&runtime) as _,
             streamer: streamer.clone(),
             extends_websockets: true,
+            metrics: StreamMetrics::new(&Registry::new()).unwrap(),
         };
         let router =
             streams_router(streams).method_not_allowed_fallback(crate::node_port::method_not_allowed);

@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use crate::cluster::Server;
 use crate::program::kubectl;
-use crate::service::{PODS, ask, awaits_node, awaits_phase, create};
+use crate::service::{PODS, ask, awaits_node, awaits_phase, create, solo};
 use crate::world::{PATIENCE, World};
 
 /// How kubectl speaks.
@@ -123,6 +123,41 @@ async fn kubectl_gets_into_containers_on_containerd() {
         left(&cluster, speaks, before).await;
     }
     debugs(&cluster).await;
+    // kubectl falls back to SPDY without a word.
+    let (_, metrics) = cluster.world.node.get("/metrics").await.unwrap();
+    for (subresource, least) in [("exec", 6), ("attach", 1), ("portforward", 1)] {
+        let name = format!("kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&name)).map(str::parse::<u32>);
+        assert!(count.is_some_and(|count| count.unwrap() >= least), "{subresource}: {metrics}");
+    }
+}
+
+/// The whole cluster in one process.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_gets_into_containers_of_solo_on_containerd() {
+    let mut world = World::start().await;
+    world.stop_agent().await;
+    let data = world.node.path("solo");
+    std::fs::create_dir(&data).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let configuration = std::fs::read_to_string(world.node.path("kubelet.yaml")).unwrap();
+    let lines =
+        configuration.lines().filter(|line| !line.starts_with("enableServer:") && !line.starts_with("port:"));
+    let served = format!("enableServer: true\nport: {port}\naddress: 0.0.0.0\n");
+    let configuration: String = lines.map(|line| format!("{line}\n")).chain([served]).collect();
+    std::fs::write(data.join("kubelet.yaml"), configuration).unwrap();
+    world.agent = Some(solo(&world, &data).await);
+    let server = Server::within(&data.join("apiserver"));
+    awaits_node(&server.data).await;
+    let cluster = Cluster { world, server };
+    cluster.run("web", "httpd -p 8080 -h /; sleep 100000", json!({})).await;
+    for speaks in [Speaks::WebSockets, Speaks::Spdy] {
+        files(&cluster, speaks).await;
+        ports(&cluster, speaks).await;
+    }
+    let mut solo = cluster.world.agent.expect("it was started");
+    solo.terminate();
+    assert!(solo.wait().await.unwrap().success());
 }
 
 /// What is said on both streams, how it ends, and that the end of the input is heard.

@@ -95,8 +95,13 @@ async fn server_with(reviewer: &Arc<Reviewer>, has_debugging: bool) -> Server {
     let node_logs = NodeLogSettings::default();
     let health = Health::new();
     let streamer = crablet_streams::Streamer::new(None, Default::default());
-    let streams =
-        Streams { node: node.clone(), runtime: Arc::new(runtime), streamer, extends_websockets: true };
+    let streams = Streams {
+        node: node.clone(),
+        runtime: Arc::new(runtime),
+        streamer,
+        extends_websockets: true,
+        metrics: crate::StreamMetrics::new(&node.metrics.kubelet).unwrap(),
+    };
     let port = NodePort {
         health,
         logging,
