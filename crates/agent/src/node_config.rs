@@ -104,6 +104,7 @@ impl NodeConfig {
         node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
         node.status.daemon_endpoints.kubelet_endpoint.port = configuration.port;
         node.status.node_info = system_info(found, effective.features.enabled(Gate::NodeSwap));
+        node.status.declared_features = declared_features(effective);
         if configuration.enable_controller_attach_detach {
             node.metadata.annotations.insert(ATTACH_DETACH, "true".into());
         }
@@ -176,6 +177,14 @@ fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
 /// A runtime and its version, as a node's object tells of it.
 pub fn runtime_version(runtime: &Version) -> Text {
     format!("{}://{}", runtime.name, runtime.version).into()
+}
+
+/// What others may rely on of this node that not every node of this version has: what is built, and switched on.
+fn declared_features(effective: &Effective) -> Box<[Text]> {
+    let is_on = |gate| effective.features.enabled(gate);
+    let declared = [(Gate::ExtendWebSocketsToKubelet, "ExtendWebSocketsToKubelet")];
+    let declared = declared.into_iter().filter(|(gate, _)| is_on(Gate::NodeDeclaredFeatures) && is_on(*gate));
+    declared.map(|(_, name)| name.into()).collect()
 }
 
 fn labels(

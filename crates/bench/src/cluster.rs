@@ -151,7 +151,7 @@ impl Cluster {
         Ok(counts.iter().sum())
     }
 
-    async fn end(self, mut agent: Daemon) -> anyhow::Result<()> {
+    pub(crate) async fn end(self, mut agent: Daemon) -> anyhow::Result<()> {
         agent.terminate();
         agent.wait().await?;
         self.server.end().await

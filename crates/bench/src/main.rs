@@ -16,6 +16,7 @@
 //! - [`settled`]: what the agent costs with many pods and nothing to do.
 //! - [`starts`]: how long pods take to start and to end.
 //! - [`storage`]: what volumes of CSI drivers cost.
+//! - [`streams`]: what a stream into a container takes.
 //! - [`translation`]: what it takes to tell a runtime what a pod asks for.
 //! - [`specification`]: the table in `SPECIFICATION.md`.
 
@@ -36,6 +37,7 @@ mod settled;
 mod specification;
 mod starts;
 mod storage;
+mod streams;
 mod translation;
 
 use std::path::{Path, PathBuf};

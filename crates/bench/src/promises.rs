@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::{api_server, cluster, exits, idle, pods, probes, relists, settled, starts, storage, translation};
+use crate::{
+    api_server, cluster, exits, idle, pods, probes, relists, settled, starts, storage, streams, translation,
+};
 
 /// A promise about a figure.
 pub(crate) struct Promise {
@@ -57,6 +59,8 @@ pub(crate) enum Measure {
     Cluster,
     /// Volumes of CSI drivers.
     Storage,
+    /// Commands in containers, by way of the node.
+    Streams,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -154,6 +158,10 @@ pub(crate) const PROMISES: &[Promise] = &[
         "a second",
     ),
     promise("csi-rss", "resident memory of each of those volumes", 4.0, "kB"),
+    promise("exec-trip", "exec of a command that does nothing, against the runtime's own", 1.2, "times"),
+    promise("exec-trip-v5", "the same in WebSocket v5, which the node translates", 1.2, "times"),
+    promise("exec-cat", "512 MiB through exec, against a proxy that does nothing but TLS", 1.25, "times"),
+    promise("exec-cat-v5", "the same in WebSocket v5, which the node translates", 1.25, "times"),
     promise("csi-end", "the end of those pods at once, against the same pods without volumes", 1.1, "times"),
 ];
 
@@ -175,6 +183,7 @@ impl Measure {
         Measure::ClusterChanges,
         Measure::Cluster,
         Measure::Storage,
+        Measure::Streams,
     ];
 
     /// What it is called on the command line.
@@ -195,6 +204,7 @@ impl Measure {
             Measure::ClusterChanges => "cluster-changes",
             Measure::Cluster => "cluster",
             Measure::Storage => "storage",
+            Measure::Streams => "streams",
         }
     }
 
@@ -215,6 +225,7 @@ impl Measure {
             Measure::ClusterChanges => "a node in a cluster whose pods change",
             Measure::Cluster => "pods of a cluster",
             Measure::Storage => "volumes of CSI drivers",
+            Measure::Streams => "commands in containers",
         }
     }
 
@@ -235,6 +246,7 @@ impl Measure {
             Measure::ClusterChanges => Ok(vec![cluster::changes(crablet).await?]),
             Measure::Cluster => cluster::on_containerd(crablet).await,
             Measure::Storage => storage::measure(crablet).await,
+            Measure::Streams => streams::measure(crablet).await,
         }
     }
 }

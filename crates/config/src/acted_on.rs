@@ -79,6 +79,7 @@ const FIELDS: &[&str] = &[
     "staticPodPath",
     "staticPodURL",
     "staticPodURLHeader",
+    "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemReserved",
     "tlsCertFile",

@@ -19,8 +19,10 @@ use crablet_logging::{ErrorChain, Handle};
 use crablet_logs::{LogWatcher, NodeLogs};
 use crablet_server::{
     Access, AccessSettings, Authorities, ContainerCheckpoints, ContainerLogs, Debugging, Health, Lasts,
-    NodeHandles, NodeLogSettings, NodePort, Status, TlsSettings, node_router, serve_tls, tls_config,
+    NodeHandles, NodeLogSettings, NodePort, Status, StreamMetrics, Streams, TlsSettings, node_router,
+    serve_tls, tls_config,
 };
+use crablet_streams::Streamer;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +102,14 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         is_enabled: configuration.enable_system_log_handler,
         has_query: configuration.enable_system_log_query,
     };
+    let idle = configuration.streaming_connection_idle_timeout.to_std();
+    let streams = Streams {
+        node: node.clone(),
+        runtime: Arc::clone(&runtime) as _,
+        streamer: Streamer::new((!idle.is_zero()).then_some(idle), stop.clone()),
+        extends_websockets: effective.features.enabled(Gate::ExtendWebSocketsToKubelet),
+        metrics: StreamMetrics::new(&node.metrics.kubelet)?,
+    };
     let router = node_router(NodePort {
         health: health.clone(),
         logging: logging.clone(),
@@ -110,6 +120,7 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         kubelet_config: effective.to_json(),
         container_logs,
         node_logs,
+        streams,
     })?;
     tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
     Ok(())

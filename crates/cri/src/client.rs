@@ -6,6 +6,7 @@
 //! - [`call`]: one call with its deadline, and what its failure means.
 //! - [`runtime`]: every operation.
 //! - [`refusal`]: what it is that listens, when it is no CRI v1 runtime.
+//! - [`streaming`]: where commands and ports can be talked to.
 //! - [`hints`]: what the runtime tells of its own accord.
 
 mod call;
@@ -17,6 +18,7 @@ mod leftover_task;
 mod operations;
 mod refusal;
 mod runtime;
+mod streaming;
 mod transport;
 
 use std::sync::Arc;

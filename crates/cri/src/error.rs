@@ -115,6 +115,11 @@ impl Error {
         self.code() == Code::NotFound
     }
 
+    /// Whether the runtime has no room for what was asked for.
+    pub fn is_exhausted(&self) -> bool {
+        self.code() == Code::ResourceExhausted
+    }
+
     /// Whether the runtime lacks the call.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. })

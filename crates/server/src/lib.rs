@@ -8,6 +8,7 @@
 //!   letting them go, and why they are as they are. It is served on a unix socket that only the agent's own user can
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
 //! - [`container_logs_router`] gives what containers wrote, [`node_logs_router`] the node's own logs.
+//! - [`streams_router`] leads into containers: exec, attach, port-forward and run.
 //! - [`NodeHandles`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
@@ -33,6 +34,7 @@ mod read_only;
 mod respond;
 mod running_pods;
 mod serve;
+mod streams;
 #[cfg(test)]
 mod testing;
 mod tls;
@@ -52,5 +54,6 @@ pub use node_logs::{NodeLogSettings, node_logs_router};
 pub use node_port::{Debugging, NodePort, node_router};
 pub use read_only::read_only_router;
 pub use serve::{serve, serve_tls};
+pub use streams::{StreamMetrics, Streams, streams_router};
 pub use tls::{TlsError, TlsSettings, tls_config};
 pub use zpages::{Flags, Status};

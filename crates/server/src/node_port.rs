@@ -25,6 +25,7 @@ use crate::pods::list_routes;
 use crate::read_only::metrics;
 use crate::respond::{json, plain, text};
 use crate::running_pods::running_pods_router;
+use crate::streams::{Streams, streams_router};
 use crate::zpages::{Flags, Status, flagz_router, statusz_router};
 
 /// What it answers from.
@@ -38,6 +39,7 @@ pub struct NodePort {
     pub kubelet_config: serde_json::Value,
     pub container_logs: ContainerLogs,
     pub node_logs: NodeLogSettings,
+    pub streams: Streams,
     /// What else is there; nothing of it if debugging is not wanted (`enableDebuggingHandlers`).
     pub debugging: Option<Debugging>,
 }
@@ -96,6 +98,7 @@ fn unguarded(port: NodePort) -> (Router, Arc<[&'static str]>) {
                 .merge(container_logs_router(port.container_logs))
                 .merge(node_logs_router(port.node_logs))
                 .merge(running_pods_router(runtime))
+                .merge(streams_router(port.streams))
                 .merge(debugging_router(debugging, logging));
             (router, missing)
         }

@@ -39,6 +39,25 @@ impl Server {
         Server(address)
     }
 
+    /// The same where protocols can be switched.
+    pub(crate) async fn start_with_upgrades(router: Router) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = hyper_util::service::TowerToHyperService::new(router.clone());
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service);
+                tokio::spawn(connection.with_upgrades());
+            }
+        });
+        Server(address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0
+    }
+
     pub(crate) async fn get(&self, target: &str) -> Answer {
         self.send("GET", target, &[]).await
     }

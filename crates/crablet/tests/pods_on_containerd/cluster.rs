@@ -64,6 +64,11 @@ impl Server {
         server
     }
 
+    /// The one of a node that is a whole cluster.
+    pub(crate) fn within(data: &Path) -> Server {
+        Server { data: data.to_owned(), process: 0, embedded: None, _real: None }
+    }
+
     /// Whether somebody binds claims.
     pub(crate) fn has_controllers(&self) -> bool {
         self.embedded.is_some()

@@ -12,6 +12,7 @@
 //! - [`logs`]: what containers write, through rotations.
 //! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
+//! - [`streams`]: into containers with a real kubectl ([`program`]).
 //! - [`volumes`]: what pods keep things in.
 //! - [`world`]: what the tests stand on.
 
@@ -25,8 +26,11 @@ mod lives;
 mod logs;
 mod node_port;
 mod probes;
+#[path = "../../../apiserver/tests/kubectl/program.rs"]
+mod program;
 #[path = "../../../apiserver/tests/common/real.rs"]
 mod real;
 mod service;
+mod streams;
 mod volumes;
 mod world;

@@ -46,7 +46,7 @@ pub(crate) fn with_curl(command: &str) -> Value {
 }
 
 /// A whole cluster in one process, on a node's containerd.
-async fn solo(world: &World, data: &Path) -> Daemon {
+pub(crate) async fn solo(world: &World, data: &Path) -> Daemon {
     let endpoint = world.containerd.endpoint();
     let arguments = [
         "solo".to_owned(),

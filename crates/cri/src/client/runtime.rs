@@ -24,7 +24,11 @@ type Answer<T> = std::result::Result<Response<T>, Status>;
 
 impl Client {
     /// A call with the usual deadline.
-    async fn ask<T>(&self, method: &'static str, call: impl Future<Output = Answer<T>>) -> Result<T> {
+    pub(super) async fn ask<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Result<T> {
         self.ask_within(method, Some(self.settings.timeout), call).await
     }
 

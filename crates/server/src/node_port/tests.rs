@@ -122,7 +122,25 @@ fn port(transport: Arc<dyn Transport>, authorities: Authorities, debugging: Opti
     };
     let node_logs = NodeLogSettings::default();
     let health = Health::new();
-    NodePort { health, logging, node, access, runtime, kubelet_config, container_logs, node_logs, debugging }
+    let streams = Streams {
+        node: node.clone(),
+        runtime: Arc::clone(&runtime) as _,
+        streamer: crablet_streams::Streamer::new(None, Default::default()),
+        extends_websockets: true,
+        metrics: crate::StreamMetrics::new(&node.metrics.kubelet).unwrap(),
+    };
+    NodePort {
+        health,
+        logging,
+        node,
+        access,
+        runtime,
+        kubelet_config,
+        container_logs,
+        node_logs,
+        streams,
+        debugging,
+    }
 }
 
 #[tokio::test]
