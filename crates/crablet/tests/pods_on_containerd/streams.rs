@@ -141,9 +141,13 @@ async fn kubectl_gets_into_containers_of_solo_on_containerd() {
     std::fs::create_dir(&data).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let configuration = std::fs::read_to_string(world.node.path("kubelet.yaml")).unwrap();
-    let lines =
-        configuration.lines().filter(|line| !line.starts_with("enableServer:") && !line.starts_with("port:"));
-    let served = format!("enableServer: true\nport: {port}\naddress: 0.0.0.0\n");
+    let others = ["address:", "enableServer:", "port:"];
+    let lines = configuration.lines().filter(|line| !others.iter().any(|field| line.starts_with(field)));
+    let authority = data.join("apiserver/pki/ca.crt");
+    let served = format!(
+        "enableServer: true\nport: {port}\naddress: 0.0.0.0\nauthentication: {{x509: {{clientCAFile: {}}}}}\n",
+        authority.display()
+    );
     let configuration: String = lines.map(|line| format!("{line}\n")).chain([served]).collect();
     std::fs::write(data.join("kubelet.yaml"), configuration).unwrap();
     world.agent = Some(solo(&world, &data).await);

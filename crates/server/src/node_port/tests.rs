@@ -255,6 +255,47 @@ async fn without_debugging_handlers_nothing_shows_the_insides_of_containers() {
 }
 
 #[tokio::test]
+async fn a_switch_of_protocols_needs_the_same_right_as_anything_else() {
+    let reviewer = Reviewer::that_allows(&["log", "pods", "stats", "metrics"]);
+    let server = server(&reviewer).await;
+    let paths = [
+        "/exec/server/two/a?command=id&output=1",
+        "/exec/server/two/uid/a?command=id&output=1",
+        "/attach/server/two/a?output=1",
+        "/attach/server/two/uid/a?output=1",
+        "/portForward/server/two",
+        "/portForward/server/two/uid",
+        "/run/server/two/a?cmd=id",
+        "/run/server/two/uid/a?cmd=id",
+    ];
+    let upgrades = [
+        &["Connection: Upgrade", "Upgrade: SPDY/3.1"][..],
+        &["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Protocol: v5.channel.k8s.io"],
+        &["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io"],
+        &[],
+    ];
+    for path in paths {
+        for upgrade in upgrades {
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] {
+                let answer = server.send(method, path, &[upgrade, GOOD].concat()).await;
+                assert_eq!(answer.status, 403, "{method} {path} {upgrade:?}");
+                assert_eq!(
+                    server.send(method, path, upgrade).await.status,
+                    401,
+                    "{method} {path} {upgrade:?}"
+                );
+            }
+        }
+    }
+    // With the right to it, there is no such pod.
+    let server = server_with(&Reviewer::that_allows(&["proxy"]), true).await;
+    for path in paths {
+        let answer = server.send("POST", path, &[upgrades[0], GOOD].concat()).await;
+        assert_eq!((answer.status, answer.body.as_str()), (404, "pod does not exist"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_the_server_could_not_judge_is_asked_about_anew_and_websockets_may_bring_one() {
     let reviewer = Reviewer::that_allows(&["pods"]);
     let server = server(&reviewer).await;
