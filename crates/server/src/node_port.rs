@@ -17,6 +17,7 @@ use crate::container_logs::{ContainerLogs, container_logs_router};
 use crate::health::{Health, health_routes};
 use crate::node::NodeHandles;
 use crate::node_logs::{NodeLogSettings, node_logs_router};
+use crate::numbers::numbers_router;
 use crate::pods::list;
 use crate::read_only::metrics;
 use crate::respond::{json, plain, text};
@@ -52,6 +53,7 @@ pub fn node_router(port: NodePort) -> Router {
         .route("/metrics", get(metrics).with_state(kubelet))
         .route("/metrics/probes", get(metrics).with_state(probes))
         .route("/configz", get(async move || json(configz.to_string())))
+        .merge(numbers_router(node.numbers.clone()))
         .merge(debugging)
         .merge(health_routes(health))
         .merge(Router::new().route("/pods", get(list)).route("/pods/", get(list)).with_state(node))

@@ -9,15 +9,17 @@ use crablet_metrics::{Registries, Registry};
 
 use crate::health::{Health, health_routes};
 use crate::node::NodeHandles;
+use crate::numbers::numbers_router;
 use crate::pods::list_routes;
 use crate::respond::not_found;
 
-/// `/healthz`, `/healthz/<check>`, `/metrics`, `/metrics/probes` and `/pods`.
+/// `/healthz`, `/healthz/<check>`, `/metrics`, `/metrics/probes`, `/pods`, and what the node and its pods use.
 pub fn read_only_router(health: Health, node: NodeHandles) -> Router {
     let Registries { kubelet, probes } = node.metrics.clone();
     Router::new()
         .route("/metrics", any(metrics).with_state(kubelet))
         .route("/metrics/probes", any(metrics).with_state(probes))
+        .merge(numbers_router(node.numbers.clone()))
         .merge(health_routes(health))
         .merge(list_routes(node))
         .fallback(not_found)

@@ -303,7 +303,8 @@ impl Devices {
 
 /// What the kernel calls a disk: `/dev/sda`.
 fn device_name(sys: &Path, (major, minor): (u32, u32)) -> String {
-    let text = std::fs::read_to_string(sys.join(format!("dev/block/{major}:{minor}/uevent"))).unwrap_or_default();
+    let text =
+        std::fs::read_to_string(sys.join(format!("dev/block/{major}:{minor}/uevent"))).unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     name.map(|name| format!("/dev/{name}")).unwrap_or_default()
 }

@@ -435,8 +435,7 @@ pub(crate) fn pressure(text: &[u8]) -> Pressure {
             _ => continue,
         };
         for field in fields {
-            let Some((name, value)) =
-                std::str::from_utf8(field).ok().and_then(|field| field.split_once('='))
+            let Some((name, value)) = std::str::from_utf8(field).ok().and_then(|field| field.split_once('='))
             else {
                 continue;
             };

@@ -27,4 +27,4 @@ mod tests;
 mod view;
 
 pub use runtime::RuntimeStats;
-pub use stats::{CACHED_FOR, Parts, Settings, Stats, StatsError};
+pub use stats::{CACHED_FOR, Parts, Settings, Stats, StatsError, VolumeMeter};

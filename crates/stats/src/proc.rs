@@ -128,7 +128,8 @@ impl Processes {
             self.descriptors += 1;
             // A link says what it is without touching it, which could hang.
             let mut link = [0_u8; 8];
-            if rustix::fs::readlinkat_raw(&directory, name, &mut link).is_ok() && link.starts_with(b"socket") {
+            if rustix::fs::readlinkat_raw(&directory, name, &mut link).is_ok() && link.starts_with(b"socket")
+            {
                 self.sockets += 1;
             }
         }

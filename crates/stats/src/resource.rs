@@ -146,9 +146,10 @@ fn node(page: &mut Page, summary: &Summary) {
     let node = &summary.node;
     let help = "[STABLE] Cumulative cpu time consumed by the node in core-seconds";
     page.family("node_cpu_usage_seconds_total", help, Kind::Counter);
-    let cpu = node.cpu.as_ref().and_then(|cpu| {
-        Some((cpu.usage_core_nano_seconds? as f64 / NANOSECONDS, Some(cpu.time)))
-    });
+    let cpu = node
+        .cpu
+        .as_ref()
+        .and_then(|cpu| Some((cpu.usage_core_nano_seconds? as f64 / NANOSECONDS, Some(cpu.time))));
     write(page, "", cpu);
     let help = "[STABLE] Current working set of the node in bytes";
     page.family("node_memory_working_set_bytes", help, Kind::Gauge);

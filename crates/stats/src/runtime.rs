@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
 use crablet_cri::{Client, Error, Runtime as _};
-use crablet_cri_api::{
-    Container, ContainerFilter, ContainerState, Sandbox, SandboxFilter, SandboxState, v1,
-};
+use crablet_cri_api::{Container, ContainerFilter, ContainerState, Sandbox, SandboxFilter, SandboxState, v1};
 use jiff::Timestamp;
 
 /// A runtime, as far as it is asked here.

@@ -92,8 +92,9 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
         let pods = self.pods.values_mut();
-        let of_pods = pods
-            .flat_map(|pod| std::iter::once(&mut pod.group).chain(pod.children.iter_mut().map(|(_, group)| group)));
+        let of_pods = pods.flat_map(|pod| {
+            std::iter::once(&mut pod.group).chain(pod.children.iter_mut().map(|(_, group)| group))
+        });
         std::iter::once(&mut self.root).chain(self.system.iter_mut().map(|(_, group)| group)).chain(of_pods)
     }
 
@@ -164,7 +165,9 @@ impl Reading<'_> {
     }
 
     fn root(&mut self) -> Group {
-        let Some(mut root) = self.group("/") else { return Group { path: "/".to_owned(), ..Group::default() } };
+        let Some(mut root) = self.group("/") else {
+            return Group { path: "/".to_owned(), ..Group::default() };
+        };
         // It is limited by what there is.
         if let Some(memory) = &mut root.sample.memory {
             (memory.limit, memory.swap_limit) = self.place.memory;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use crablet_cri::Error;
 use crablet_host::cgroup::{Hierarchy, Layout};
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, running_processes};
 use crablet_logging::ErrorChain;
-use crablet_volumes::Volumes;
+use crablet_volumes::{VolumeStats, Volumes};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
@@ -35,6 +36,8 @@ pub const CACHED_FOR: Duration = Duration::from_secs(1);
 
 /// What a node is, as far as it is told here.
 pub struct Settings {
+    /// Where the machine's files are: `/`.
+    pub root: PathBuf,
     pub node_name: String,
     pub root_dir: PathBuf,
     pub pod_logs_dir: PathBuf,
@@ -52,10 +55,23 @@ pub struct Settings {
 /// What is asked for what only it knows.
 pub struct Parts {
     pub runtime: Arc<dyn RuntimeStats>,
-    pub volumes: Arc<dyn Volumes>,
+    pub volumes: Arc<dyn VolumeMeter>,
     pub clock: Clock,
     /// The names of the images of containers, by the runtime's names for these.
     pub images: Arc<dyn Fn() -> HashMap<String, String> + Send + Sync>,
+}
+
+/// Who measures volumes.
+#[async_trait]
+pub trait VolumeMeter: Send + Sync {
+    async fn of_pod(&self, uid: &str) -> Vec<VolumeStats>;
+}
+
+#[async_trait]
+impl VolumeMeter for Arc<dyn Volumes> {
+    async fn of_pod(&self, uid: &str) -> Vec<VolumeStats> {
+        self.stats(uid).await
+    }
 }
 
 /// Why there are no numbers. The texts are upstream's.
@@ -69,7 +85,9 @@ pub enum StatsError {
     ImageFs(#[source] Error),
     #[error("failed to get imageFs stats: imageFs information is unavailable")]
     NoImageFs,
-    #[error("failed to list pod stats: failed to get pod or container map: failed to list all containers: {0}")]
+    #[error(
+        "failed to list pod stats: failed to get pod or container map: failed to list all containers: {0}"
+    )]
     Containers(#[source] Error),
     #[error(
         "failed to list pod stats: failed to get pod or container map: failed to list all pod sandboxes: {0}"
@@ -91,6 +109,8 @@ struct Inner {
     about: About,
     machine: MachineFacts,
     has_pressure: bool,
+    root: PathBuf,
+    sys: PathBuf,
     root_dir: PathBuf,
     pod_logs_dir: PathBuf,
     most_processes: Option<u64>,
@@ -122,12 +142,12 @@ impl Answer {
 impl Stats {
     /// Nothing is read yet. Without the trees that are counted in there is nothing to tell.
     pub fn new(settings: Settings, parts: Parts) -> Option<Stats> {
-        let sys = Path::new("/sys");
+        let sys = settings.root.join("sys");
         let trees = Trees::of(&settings.hierarchy)?;
-        let machine = MachineFacts::new(&settings.machine, sys);
-        let proc = Proc("/proc".into());
+        let machine = MachineFacts::new(&settings.machine, &sys);
+        let proc = Proc(settings.root.join("proc"));
         let kubelet = match settings.kubelet_cgroup.is_empty() {
-            true => own_cgroup(&trees).unwrap_or_default(),
+            true => own_cgroup(&proc, &trees).unwrap_or_default(),
             false => settings.kubelet_cgroup,
         };
         let pods = settings.layout.path(&settings.layout.kubepods());
@@ -140,8 +160,8 @@ impl Stats {
         let place = Place {
             trees,
             layout: settings.layout,
+            mounts: proc.0.join("self/mountinfo"),
             proc,
-            mounts: crablet_host::mounts::PROC_SELF_MOUNTINFO.into(),
             memory: machine.memory_and_swap(),
             booted: settings.machine.boot_time,
             system: system.into_iter().filter(|(_, path)| !path.is_empty()).collect(),
@@ -158,6 +178,8 @@ impl Stats {
             parts,
             about,
             machine,
+            root: settings.root,
+            sys,
             root_dir: settings.root_dir,
             pod_logs_dir: settings.pod_logs_dir,
             most_processes: settings.machine.processes,
@@ -194,8 +216,7 @@ impl Stats {
         let render = move || {
             let images = (inner.parts.images)();
             let now = inner.place.clock.now();
-            let sys = Path::new("/sys");
-            cadvisor_page(view.as_deref(), &inner.machine, &images, inner.has_pressure, sys, now)
+            cadvisor_page(view.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
         };
         spawn_blocking(render).await.unwrap_or_default()
     }
@@ -277,8 +298,11 @@ impl Stats {
     async fn ask_runtime(&self, view: &mut View) -> Result<(), StatsError> {
         let stats = self.0.parts.runtime.container_stats().await.map_err(StatsError::ContainerStats)?;
         for stats in stats {
-            let Some(id) = stats.attributes.as_ref().map(|attributes| attributes.id.clone()) else { continue };
-            let usage = stats.cpu.as_ref().and_then(|cpu| Some((cpu.timestamp, cpu.usage_core_nano_seconds?)));
+            let Some(id) = stats.attributes.as_ref().map(|attributes| attributes.id.clone()) else {
+                continue;
+            };
+            let usage =
+                stats.cpu.as_ref().and_then(|cpu| Some((cpu.timestamp, cpu.usage_core_nano_seconds?)));
             let rate = usage.and_then(|(time, usage)| {
                 self.0.rates.take(&id, Time::from_nanoseconds(time).0, usage.value)
             });
@@ -288,8 +312,7 @@ impl Stats {
     }
 
     async fn whole(&self, view: &View) -> Result<Whole, StatsError> {
-        let file_systems =
-            self.0.parts.runtime.image_file_systems().await.map_err(StatsError::ImageFs)?;
+        let file_systems = self.0.parts.runtime.image_file_systems().await.map_err(StatsError::ImageFs)?;
         let image = file_systems.into_iter().next().ok_or(StatsError::NoImageFs)?;
         let layers = view.by_runtime.values().filter_map(|(stats, _)| stats.writable_layer.as_ref());
         let mut places: Vec<String> =
@@ -305,7 +328,7 @@ impl Stats {
                 root,
                 image: Some((image, room)),
                 rooms: rooms.map(|(room, place)| (place, room)).collect(),
-                processes: (inner.most_processes, running_processes(Path::new("/")).ok()),
+                processes: (inner.most_processes, running_processes(&inner.root).ok()),
                 ..Whole::default()
             })
         })
@@ -317,7 +340,7 @@ impl Stats {
         let pods: Vec<ListedPod> =
             view.pods.iter().filter(|pod| !pod.containers.is_empty()).cloned().collect();
         let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
-        let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.stats(uid)));
+        let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.of_pod(uid)));
         let on_disk = self.blocking(move |inner| {
             let measured = pods.iter().map(|pod| {
                 let storage = PodStorage::measure(pod, &inner.root_dir, &inner.pod_logs_dir);
@@ -345,8 +368,8 @@ impl Stats {
 }
 
 /// The cgroup of this process, unless it is the root, which is told anyway.
-fn own_cgroup(trees: &Trees) -> Option<String> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+fn own_cgroup(proc: &Proc, trees: &Trees) -> Option<String> {
+    let text = std::fs::read_to_string(proc.0.join("self/cgroup")).ok()?;
     let path = text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);

@@ -58,8 +58,7 @@ pub(crate) fn summarize(view: &View, about: &About) -> Summary {
             ..fs_of(&whole.root, Time(root.sample.time))
         });
         let image = whole.image.as_ref().map(|(usage, room)| image_fs(usage, room.as_ref()));
-        node.runtime =
-            image.map(|image| RuntimeStats { image_fs: image.clone(), container_fs: image });
+        node.runtime = image.map(|image| RuntimeStats { image_fs: image.clone(), container_fs: image });
         let (maxpid, curproc) = whole.processes;
         node.rlimit = Some(RlimitStats { time: Time(view.time), maxpid, curproc });
     }
@@ -149,12 +148,9 @@ impl ContainerStats {
                 usage_core_nano_seconds: value(cpu.usage_core_nano_seconds.as_ref()),
                 psi: cpu.psi.as_ref().map(psi_by_runtime),
             },
-            None => CpuStats {
-                time: now,
-                usage_nano_cores: Some(0),
-                usage_core_nano_seconds: Some(0),
-                psi: None,
-            },
+            None => {
+                CpuStats { time: now, usage_nano_cores: Some(0), usage_core_nano_seconds: Some(0), psi: None }
+            }
         });
         self.memory = Some(match &stats.memory {
             Some(memory) => MemoryStats {

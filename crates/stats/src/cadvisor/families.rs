@@ -93,12 +93,7 @@ const NANO: f64 = 1e9;
 
 /// All but what the machine has, by name.
 pub(super) const PLAIN: [Family; 65] = [
-    family(
-        "container_blkio_device_usage_total",
-        "Blkio Device bytes usage",
-        Kind::Counter,
-        Source::Blkio,
-    ),
+    family("container_blkio_device_usage_total", "Blkio Device bytes usage", Kind::Counter, Source::Blkio),
     counter("container_cpu_cfs_burst_periods_total", "Number of periods when burst occurs.", |group| {
         throttling(group, |cpu| cpu.burst_periods)
     }),
@@ -107,16 +102,12 @@ pub(super) const PLAIN: [Family; 65] = [
         "Total time duration the container has been bursted.",
         |group| throttling(group, |cpu| cpu.burst).map(|value| value / NANO),
     ),
-    counter(
-        "container_cpu_cfs_periods_total",
-        "Number of elapsed enforcement period intervals.",
-        |group| throttling(group, |cpu| cpu.periods),
-    ),
-    counter(
-        "container_cpu_cfs_throttled_periods_total",
-        "Number of throttled period intervals.",
-        |group| throttling(group, |cpu| cpu.throttled_periods),
-    ),
+    counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", |group| {
+        throttling(group, |cpu| cpu.periods)
+    }),
+    counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", |group| {
+        throttling(group, |cpu| cpu.throttled_periods)
+    }),
     counter(
         "container_cpu_cfs_throttled_seconds_total",
         "Total time duration the container has been throttled.",
@@ -143,27 +134,21 @@ pub(super) const PLAIN: [Family; 65] = [
         Kind::Counter,
         Source::Usage,
     ),
-    counter(
-        "container_cpu_user_seconds_total",
-        "Cumulative user cpu time consumed in seconds.",
-        |group| cpu(group, |cpu| cpu.user as f64 / NANO),
-    ),
-    gauge(
-        "container_file_descriptors",
-        "Number of open file descriptors for the container.",
-        |group| Some(group.processes.descriptors as f64),
-    ),
+    counter("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", |group| {
+        cpu(group, |cpu| cpu.user as f64 / NANO)
+    }),
+    gauge("container_file_descriptors", "Number of open file descriptors for the container.", |group| {
+        Some(group.processes.descriptors as f64)
+    }),
     fs_gauge("container_fs_inodes_free", "Number of available Inodes", |fs| fs.room.inodes_free as f64),
     fs_gauge("container_fs_inodes_total", "Number of Inodes", |fs| fs.room.inodes as f64),
     fs_gauge("container_fs_io_current", "Number of I/Os currently in progress", |fs| {
         fs.disk.in_progress as f64
     }),
     // The kernel's milliseconds are taken for nanoseconds, as upstream does: who draws these has scaled them.
-    fs_counter(
-        "container_fs_io_time_seconds_total",
-        "Cumulative count of seconds spent doing I/Os",
-        |fs| fs.disk.io_time as f64 / NANO,
-    ),
+    fs_counter("container_fs_io_time_seconds_total", "Cumulative count of seconds spent doing I/Os", |fs| {
+        fs.disk.io_time as f64 / NANO
+    }),
     fs_counter(
         "container_fs_io_time_weighted_seconds_total",
         "Cumulative weighted I/O time in seconds",
@@ -174,11 +159,9 @@ pub(super) const PLAIN: [Family; 65] = [
         "Number of bytes that can be consumed by the container on this filesystem.",
         |fs| fs.room.capacity as f64,
     ),
-    fs_counter(
-        "container_fs_read_seconds_total",
-        "Cumulative count of seconds spent reading",
-        |fs| fs.disk.read_time as f64 / NANO,
-    ),
+    fs_counter("container_fs_read_seconds_total", "Cumulative count of seconds spent reading", |fs| {
+        fs.disk.read_time as f64 / NANO
+    }),
     family(
         "container_fs_reads_bytes_total",
         "Cumulative count of bytes read",
@@ -197,26 +180,20 @@ pub(super) const PLAIN: [Family; 65] = [
             Some(|fs| fs.disk.reads as f64),
         ),
     ),
-    fs_counter(
-        "container_fs_sector_reads_total",
-        "Cumulative count of sector reads completed",
-        |fs| fs.disk.sectors_read as f64,
-    ),
-    fs_counter(
-        "container_fs_sector_writes_total",
-        "Cumulative count of sector writes completed",
-        |fs| fs.disk.sectors_written as f64,
-    ),
+    fs_counter("container_fs_sector_reads_total", "Cumulative count of sector reads completed", |fs| {
+        fs.disk.sectors_read as f64
+    }),
+    fs_counter("container_fs_sector_writes_total", "Cumulative count of sector writes completed", |fs| {
+        fs.disk.sectors_written as f64
+    }),
     fs_gauge(
         "container_fs_usage_bytes",
         "Number of bytes that are consumed by the container on this filesystem.",
         |fs| fs.room.used as f64,
     ),
-    fs_counter(
-        "container_fs_write_seconds_total",
-        "Cumulative count of seconds spent writing",
-        |fs| fs.disk.write_time as f64 / NANO,
-    ),
+    fs_counter("container_fs_write_seconds_total", "Cumulative count of seconds spent writing", |fs| {
+        fs.disk.write_time as f64 / NANO
+    }),
     family(
         "container_fs_writes_bytes_total",
         "Cumulative count of bytes written",
@@ -267,16 +244,12 @@ pub(super) const PLAIN: [Family; 65] = [
     gauge("container_memory_swap", "Container swap usage in bytes.", |group| {
         memory(group, |memory| memory.swap)
     }),
-    gauge(
-        "container_memory_total_active_file_bytes",
-        "Current total active file in bytes.",
-        |group| memory(group, |memory| memory.active_file),
-    ),
-    gauge(
-        "container_memory_total_inactive_file_bytes",
-        "Current total inactive file in bytes.",
-        |group| memory(group, |memory| memory.inactive_file),
-    ),
+    gauge("container_memory_total_active_file_bytes", "Current total active file in bytes.", |group| {
+        memory(group, |memory| memory.active_file)
+    }),
+    gauge("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", |group| {
+        memory(group, |memory| memory.inactive_file)
+    }),
     gauge(
         "container_memory_usage_bytes",
         "Current memory usage in bytes, including all memory regardless of when it was accessed",
@@ -321,11 +294,9 @@ pub(super) const PLAIN: [Family; 65] = [
         "Total time duration tasks in the container have waited due to memory congestion.",
         |group| stalled(group.sample.memory.as_ref().map(|memory| &memory.pressure), false),
     ),
-    gauge(
-        "container_processes",
-        "Number of processes running inside the container.",
-        |group| Some(group.processes.count as f64),
-    ),
+    gauge("container_processes", "Number of processes running inside the container.", |group| {
+        Some(group.processes.count as f64)
+    }),
     family(
         "container_scrape_error",
         "1 if there was an error while getting container metrics, 0 otherwise",
@@ -378,11 +349,9 @@ pub(super) const PLAIN: [Family; 65] = [
 ];
 
 pub(super) const TRAFFIC: [(&str, &str, fn(&Interface) -> u64); 8] = [
-    (
-        "container_network_receive_bytes_total",
-        "Cumulative count of bytes received",
-        |known| known.received.bytes,
-    ),
+    ("container_network_receive_bytes_total", "Cumulative count of bytes received", |known| {
+        known.received.bytes
+    }),
     (
         "container_network_receive_errors_total",
         "Cumulative count of errors encountered while receiving",
@@ -393,16 +362,12 @@ pub(super) const TRAFFIC: [(&str, &str, fn(&Interface) -> u64); 8] = [
         "Cumulative count of packets dropped while receiving",
         |known| known.received.dropped,
     ),
-    (
-        "container_network_receive_packets_total",
-        "Cumulative count of packets received",
-        |known| known.received.packets,
-    ),
-    (
-        "container_network_transmit_bytes_total",
-        "Cumulative count of bytes transmitted",
-        |known| known.sent.bytes,
-    ),
+    ("container_network_receive_packets_total", "Cumulative count of packets received", |known| {
+        known.received.packets
+    }),
+    ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |known| {
+        known.sent.bytes
+    }),
     (
         "container_network_transmit_errors_total",
         "Cumulative count of errors encountered while transmitting",
@@ -413,9 +378,7 @@ pub(super) const TRAFFIC: [(&str, &str, fn(&Interface) -> u64); 8] = [
         "Cumulative count of packets dropped while transmitting",
         |known| known.sent.dropped,
     ),
-    (
-        "container_network_transmit_packets_total",
-        "Cumulative count of packets transmitted",
-        |known| known.sent.packets,
-    ),
+    ("container_network_transmit_packets_total", "Cumulative count of packets transmitted", |known| {
+        known.sent.packets
+    }),
 ];

@@ -19,8 +19,14 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
         ),
         ("cpu.max", "50000 100000\n"),
         ("cpu.weight", "79\n"),
-        ("cpu.pressure", "some avg10=1.50 avg60=0.20 avg300=0.01 total=4711\nfull avg10=0 avg60=0 avg300=0 total=12\n"),
-        ("memory.stat", "anon 100\nfile 70\nfile_mapped 9\nactive_file 30\ninactive_file 40\npgfault 5\npgmajfault 1\n"),
+        (
+            "cpu.pressure",
+            "some avg10=1.50 avg60=0.20 avg300=0.01 total=4711\nfull avg10=0 avg60=0 avg300=0 total=12\n",
+        ),
+        (
+            "memory.stat",
+            "anon 100\nfile 70\nfile_mapped 9\nactive_file 30\ninactive_file 40\npgfault 5\npgmajfault 1\n",
+        ),
         ("memory.current", "200\n"),
         ("memory.peak", "300\n"),
         ("memory.max", "1048576\n"),
@@ -61,7 +67,10 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
 fn the_root_of_v2_has_no_current_memory_and_is_counted_as_v1_does() {
     let place = tempfile::tempdir().unwrap();
     let trees = Trees::V2 { mount: place.path().to_owned() };
-    write(place.path(), &[("cpu.stat", "usage_usec 9\n"), ("memory.stat", "anon 100\nfile 70\ninactive_file 20\n")]);
+    write(
+        place.path(),
+        &[("cpu.stat", "usage_usec 9\n"), ("memory.stat", "anon 100\nfile 70\ninactive_file 20\n")],
+    );
     let sample = trees.read("/", Depth::CpuAndMemory, &mut Buffer::default()).unwrap();
     let memory = sample.memory.unwrap();
     assert_eq!((memory.usage, memory.working_set()), (170, 150));
@@ -80,7 +89,10 @@ fn a_cgroup_of_v1_is_read_from_its_trees() {
         blkio: Some(at("blkio")),
     };
     let cgroup = "kubepods/podu";
-    write(&at("cpuacct").join(cgroup), &[("cpuacct.usage", "207526131\n"), ("cpuacct.stat", "user 6\nsystem 13\n")]);
+    write(
+        &at("cpuacct").join(cgroup),
+        &[("cpuacct.usage", "207526131\n"), ("cpuacct.stat", "user 6\nsystem 13\n")],
+    );
     write(
         &at("cpu").join(cgroup),
         &[
