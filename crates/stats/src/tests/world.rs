@@ -216,7 +216,7 @@ pub(super) fn container(id: &str, sandbox: &str, name: &str, created: i128) -> C
     }
 }
 
-/// The text of an answer that was recorded, or its JSON.
+/// The text of an answer that was recorded.
 pub(super) fn recorded(name: &str) -> serde_json::Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(format!("{name}.json"));
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
