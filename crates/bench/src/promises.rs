@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::{api_server, cluster, exits, idle, pods, probes, relists, settled, starts, storage, translation};
+use crate::{
+    api_server, cluster, exits, idle, numbers, pods, probes, relists, settled, starts, storage, translation,
+};
 
 /// A promise about a figure.
 pub(crate) struct Promise {
@@ -57,6 +59,8 @@ pub(crate) enum Measure {
     Cluster,
     /// Volumes of CSI drivers.
     Storage,
+    /// What pods use, told to who asks.
+    Numbers,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -155,6 +159,18 @@ pub(crate) const PROMISES: &[Promise] = &[
     ),
     promise("csi-rss", "resident memory of each of those volumes", 4.0, "kB"),
     promise("csi-end", "the end of those pods at once, against the same pods without volumes", 1.1, "times"),
+    promise(
+        "numbers-container",
+        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew",
+        300.0,
+        "µs",
+    ),
+    promise(
+        "numbers-scrape",
+        "CPU of the agent with those pods, asked for all five pages each 15 s",
+        3.0,
+        "millicores",
+    ),
 ];
 
 impl Measure {
@@ -175,6 +191,7 @@ impl Measure {
         Measure::ClusterChanges,
         Measure::Cluster,
         Measure::Storage,
+        Measure::Numbers,
     ];
 
     /// What it is called on the command line.
@@ -195,6 +212,7 @@ impl Measure {
             Measure::ClusterChanges => "cluster-changes",
             Measure::Cluster => "cluster",
             Measure::Storage => "storage",
+            Measure::Numbers => "numbers",
         }
     }
 
@@ -215,6 +233,7 @@ impl Measure {
             Measure::ClusterChanges => "a node in a cluster whose pods change",
             Measure::Cluster => "pods of a cluster",
             Measure::Storage => "volumes of CSI drivers",
+            Measure::Numbers => "what it costs to tell what pods use",
         }
     }
 
@@ -235,6 +254,7 @@ impl Measure {
             Measure::ClusterChanges => Ok(vec![cluster::changes(crablet).await?]),
             Measure::Cluster => cluster::on_containerd(crablet).await,
             Measure::Storage => storage::measure(crablet).await,
+            Measure::Numbers => numbers::measure(crablet).await,
         }
     }
 }

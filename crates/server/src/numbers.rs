@@ -72,6 +72,12 @@ mod tests {
     use super::*;
     use crate::testing::Server;
 
+    #[test]
+    fn pages_say_how_they_are_written_as_upstream_does() {
+        let expected = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+        assert_eq!(page(String::new()).headers()[CONTENT_TYPE], expected);
+    }
+
     #[tokio::test]
     async fn there_are_no_numbers_before_there_is_a_runtime_and_no_other_paths() {
         let server = Server::start(numbers_router(Numbers::default())).await;

@@ -11,7 +11,8 @@ const NEAREST: i128 = 900_000_000;
 /// Samples further apart say nothing of now.
 const FURTHEST: i128 = 600_000_000_000;
 
-/// The last samples, by cgroup or by the runtime's name for a container. Nothing is kept of what is not there any more.
+/// The last samples, by cgroup or by the runtime's name for a container. Of what is not there any more nothing is kept for
+/// longer than a sample is of use.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<HashMap<Box<str>, Last>>);
 
@@ -20,7 +21,6 @@ struct Last {
     time: Timestamp,
     usage: u64,
     rate: Option<u64>,
-    is_seen: bool,
 }
 
 impl Rates {
@@ -29,10 +29,9 @@ impl Rates {
     pub(crate) fn take(&self, of: &str, time: Timestamp, usage: u64) -> Option<u64> {
         let mut all = self.lock();
         let Some(last) = all.get_mut(of) else {
-            all.insert(of.into(), Last { time, usage, rate: None, is_seen: true });
+            all.insert(of.into(), Last { time, usage, rate: None });
             return None;
         };
-        last.is_seen = true;
         let passed = time.as_nanosecond() - last.time.as_nanosecond();
         if (0..NEAREST).contains(&passed) && last.rate.is_some() && usage >= last.usage {
             return last.rate;
@@ -40,13 +39,14 @@ impl Rates {
         let is_usable = passed > 0 && passed <= FURTHEST;
         let used = usage.checked_sub(last.usage).filter(|_| is_usable);
         let rate = used.map(|used| (used as f64 / passed as f64 * 1e9) as u64);
-        *last = Last { time, usage, rate, is_seen: true };
+        *last = Last { time, usage, rate };
         rate
     }
 
-    /// Forgets those that were not seen since the last time.
-    pub(crate) fn forget_unseen(&self) {
-        self.lock().retain(|_, last| std::mem::take(&mut last.is_seen));
+    /// Forgets samples that are of no use any more.
+    pub(crate) fn forget_old(&self, now: Timestamp) {
+        let age = |last: &Last| now.as_nanosecond() - last.time.as_nanosecond();
+        self.lock().retain(|_, last| (-FURTHEST..=FURTHEST).contains(&age(last)));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Last>> {
@@ -93,10 +93,10 @@ mod tests {
     fn what_is_gone_is_forgotten() {
         let rates = Rates::default();
         rates.take("/a", at(0), 0);
-        rates.take("/b", at(0), 0);
-        rates.forget_unseen();
-        rates.take("/b", at(10_000), 0);
-        rates.forget_unseen();
+        rates.take("/b", at(500_000), 0);
+        rates.forget_old(at(590_000));
+        assert_eq!(rates.lock().len(), 2);
+        rates.forget_old(at(610_000));
         assert_eq!(rates.lock().len(), 1);
     }
 }

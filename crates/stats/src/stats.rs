@@ -290,7 +290,7 @@ impl Stats {
                 .await?;
         }
         if answer != Answer::Cadvisor {
-            inner.rates.forget_unseen();
+            inner.rates.forget_old(inner.place.clock.now());
         }
         Ok(view)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_host::cgroup::CgroupDriver;
+use crablet_host::clock::Clock;
 use prometheus_parse::{Scrape, Value};
 
 use super::world::{World, container, sandbox};
@@ -107,7 +108,7 @@ async fn metrics_server_finds_what_it_needs_of_the_node_and_of_every_container()
             _ => {}
         }
     }
-    let now = jiff::Timestamp::now().as_millisecond();
+    let now = Clock::system().now().as_millisecond();
     let is_told = |sample: Option<(f64, i64)>| {
         sample.is_some_and(|(value, time)| value > 0.0 && (now - 60_000..=now).contains(&time))
     };
