@@ -9,6 +9,7 @@
 //! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
 //! - [`idle`]: what the agent costs when nothing happens.
+//! - [`numbers`]: what it costs to tell what pods use.
 //! - [`on_simulator`]: an agent with many pods on a simulated runtime.
 //! - [`pods`]: what a decoded pod costs.
 //! - [`probes`]: what probes cost, and how soon they are heard.
@@ -28,6 +29,7 @@ mod counters;
 mod exits;
 mod idle;
 mod manifest;
+mod numbers;
 mod on_simulator;
 mod pods;
 mod probes;

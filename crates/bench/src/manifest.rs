@@ -13,6 +13,19 @@ pub(crate) fn pod(name: &str) -> String {
     )
 }
 
+/// The same with two containers.
+pub(crate) fn pod_of_two(name: &str) -> String {
+    let container = |name: &str| format!("{{name: {name}, image: \"{IMAGE}\", imagePullPolicy: Never}}");
+    format!(
+        "apiVersion: v1\n\
+         kind: Pod\n\
+         metadata: {{name: {name}}}\n\
+         spec: {{containers: [{}, {}]}}\n",
+        container("main"),
+        container("beside")
+    )
+}
+
 /// The same with a probe.
 pub(crate) fn probed_pod(name: &str, probe: &str) -> String {
     format!(

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    api_server, cluster, exits, idle, pods, probes, relists, settled, starts, storage, streams, translation,
+    api_server, cluster, exits, idle, numbers, pods, probes, relists, settled, starts, storage, streams,
+    translation,
 };
 
 /// A promise about a figure.
@@ -61,6 +62,8 @@ pub(crate) enum Measure {
     Storage,
     /// Commands in containers, by way of the node.
     Streams,
+    /// What pods use, told to who asks.
+    Numbers,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -163,6 +166,18 @@ pub(crate) const PROMISES: &[Promise] = &[
     promise("exec-cat", "512 MiB through exec, against a proxy that does nothing but TLS", 1.25, "times"),
     promise("exec-cat-v5", "the same in WebSocket v5, which the node translates", 1.25, "times"),
     promise("csi-end", "the end of those pods at once, against the same pods without volumes", 1.1, "times"),
+    promise(
+        "numbers-container",
+        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew",
+        300.0,
+        "µs",
+    ),
+    promise(
+        "numbers-scrape",
+        "CPU of the agent with those pods, asked for all five pages each 15 s",
+        3.0,
+        "millicores",
+    ),
 ];
 
 impl Measure {
@@ -184,6 +199,7 @@ impl Measure {
         Measure::Cluster,
         Measure::Storage,
         Measure::Streams,
+        Measure::Numbers,
     ];
 
     /// What it is called on the command line.
@@ -205,6 +221,7 @@ impl Measure {
             Measure::Cluster => "cluster",
             Measure::Storage => "storage",
             Measure::Streams => "streams",
+            Measure::Numbers => "numbers",
         }
     }
 
@@ -226,6 +243,7 @@ impl Measure {
             Measure::Cluster => "pods of a cluster",
             Measure::Storage => "volumes of CSI drivers",
             Measure::Streams => "commands in containers",
+            Measure::Numbers => "what it costs to tell what pods use",
         }
     }
 
@@ -247,6 +265,7 @@ impl Measure {
             Measure::Cluster => cluster::on_containerd(crablet).await,
             Measure::Storage => storage::measure(crablet).await,
             Measure::Streams => streams::measure(crablet).await,
+            Measure::Numbers => numbers::measure(crablet).await,
         }
     }
 }

@@ -33,6 +33,7 @@ mod log_rotation;
 mod logs_command;
 mod node;
 mod node_port;
+mod numbers;
 mod pod_resources;
 mod pods_command;
 mod run;

@@ -39,7 +39,7 @@ use crablet_host::machine::{
 use crablet_host::swap;
 use crablet_logging::ErrorChain;
 use crablet_metrics::{Kind, Registries, Registry};
-use crablet_server::{NodeHandles, Stage};
+use crablet_server::{NodeHandles, Numbers, Stage};
 use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Measuring};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -50,6 +50,7 @@ use tracing::{error, warn};
 use crate::image_access;
 use crate::join::{Membership, OfNode};
 use crate::log_rotation::log_rotation;
+use crate::numbers;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -113,6 +114,7 @@ pub(crate) async fn prepare(
         owners,
         push,
         metrics: Registries::default(),
+        numbers: Numbers::default(),
         stage: seen,
         stop: stop.clone(),
     };
@@ -170,7 +172,9 @@ impl Prepared {
         let csi = Csi::open(root(effective), &self.node.name, contents, Attachments::default());
         let cluster_objects = Arc::clone(&objects);
         let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
+        let volumes = Arc::clone(&parts.volumes);
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
+        numbers::answer(effective, &self.node, client.clone(), volumes, agent.statuses.clone())?;
         let tasks = Tasks::new(stop.clone(), tasks.clone());
         let registry =
             PluginRegistry::new(root(effective)).with_handler(PluginType::Csi, Arc::new(csi.clone()));

@@ -13,6 +13,7 @@ mod buckets;
 mod error;
 mod family;
 mod info;
+mod page;
 mod process;
 mod registry;
 mod text;
@@ -22,6 +23,7 @@ pub use buckets::{DEFAULT_BUCKETS, exponential_buckets, exponential_buckets_rang
 pub use error::RegisterError;
 pub use family::{Family, MAX_LABEL_SETS};
 pub use info::{BuildInfo, register_build_info, register_features};
+pub use page::{PAGE_CONTENT_TYPE, Page, push_label};
 pub use process::{process_start_time, register_process_metrics, register_process_start_time};
 pub use registry::{Registries, Registry, Samples};
 pub use text::{CONTENT_TYPE, Kind};

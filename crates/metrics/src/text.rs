@@ -113,9 +113,9 @@ fn is_name(name: &str, allowed: impl Fn(char) -> bool) -> bool {
         && name.chars().all(|character| character.is_ascii_alphanumeric() || allowed(character))
 }
 
-struct Escaped<'a> {
-    text: &'a str,
-    quotes: bool,
+pub(crate) struct Escaped<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) quotes: bool,
 }
 
 impl fmt::Display for Escaped<'_> {
@@ -136,7 +136,7 @@ impl fmt::Display for Escaped<'_> {
 ///
 /// Anything that reads the format understands other notations too, but the bound of a bucket is a label, and
 /// a label's text is part of a time series' identity.
-struct Number(f64);
+pub(crate) struct Number(pub(crate) f64);
 
 impl fmt::Display for Number {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,7 @@
 //!   open: [`bind_admin_socket`] makes it, [`request`] talks to it.
 //! - [`container_logs_router`] gives what containers wrote, [`node_logs_router`] the node's own logs.
 //! - [`streams_router`] leads into containers: exec, attach, port-forward and run.
+//! - [`Numbers`] answer what the node and its pods use.
 //! - [`NodeHandles`] is what they read of the node.
 //! - [`serve`] runs any of them: one task accepts, and each connection has a task of its own, which ends with the
 //!   connection. Connections, their lifetime and the time they get to finish are bounded.
@@ -27,6 +28,7 @@ mod manifests;
 mod node;
 mod node_logs;
 mod node_port;
+mod numbers;
 mod pod_log_options;
 mod pods;
 mod query;
@@ -52,6 +54,7 @@ pub use health::{Health, healthz_router};
 pub use node::{NodeHandles, Stage};
 pub use node_logs::{NodeLogSettings, node_logs_router};
 pub use node_port::{Debugging, NodePort, node_router};
+pub use numbers::Numbers;
 pub use read_only::read_only_router;
 pub use serve::{serve, serve_tls};
 pub use streams::{StreamMetrics, Streams, streams_router};

@@ -7,6 +7,8 @@ use crablet_metrics::Registries;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::numbers::Numbers;
+
 /// What the endpoints read of the node. Clones are the same node.
 #[derive(Clone)]
 pub struct NodeHandles {
@@ -22,6 +24,8 @@ pub struct NodeHandles {
     pub push: Option<Push>,
     /// What its parts count.
     pub metrics: Registries,
+    /// What it and its pods use.
+    pub numbers: Numbers,
     /// How far it has come.
     pub stage: watch::Receiver<Stage>,
     /// When it stops, so that nobody waits for an answer any longer.

@@ -21,6 +21,7 @@ use crate::health::{Health, health_routes};
 use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_logs::{NodeLogSettings, node_logs_router};
+use crate::numbers::numbers_router;
 use crate::pods::list_routes;
 use crate::read_only::metrics;
 use crate::respond::{json, plain, text};
@@ -86,6 +87,7 @@ fn unguarded(port: NodePort) -> (Router, Arc<[&'static str]>) {
     let router = Router::new()
         .route("/metrics", any(metrics).with_state(kubelet))
         .route("/metrics/probes", any(metrics).with_state(probes))
+        .merge(numbers_router(node.numbers.clone()))
         .merge(health_routes(health))
         .merge(list_routes(node));
     let (router, missing) = match port.debugging {

@@ -12,16 +12,19 @@ use crate::health::{Health, health_routes};
 use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_port::{disabled_router, method_not_allowed};
+use crate::numbers::numbers_router;
 use crate::pods::list_routes;
 use crate::respond::not_found;
 
-/// `/healthz`, `/healthz/<check>`, `/metrics`, `/metrics/probes` and `/pods`; of what shows more, that it is not there.
+/// `/healthz`, `/healthz/<check>`, `/metrics`, `/metrics/probes`, `/pods` and what the node and its pods use; of what
+/// shows more, that it is not there.
 pub fn read_only_router(health: Health, node: NodeHandles) -> Result<Router, RegisterError> {
     let counted = HttpMetrics::register(&node.metrics.kubelet, ServerType::ReadOnly)?;
     let Registries { kubelet, probes } = node.metrics.clone();
     let router = Router::new()
         .route("/metrics", any(metrics).with_state(kubelet))
         .route("/metrics/probes", any(metrics).with_state(probes))
+        .merge(numbers_router(node.numbers.clone()))
         .merge(health_routes(health))
         .merge(list_routes(node))
         .merge(disabled_router())

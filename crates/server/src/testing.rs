@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{NodeHandles, Stage};
+use crate::numbers::Numbers;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -88,6 +89,7 @@ pub(crate) fn waiting_node(awaited: &str) -> NodeHandles {
         owners: config.owners(),
         push: None,
         metrics: Registries::default(),
+        numbers: Numbers::default(),
         stage: watch::channel(Stage::WaitingFor(awaited.to_owned())).1,
         stop: CancellationToken::new(),
     }

@@ -9,6 +9,7 @@
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`node_port`]: the node's API, for those who may.
+//! - [`numbers`]: what pods use, as it is told on the node's ports.
 //! - [`logs`]: what containers write, through rotations.
 //! - [`probes`]: their probes and hooks, against servers in containers.
 //! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
@@ -25,6 +26,7 @@ mod kills;
 mod lives;
 mod logs;
 mod node_port;
+mod numbers;
 mod probes;
 #[path = "../../../apiserver/tests/kubectl/program.rs"]
 mod program;

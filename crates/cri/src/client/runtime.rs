@@ -55,6 +55,22 @@ impl Client {
         self.images.call(method, self.settings.answer_limit, Some(self.settings.timeout), call).await
     }
 
+    /// What containers use, as the runtime counts it.
+    pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>> {
+        let mut service = self.runtime_service();
+        let request = v1::ListContainerStatsRequest::default();
+        let answer = self.ask("ListContainerStats", service.list_container_stats(request)).await?;
+        Ok(answer.stats)
+    }
+
+    /// The file systems that images are on, and what they take there.
+    pub async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>> {
+        let mut service = self.image_service();
+        let request = v1::ImageFsInfoRequest::default();
+        let answer = self.ask_images("ImageFsInfo", service.image_fs_info(request)).await?;
+        Ok(answer.image_filesystems)
+    }
+
     /// A list, in pieces where the runtime has that, else in one message.
     async fn list<Pieces, Whole, Item>(
         &self,

@@ -1,0 +1,100 @@
+//! What it costs the agent to tell what 100 pods of two containers use.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::ensure;
+use crablet_testkit::{Containerd, Daemon, Image, Node, eventually};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::counters::Counters;
+use crate::manifest::pod_of_two;
+use crate::promises::Figure;
+
+const PODS: usize = 100;
+const CONTAINERS: f64 = 200.0;
+/// How often both pages are asked for in a run, and how many runs there are.
+const ROUNDS: usize = 10;
+const RUNS: usize = 3;
+/// For longer than anything that was collected is told again: every answer is a new one.
+const APART: Duration = Duration::from_millis(1_100);
+/// A scraper asks for all pages this often, so many times in a run.
+const SCRAPE_EVERY: Duration = Duration::from_secs(15);
+const SCRAPES: u32 = 4;
+const PAGES: [&str; 5] =
+    ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/stats/summary"];
+const PATIENCE: Duration = Duration::from_secs(300);
+const TICK: Duration = Duration::from_millis(10);
+
+pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
+    let containerd = Containerd::start().await?;
+    containerd.import(&Image::pause()?).await?;
+    let mut node = Node::new(crablet, &containerd.endpoint(), &containerd.cgroup(), "")?;
+    let mut agent = node.start().await?;
+    for number in 0..PODS {
+        let name = format!("pod-{number}");
+        node.put(&name, &pod_of_two(&name))?;
+    }
+    eventually("all pods run", PATIENCE, || async {
+        let pods = node.pods().await.map_err(|error| format!("{error:#}"))?;
+        let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+        if running == PODS { Ok(()) } else { Err(format!("{running} of {PODS}")) }
+    })
+    .await?;
+    // What comes after a start, and the first samples.
+    sleep(Duration::from_secs(5)).await;
+    let bytes = ask(&node, &PAGES).await?;
+    println!("    all pages: {bytes} bytes");
+    let mut per_container = Vec::new();
+    for _ in 0..RUNS {
+        let took = cpu_of(&agent, async {
+            for _ in 0..ROUNDS {
+                sleep(APART).await;
+                ask(&node, &["/metrics/cadvisor", "/stats/summary"]).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        per_container.push(took.as_secs_f64() * 1e6 / (ROUNDS as f64 * CONTAINERS));
+    }
+    let began = Instant::now();
+    let took = cpu_of(&agent, async {
+        for scrape in 1..=SCRAPES {
+            ask(&node, &PAGES).await?;
+            sleep_until(began + SCRAPE_EVERY * scrape).await;
+        }
+        Ok(())
+    })
+    .await?;
+    let millicores = took.as_secs_f64() * 1e3 / (SCRAPE_EVERY * SCRAPES).as_secs_f64();
+    agent.terminate();
+    agent.wait().await?;
+    containerd.stop().await?;
+    Ok(vec![
+        Figure { id: "numbers-container", runs: per_container, beside: None },
+        Figure {
+            id: "numbers-scrape",
+            runs: vec![millicores],
+            beside: Some(format!("{bytes} bytes a scrape")),
+        },
+    ])
+}
+
+/// Asks for pages; how many bytes they have.
+async fn ask(node: &Node, pages: &[&str]) -> anyhow::Result<usize> {
+    let mut bytes = 0;
+    for page in pages {
+        let (code, body) = node.get(page).await?;
+        ensure!(code == 200, "{page}: {code} {body}");
+        bytes += body.len();
+    }
+    Ok(bytes)
+}
+
+/// The CPU time that the agent took while something was done.
+async fn cpu_of(agent: &Daemon, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+    let before = Counters::read(agent.pid())?;
+    work.await?;
+    let after = Counters::read(agent.pid())?;
+    Ok(TICK.mul_f64(after.cpu_ticks - before.cpu_ticks))
+}

@@ -1,0 +1,66 @@
+//! What the node and its pods use, put together from the configuration: where it is read, and whom it asks.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use crablet_agent::node_config::cgroup_driver;
+use crablet_agent::statuses::Statuses;
+use crablet_config::Effective;
+use crablet_cri::Client;
+use crablet_host::cgroup::{Hierarchy, Layout};
+use crablet_host::machine::Machine;
+use crablet_host::mounts::PROC_SELF_MOUNTINFO;
+use crablet_server::NodeHandles;
+use crablet_stats::{CACHED_FOR, Parts, Settings, Stats};
+use crablet_volumes::Volumes;
+
+/// Has the node's numbers answered from now on.
+pub(crate) fn answer(
+    effective: &Effective,
+    node: &NodeHandles,
+    runtime: Client,
+    volumes: Arc<dyn Volumes>,
+    statuses: Statuses,
+) -> anyhow::Result<()> {
+    let configuration = &effective.configuration;
+    let settings = Settings {
+        root: PathBuf::from("/"),
+        node_name: node.name.clone(),
+        root_dir: PathBuf::from(&*effective.flags.root_dir),
+        pod_logs_dir: PathBuf::from(&*configuration.pod_logs_dir),
+        hierarchy: Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO))
+            .context("cannot tell how cgroups are mounted")?,
+        layout: Layout::new(&configuration.cgroup_root, cgroup_driver(configuration)),
+        machine: Machine::read(Path::new("/")).context("cannot tell what the machine is")?,
+        kubelet_cgroup: configuration.kubelet_cgroups.to_string(),
+        runtime_cgroup: effective.flags.runtime_cgroups.to_string(),
+        system_cgroup: configuration.system_cgroups.to_string(),
+        cached_for: CACHED_FOR,
+    };
+    let parts = Parts {
+        runtime: Arc::new(runtime),
+        volumes: Arc::new(volumes),
+        clock: node.clock.clone(),
+        images: Arc::new(move || images(&statuses)),
+    };
+    let stats = Stats::new(settings, parts).context("cgroups of CPU and memory are not mounted")?;
+    node.numbers.answered_by(stats);
+    Ok(())
+}
+
+/// The images of containers as their pods' statuses name them, by the runtime's names for the containers.
+fn images(statuses: &Statuses) -> HashMap<String, String> {
+    let mut images = HashMap::new();
+    for pod in statuses.list() {
+        let status = &pod.status;
+        let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
+        for container in containers.chain(&status.ephemeral_container_statuses) {
+            if let Some((_, id)) = container.container_id.split_once("://") {
+                images.insert(id.to_owned(), container.image.to_string());
+            }
+        }
+    }
+    images
+}

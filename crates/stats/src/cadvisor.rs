@@ -1,0 +1,310 @@
+//! `/metrics/cadvisor`: every cgroup of the node, its pods and their containers, and the machine, under cAdvisor's names.
+//!
+//! Metrics come by name, and the samples of each by their labels, as the Go library orders them.
+
+mod families;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crablet_metrics::{Kind, Page, push_label};
+use jiff::Timestamp;
+
+use crate::cadvisor::families::{Family, PLAIN, Source, TRAFFIC};
+use crate::cgroup::DiskUse;
+use crate::file_systems::FileSystem;
+use crate::machine::MachineFacts;
+use crate::snapshot::Group;
+use crate::view::View;
+
+/// About what a cgroup takes on the page.
+const BYTES_PER_ROW: usize = 12_000;
+
+/// A cgroup with its labels, in the pieces between which a metric's own labels go.
+pub(super) struct Row<'a> {
+    group: &'a Group,
+    container_name: &'a str,
+    container: String,
+    id_and_image: String,
+    name_and_namespace: String,
+    pod: String,
+    is_root: bool,
+    milliseconds: i64,
+}
+
+impl<'a> Row<'a> {
+    fn new(group: &'a Group, [container, image, name, namespace, pod]: [&'a str; 5]) -> Row<'a> {
+        let label = |pairs: &[(&str, &str)]| {
+            let mut text = String::with_capacity(96);
+            pairs.iter().for_each(|(name, value)| push_label(&mut text, name, value));
+            text
+        };
+        Row {
+            group,
+            container_name: container,
+            container: label(&[("container", container)]),
+            id_and_image: label(&[("id", &group.path), ("image", image)]),
+            name_and_namespace: label(&[("name", name), ("namespace", namespace)]),
+            pod: label(&[("pod", pod)]),
+            is_root: false,
+            milliseconds: group.sample.time.as_millisecond(),
+        }
+    }
+
+    /// Writes a sample, with labels of the metric's own after that of the container, after the image and at the end.
+    fn write(&self, page: &mut Page, own: [&str; 3], value: f64) {
+        self.write_at(page, own, value, Some(self.milliseconds));
+    }
+
+    fn write_at(&self, page: &mut Page, [first, middle, last]: [&str; 3], value: f64, time: Option<i64>) {
+        let (id, name) = (&*self.id_and_image, &*self.name_and_namespace);
+        page.sample(&[&self.container, first, id, middle, name, &self.pod, last], value, time);
+    }
+}
+
+/// The page. `images` are those of containers, by the runtime's names; without a view only what is known of the machine
+/// is told, and that there was an error.
+pub(crate) fn cadvisor_page(
+    view: Option<&View>,
+    machine: &MachineFacts,
+    images: &HashMap<String, String>,
+    has_pressure: bool,
+    sys: &Path,
+    now: Timestamp,
+) -> String {
+    let rows = view.map(|view| rows(view, images)).unwrap_or_default();
+    let mut page = Page::with_capacity(8_192 + rows.len() * BYTES_PER_ROW);
+    machine.write_version(&mut page);
+    let devices = Devices::new(&rows, sys);
+    for family in &PLAIN {
+        if family.needs_pressure && !has_pressure {
+            continue;
+        }
+        match family.source {
+            Source::Scrape => {
+                page.family(family.name, family.help, family.kind);
+                page.sample(&[], if view.is_some() { 0.0 } else { 1.0 }, None);
+            }
+            Source::Value(value) => {
+                page.family(family.name, family.help, family.kind);
+                for row in &rows {
+                    if let Some(value) = value(row.group) {
+                        row.write(&mut page, [""; 3], value);
+                    }
+                }
+            }
+            Source::Limit(value) => {
+                page.family(family.name, family.help, family.kind);
+                for row in &rows {
+                    if let Some(value) = value(row.group) {
+                        row.write_at(&mut page, [""; 3], value, None);
+                    }
+                }
+            }
+            Source::LastSeen => last_seen(&mut page, family, &rows, now),
+            Source::Usage => usage(&mut page, family, &rows),
+            Source::Failures => failures(&mut page, family, &rows),
+            Source::Tasks => tasks(&mut page, family, &rows),
+            Source::OpenFiles => open_files(&mut page, family, &rows),
+            Source::Network => network(&mut page, &rows),
+            Source::Blkio => blkio(&mut page, family, &rows, &devices),
+            Source::Disk(of_disk, of_file_system) => {
+                let file_systems = view.map_or(&[][..], |view| &view.snapshot.file_systems);
+                page.family(family.name, family.help, family.kind);
+                devices.each(&rows, file_systems, |row, label, what| {
+                    let value = match what {
+                        DeviceUse::Disk(disk) => of_disk.map(|value| value(disk)),
+                        DeviceUse::FileSystem(known) => of_file_system.map(|value| value(known)),
+                    };
+                    if let Some(value) = value {
+                        row.write(&mut page, [label, "", ""], value);
+                    }
+                });
+            }
+        }
+    }
+    machine.write(&mut page);
+    page.into_text()
+}
+
+/// All cgroups, by the names of their containers, then by their own.
+fn rows<'a>(view: &'a View, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
+    let snapshot = &view.snapshot;
+    let mut rows = vec![Row { is_root: true, ..Row::new(&snapshot.root, [""; 5]) }];
+    let own = snapshot.system.iter().map(|(_, group)| group).chain(&snapshot.levels);
+    rows.extend(own.map(|group| Row::new(group, [""; 5])));
+    for (uid, pod) in &snapshot.pods {
+        let listed = view.pods.iter().find(|known| known.uid == *uid);
+        let (namespace, name) = listed.map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
+        rows.push(Row::new(&pod.group, ["", "", "", namespace, name]));
+        for (id, group) in &pod.children {
+            let container = listed.and_then(|pod| pod.containers.iter().find(|known| known.id == *id));
+            let image = container.map_or("", |known| images.get(id).map_or(&*known.image, |image| image));
+            let is_known = container.is_some() || listed.is_some_and(|pod| pod.sandbox == *id);
+            let labels = match is_known {
+                true => [container.map_or("", |known| &known.name), image, id, namespace, name],
+                false => [""; 5],
+            };
+            rows.push(Row::new(group, labels));
+        }
+    }
+    rows.sort_by(|a, b| (a.container_name, &a.group.path).cmp(&(b.container_name, &b.group.path)));
+    // A system's cgroup may be the root.
+    rows.dedup_by(|a, b| a.group.path == b.group.path && a.container_name == b.container_name);
+    rows
+}
+
+fn last_seen(page: &mut Page, family: &Family, rows: &[Row<'_>], now: Timestamp) {
+    page.family(family.name, family.help, family.kind);
+    for row in rows {
+        row.write_at(page, [""; 3], now.as_second() as f64, Some(now.as_millisecond()));
+    }
+}
+
+fn usage(page: &mut Page, family: &Family, rows: &[Row<'_>]) {
+    page.family(family.name, family.help, family.kind);
+    for row in rows {
+        let usage = row.group.sample.cpu.as_ref().map_or(0, |cpu| cpu.usage);
+        if usage > 0 {
+            row.write(page, ["cpu=\"total\"", "", ""], usage as f64 / 1e9);
+        }
+    }
+}
+
+fn failures(page: &mut Page, family: &Family, rows: &[Row<'_>]) {
+    page.family(family.name, family.help, family.kind);
+    for alike in rows.chunk_by(|a, b| a.container_name == b.container_name) {
+        for (kind, is_major) in [("failure_type=\"pgfault\"", false), ("failure_type=\"pgmajfault\"", true)] {
+            for row in alike {
+                let memory = row.group.sample.memory.as_ref();
+                let count = memory.map_or(0, |memory| match is_major {
+                    true => memory.major_page_faults,
+                    false => memory.page_faults,
+                });
+                for scope in ["scope=\"container\"", "scope=\"hierarchy\""] {
+                    row.write(page, [kind, "", scope], count as f64);
+                }
+            }
+        }
+    }
+}
+
+/// Nobody counts them: that would need a look at each thread, all the time. They are there because they are upstream.
+fn tasks(page: &mut Page, family: &Family, rows: &[Row<'_>]) {
+    const STATES: [&str; 5] = [
+        "state=\"iowaiting\"",
+        "state=\"running\"",
+        "state=\"sleeping\"",
+        "state=\"stopped\"",
+        "state=\"uninterruptible\"",
+    ];
+    page.family(family.name, family.help, family.kind);
+    for row in rows {
+        STATES.iter().for_each(|state| row.write(page, ["", "", state], 0.0));
+    }
+}
+
+fn open_files(page: &mut Page, family: &Family, rows: &[Row<'_>]) {
+    page.family(family.name, family.help, family.kind);
+    for row in rows {
+        if let Some(limit) = row.group.processes.open_files {
+            row.write(page, ["", "", "ulimit=\"max_open_files\""], limit as f64);
+        }
+    }
+}
+
+fn network(page: &mut Page, rows: &[Row<'_>]) {
+    let mut with_interfaces = Vec::new();
+    for row in rows {
+        let mut interfaces: Vec<_> = row.group.network.iter().flatten().collect();
+        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+        for interface in interfaces {
+            let mut label = String::with_capacity(24);
+            push_label(&mut label, "interface", &interface.name);
+            with_interfaces.push((row, label, interface));
+        }
+    }
+    for (name, help, value) in TRAFFIC {
+        page.family(name, help, Kind::Counter);
+        for (row, label, interface) in &with_interfaces {
+            row.write(page, ["", label, ""], value(interface) as f64);
+        }
+    }
+}
+
+fn blkio(page: &mut Page, family: &Family, rows: &[Row<'_>], devices: &Devices) {
+    page.family(family.name, family.help, family.kind);
+    devices.each(rows, &[], |row, label, what| {
+        let DeviceUse::Disk(disk) = what else { return };
+        let (major, minor) = disk.device;
+        let mut numbers = String::with_capacity(24);
+        push_label(&mut numbers, "major", &major.to_string());
+        push_label(&mut numbers, "minor", &minor.to_string());
+        let mut operations: Vec<_> = disk.bytes.iter().collect();
+        operations.sort_unstable();
+        for (operation, value) in operations {
+            let mut own = String::with_capacity(24);
+            push_label(&mut own, "operation", operation);
+            let (id, name) = (&*row.id_and_image, &*row.name_and_namespace);
+            let labels = [&*row.container, label, id, &numbers, name, &own, &row.pod];
+            page.sample(&labels, *value as f64, Some(row.milliseconds));
+        }
+    });
+}
+
+/// What a device is told for.
+enum DeviceUse<'a> {
+    Disk(&'a DiskUse),
+    FileSystem(&'a FileSystem),
+}
+
+/// The names of disks, by their numbers.
+struct Devices(HashMap<(u32, u32), String>);
+
+impl Devices {
+    fn new(rows: &[Row<'_>], sys: &Path) -> Devices {
+        let mut names = HashMap::new();
+        for disk in rows.iter().filter_map(|row| row.group.sample.io.as_ref()).flat_map(|io| &io.disks) {
+            names.entry(disk.device).or_insert_with(|| device_name(sys, disk.device));
+        }
+        Devices(names)
+    }
+
+    /// Calls for each cgroup and device in the order of their labels, with the device's label.
+    fn each<'a>(
+        &self,
+        rows: &'a [Row<'a>],
+        file_systems: &'a [FileSystem],
+        mut with: impl FnMut(&Row<'a>, &str, DeviceUse<'a>),
+    ) {
+        for alike in rows.chunk_by(|a, b| a.container_name == b.container_name) {
+            let mut known: Vec<(&str, usize, DeviceUse<'a>)> = Vec::new();
+            for (at, row) in alike.iter().enumerate() {
+                let of_root: &[FileSystem] = if row.is_root { file_systems } else { &[] };
+                known.extend(of_root.iter().map(|fs| (&*fs.device, at, DeviceUse::FileSystem(fs))));
+                for disk in row.group.sample.io.iter().flat_map(|io| &io.disks) {
+                    let name = self.0.get(&disk.device).map_or("", |name| name);
+                    // A disk that is told as a file system of the root already is not told twice.
+                    if !of_root.iter().any(|known| known.device == name) {
+                        known.push((name, at, DeviceUse::Disk(disk)));
+                    }
+                }
+            }
+            known.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+            let mut label = String::with_capacity(32);
+            for (device, at, what) in known {
+                label.clear();
+                push_label(&mut label, "device", device);
+                with(&alike[at], &label, what);
+            }
+        }
+    }
+}
+
+/// What the kernel calls a disk: `/dev/sda`.
+fn device_name(sys: &Path, (major, minor): (u32, u32)) -> String {
+    let text =
+        std::fs::read_to_string(sys.join(format!("dev/block/{major}:{minor}/uevent"))).unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    name.map(|name| format!("/dev/{name}")).unwrap_or_default()
+}

@@ -1,0 +1,100 @@
+//! What the machine is: the last part of `/metrics/cadvisor`. It is read once.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crablet_host::machine::Machine;
+use crablet_metrics::{Kind, Page, push_label};
+
+/// What the machine is, with its labels.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineFacts {
+    cores: u32,
+    physical_cores: usize,
+    sockets: usize,
+    memory: u64,
+    swap: u64,
+    kernel: String,
+    os: String,
+    ids: String,
+    uuid: String,
+}
+
+impl MachineFacts {
+    /// `sys` is where the kernel tells how processors belong together.
+    pub(crate) fn new(machine: &Machine, sys: &Path) -> MachineFacts {
+        let topology = topology(sys);
+        let sockets: BTreeSet<u64> = topology.iter().map(|(socket, _)| *socket).collect();
+        let mut ids = String::new();
+        push_label(&mut ids, "boot_id", &machine.boot_id);
+        push_label(&mut ids, "machine_id", &machine.machine_id);
+        let mut uuid = String::new();
+        push_label(&mut uuid, "system_uuid", &machine.system_uuid);
+        MachineFacts {
+            cores: machine.cpus,
+            physical_cores: topology.len(),
+            sockets: sockets.len(),
+            memory: machine.memory,
+            swap: machine.swap,
+            kernel: machine.kernel_version.clone(),
+            os: machine.os_image.clone(),
+            ids,
+            uuid,
+        }
+    }
+
+    pub(crate) fn memory_and_swap(&self) -> (u64, u64) {
+        (self.memory, self.swap)
+    }
+
+    /// Which versions: the first metric of all.
+    pub(crate) fn write_version(&self, page: &mut Page) {
+        let mut labels = String::new();
+        push_label(&mut labels, "cadvisorRevision", "");
+        push_label(&mut labels, "cadvisorVersion", "");
+        push_label(&mut labels, "dockerVersion", "");
+        push_label(&mut labels, "kernelVersion", &self.kernel);
+        push_label(&mut labels, "osVersion", &self.os);
+        let help = "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor \
+                    version & cadvisor revision.";
+        page.family("cadvisor_version_info", help, Kind::Gauge);
+        page.sample(&[&labels], 1.0, None);
+    }
+
+    /// What the machine has: the last metrics.
+    pub(crate) fn write(&self, page: &mut Page) {
+        let mut gauge = |name, help, value: f64| {
+            page.family(name, help, Kind::Gauge);
+            page.sample(&[&self.ids, &self.uuid], value, None);
+        };
+        gauge("machine_cpu_books", "Number of CPU books.", 0.0);
+        gauge("machine_cpu_cores", "Number of logical CPU cores.", f64::from(self.cores));
+        gauge("machine_cpu_drawers", "Number of CPU drawers.", 0.0);
+        gauge("machine_cpu_physical_cores", "Number of physical CPU cores.", self.physical_cores as f64);
+        gauge("machine_cpu_sockets", "Number of CPU sockets.", self.sockets as f64);
+        gauge("machine_memory_bytes", "Amount of memory installed on the machine.", self.memory as f64);
+        gauge("machine_nvm_avg_power_budget_watts", "NVM power budget.", 0.0);
+        let help = "NVM capacity value labeled by NVM mode (memory mode or app direct mode).";
+        page.family("machine_nvm_capacity", help, Kind::Gauge);
+        for mode in ["mode=\"app_direct_mode\"", "mode=\"memory_mode\""] {
+            page.sample(&[&self.ids, mode, &self.uuid], 0.0, None);
+        }
+        let help = "1 if there was an error while getting machine metrics, 0 otherwise.";
+        page.family("machine_scrape_error", help, Kind::Gauge);
+        page.sample(&[], 0.0, None);
+        page.family("machine_swap_bytes", "Amount of swap memory available on the machine.", Kind::Gauge);
+        page.sample(&[&self.ids, &self.uuid], self.swap as f64, None);
+    }
+}
+
+/// The cores of the machine, as socket and number.
+fn topology(sys: &Path) -> BTreeSet<(u64, u64)> {
+    let processors = std::fs::read_dir(sys.join("devices/system/cpu")).into_iter().flatten().flatten();
+    let read = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    processors
+        .filter_map(|processor| {
+            let topology = processor.path().join("topology");
+            Some((read(&topology.join("physical_package_id"))?, read(&topology.join("core_id"))?))
+        })
+        .collect()
+}

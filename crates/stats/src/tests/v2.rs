@@ -1,0 +1,184 @@
+//! A machine with cgroup v2 and systemd's names, whose containers' cgroups are found.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crablet_host::cgroup::CgroupDriver;
+use crablet_volumes::{VolumeStats, VolumeUsage};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::world::{MEMORY, World, container, sandbox};
+
+const SLICE: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
+
+fn usage(world: &World, path: &str, microseconds: u64, memory: u64) {
+    world.cgroup(
+        path,
+        &[
+            ("", "cpu.stat", &format!("usage_usec {microseconds}\nuser_usec 1\nsystem_usec 1\n")),
+            ("", "cpu.pressure", "some avg10=1.25 avg60=0.00 avg300=0.00 total=7\n"),
+            ("", "cpu.max", "50000 100000\n"),
+            ("", "memory.stat", "anon 1\nfile 1\ninactive_file 100\n"),
+            ("", "memory.current", &format!("{memory}\n")),
+            ("", "memory.max", "1000000\n"),
+            ("", "memory.swap.max", "4096\n"),
+            ("", "memory.swap.current", "1024\n"),
+            ("", "io.stat", "8:16 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n"),
+            ("", "pids.current", "3\n"),
+            ("", "cgroup.procs", ""),
+        ],
+    );
+}
+
+fn world() -> World {
+    let mut world = World::new(CgroupDriver::Systemd, true);
+    world.cached_for = Duration::ZERO;
+    world.write("proc/1/net/dev", "eth0: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n");
+    world.write("proc/4711/net/dev", "eth0: 10 2 0 0 0 0 0 0 20 3 1 0 0 0 0 0\n");
+    world.cgroup(
+        "",
+        &[
+            ("", "cpu.stat", "usage_usec 1000000\n"),
+            ("", "cpu.pressure", ""),
+            ("", "memory.stat", "anon 600\nfile 400\ninactive_file 100\n"),
+            ("", "io.stat", ""),
+            ("", "cgroup.procs", ""),
+        ],
+    );
+    usage(&world, "kubepods.slice", 900, 9_000);
+    usage(&world, "kubepods.slice/kubepods-burstable.slice", 900, 9_000);
+    usage(&world, SLICE, 900, 9_000);
+    usage(&world, &format!("{SLICE}/cri-containerd-c1.scope"), 500, 5_000);
+    usage(&world, &format!("{SLICE}/cri-containerd-s1.scope"), 100, 1_000);
+    world.cgroup(&format!("{SLICE}/cri-containerd-s1.scope"), &[("", "cgroup.procs", "4711\n")]);
+    world.cgroup(&format!("{SLICE}/cri-containerd-c1.scope"), &[("", "cgroup.procs", "4712\n4713\n")]);
+    world.runtime.sandboxes.lock().unwrap().push(sandbox("s1", "default", "web", "u-1"));
+    let created = 1_794_763_425_000_000_000;
+    world.runtime.containers.lock().unwrap().push(container("c1", "s1", "main", created));
+    world
+}
+
+async fn summary(world: &World) -> Value {
+    serde_json::from_slice(&world.stats().summary(false).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn containers_are_told_by_their_cgroups_with_pressure_network_and_processes() {
+    let world = world();
+    let volume = VolumeStats {
+        name: "data".into(),
+        namespace: "default".into(),
+        claim: Some("claim".into()),
+        is_local_ephemeral: false,
+        usage: VolumeUsage {
+            time: Timestamp::from_second(1_794_763_000).unwrap(),
+            capacity: 10,
+            available: 4,
+            used: 6,
+            inodes: 3,
+            inodes_free: 1,
+            inodes_used: 2,
+            condition: None,
+        },
+    };
+    let of_the_node =
+        VolumeStats { is_local_ephemeral: true, claim: None, name: "tmp".into(), ..volume.clone() };
+    *world.volumes.0.lock().unwrap() = vec![of_the_node, volume];
+    let told = summary(&world).await;
+    let node = &told["node"];
+    assert_eq!(node["cpu"]["usageCoreNanoSeconds"], 1_000_000_000);
+    assert_eq!(node["memory"]["availableBytes"], MEMORY - 900);
+    assert_eq!(node["startTime"], "2026-11-15T15:52:55Z");
+    let pod = &told["pods"][0];
+    assert_eq!(pod["cpu"]["usageCoreNanoSeconds"], 900_000);
+    let main = &pod["containers"][0];
+    assert_eq!((&main["name"], &main["cpu"]["usageCoreNanoSeconds"]), (&json!("main"), &json!(500_000)));
+    let some = json!({"total": 7, "avg10": 1.25, "avg60": 0, "avg300": 0});
+    assert_eq!(main["cpu"]["psi"]["some"], some);
+    assert_eq!(
+        (&main["memory"]["workingSetBytes"], &main["memory"]["availableBytes"]),
+        (&json!(4_900), &json!(995_100))
+    );
+    assert_eq!(
+        main["swap"],
+        json!({"time": main["swap"]["time"], "swapAvailableBytes": 3_072, "swapUsageBytes": 1_024})
+    );
+    assert_eq!(pod["process_stats"], json!({"process_count": 2}));
+    assert_eq!(pod["network"]["interfaces"][0]["txErrors"], 1);
+    assert_eq!((&pod["network"]["name"], &pod["network"]["rxBytes"]), (&json!("eth0"), &json!(10)));
+    assert_eq!(pod["containers"].as_array().unwrap().len(), 1, "the sandbox is no container");
+    assert_eq!(pod["volume"][1]["pvcRef"], json!({"name": "claim", "namespace": "default"}));
+    assert_eq!((&pod["volume"][0]["name"], &pod["volume"][0]["usedBytes"]), (&json!("tmp"), &json!(6)));
+    assert_eq!(
+        (&pod["ephemeral-storage"]["usedBytes"], &pod["ephemeral-storage"]["inodesUsed"]),
+        (&json!(6), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn two_samples_make_a_rate_and_a_first_one_is_taken_twice() {
+    let world = world();
+    let stats = world.stats();
+    let rate = |told: Vec<u8>| {
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        told["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].as_u64().unwrap()
+    };
+    let path = format!("{SLICE}/cri-containerd-c1.scope");
+    let (told, ()) = tokio::join!(stats.summary(true), async {
+        // Between the two samples of the first who asks.
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        usage(&world, &path, 20_500, 5_000);
+    });
+    let first = rate(told.unwrap());
+    assert!((1..1_000_000_000).contains(&first), "{first}");
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    usage(&world, &path, 520_500, 5_000);
+    let second = rate(stats.summary(true).await.unwrap());
+    assert!((200_000_000..500_000_001).contains(&second), "half a core, or less if this was slow: {second}");
+}
+
+#[tokio::test]
+async fn the_page_of_cadvisor_names_containers_and_their_sandbox() {
+    let page = world().stats().cadvisor_metrics().await;
+    let slice = format!("/{SLICE}");
+    let main = format!("id=\"{slice}/cri-containerd-c1.scope\",image=\"example.org/app:1\"");
+    let named = "name=\"c1\",namespace=\"default\",pod=\"web\"";
+    for expected in [
+        format!("container_cpu_usage_seconds_total{{container=\"main\",cpu=\"total\",{main},{named}}} 0.0005 "),
+        format!("container_spec_cpu_quota{{container=\"main\",{main},{named}}} 50000\n"),
+        format!("container_cpu_cfs_periods_total{{container=\"main\",{main},{named}}} 0 "),
+        format!("container_pressure_cpu_waiting_seconds_total{{container=\"main\",{main},{named}}} 7e-06 "),
+        format!("container_fs_reads_bytes_total{{container=\"main\",device=\"/dev/sdb\",{main},{named}}} 4096 "),
+        format!("container_fs_writes_total{{container=\"main\",device=\"/dev/sdb\",{main},{named}}} 2 "),
+        format!("container_blkio_device_usage_total{{container=\"main\",device=\"/dev/sdb\",{main},major=\"8\",minor=\"16\",name=\"c1\",namespace=\"default\",operation=\"Write\",pod=\"web\"}} 8192 "),
+        format!("container_processes{{container=\"main\",{main},{named}}} 2 "),
+        format!("container_network_transmit_errors_total{{container=\"\",id=\"{slice}/cri-containerd-s1.scope\",image=\"\",interface=\"eth0\",name=\"s1\",namespace=\"default\",pod=\"web\"}} 1 "),
+        format!("container_memory_usage_bytes{{container=\"\",id=\"{slice}\",image=\"\",name=\"\",namespace=\"default\",pod=\"web\"}} 9000 "),
+        "container_memory_usage_bytes{container=\"\",id=\"/kubepods.slice\",image=\"\",name=\"\",namespace=\"\",pod=\"\"} 9000 ".to_owned(),
+        "container_memory_usage_bytes{container=\"\",id=\"/kubepods.slice/kubepods-burstable.slice\",image=\"\",".to_owned(),
+    ] {
+        assert!(page.contains(&expected), "{expected}\n{page}");
+    }
+    let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    assert!(names.is_sorted(), "{names:#?}");
+}
+
+#[tokio::test]
+async fn resources_are_told_without_asking_the_runtime_for_stats_and_many_at_once_cost_what_one_does() {
+    let mut world = world();
+    world.cached_for = Duration::from_secs(60);
+    let stats = world.stats();
+    let (first, second) = tokio::join!(stats.resource_metrics(), stats.resource_metrics());
+    assert_eq!(first, second);
+    assert_eq!(world.runtime.listed.load(Ordering::Relaxed), 1);
+    assert_eq!(world.runtime.asked_for_stats.load(Ordering::Relaxed), 0);
+    assert!(first.contains(
+        "container_memory_working_set_bytes{container=\"main\",namespace=\"default\",pod=\"web\"} 4900 "
+    ));
+    assert!(
+        first.contains(
+            "container_swap_limit_bytes{container=\"main\",namespace=\"default\",pod=\"web\"} 4096 "
+        )
+    );
+}
