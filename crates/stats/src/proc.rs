@@ -68,6 +68,17 @@ impl Proc {
         held
     }
 
+    /// How much of the machine's swap is used, in bytes.
+    pub(crate) fn swap_used(&self, buffer: &mut Buffer) -> Option<u64> {
+        let text = read_file(&self.0.join("meminfo"), buffer)?;
+        let kilobytes = |name: &[u8]| {
+            let line = lines(text).find_map(|line| line.strip_prefix(name))?;
+            words(line).next().and_then(number)
+        };
+        let used = kilobytes(b"SwapTotal:")?.checked_sub(kilobytes(b"SwapFree:")?)?;
+        used.checked_mul(1_024)
+    }
+
     /// What `/proc/diskstats` counts for a device, in its order.
     pub(crate) fn disks(&self, buffer: &mut Buffer) -> Vec<((u32, u32), DiskCounters)> {
         let text = read_file(&self.0.join("diskstats"), buffer).unwrap_or_default();

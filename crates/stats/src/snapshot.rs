@@ -171,6 +171,10 @@ impl Reading<'_> {
         // It is limited by what there is.
         if let Some(memory) = &mut root.sample.memory {
             (memory.limit, memory.swap_limit) = self.place.memory;
+            // The root of v2 does not count it.
+            if matches!(self.place.trees, Trees::V2 { .. }) {
+                memory.swap = self.place.proc.swap_used(&mut self.buffer).unwrap_or(0);
+            }
         }
         if self.depth >= Depth::Summary {
             root.network = self.place.proc.interfaces(1, &mut self.buffer);

@@ -117,8 +117,11 @@ struct Inner {
     rates: Rates,
     cached_for: Duration,
     /// What was collected last for each of the answers.
-    collected: [Mutex<Option<(Instant, Arc<View>)>>; 4],
+    collected: [Mutex<Option<Collected>>; 4],
 }
+
+/// What was collected, and when.
+type Collected = (Instant, Arc<View>);
 
 /// What is collected for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -348,7 +348,10 @@ pub(super) const PLAIN: [Family; 65] = [
     ),
 ];
 
-pub(super) const TRAFFIC: [(&str, &str, fn(&Interface) -> u64); 8] = [
+/// What passed through interfaces: name, help and value.
+pub(super) type OfInterface = (&'static str, &'static str, fn(&Interface) -> u64);
+
+pub(super) const TRAFFIC: [OfInterface; 8] = [
     ("container_network_receive_bytes_total", "Cumulative count of bytes received", |known| {
         known.received.bytes
     }),

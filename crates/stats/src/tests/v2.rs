@@ -36,6 +36,7 @@ fn world() -> World {
     world.cached_for = Duration::ZERO;
     world.write("proc/1/net/dev", "eth0: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n");
     world.write("proc/4711/net/dev", "eth0: 10 2 0 0 0 0 0 0 20 3 1 0 0 0 0 0\n");
+    world.write("proc/meminfo", "MemTotal: 100 kB\nSwapTotal:        2048 kB\nSwapFree:         2038 kB\n");
     world.cgroup(
         "",
         &[
@@ -89,6 +90,7 @@ async fn containers_are_told_by_their_cgroups_with_pressure_network_and_processe
     let node = &told["node"];
     assert_eq!(node["cpu"]["usageCoreNanoSeconds"], 1_000_000_000);
     assert_eq!(node["memory"]["availableBytes"], MEMORY - 900);
+    assert_eq!(node["swap"]["swapUsageBytes"], 10 << 10);
     assert_eq!(node["startTime"], "2026-11-15T15:52:55Z");
     let pod = &told["pods"][0];
     assert_eq!(pod["cpu"]["usageCoreNanoSeconds"], 900_000);
