@@ -48,6 +48,8 @@ pub struct Metrics {
     worker_start: Histogram,
     passes: [Histogram; 4],
     cgroups: Family<Histogram, 1>,
+    http_fallbacks: Counter,
+    sleeps_cut_short: Counter,
 }
 
 /// Why a worker goes through its pod, in upstream's words.
@@ -82,6 +84,14 @@ impl Metrics {
                 &DEFAULT_BUCKETS,
             )?,
             passes: ["create", "update", "sync", "kill"].map(|pass| passes.with([pass])),
+            sleeps_cut_short: registry.counter(
+                "kubelet_sleep_action_terminated_early_total",
+                "[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes",
+            )?,
+            http_fallbacks: registry.counter(
+                "kubelet_lifecycle_handler_http_fallbacks_total",
+                "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.",
+            )?,
             cgroups: registry.histogram_family(
                 "kubelet_cgroup_manager_duration_seconds",
                 "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
@@ -143,6 +153,16 @@ impl Metrics {
     /// A worker went through its pod once: looked at it, and did what was the next to do.
     pub(crate) fn passed(&self, pass: Pass, took: Duration) {
         self.passes[pass as usize].observe(took.as_secs_f64());
+    }
+
+    /// A hook went without TLS, after it was refused with it.
+    pub(crate) fn fell_back_to_http(&self) {
+        self.http_fallbacks.increment();
+    }
+
+    /// A container was stopped before the sleep was over that its hook asked for.
+    pub(crate) fn cut_sleep_short(&self) {
+        self.sleeps_cut_short.increment();
     }
 
     pub(crate) fn changed_cgroup(&self, change: CgroupChange, took: Duration) {

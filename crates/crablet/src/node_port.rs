@@ -13,10 +13,12 @@ use crablet_api::features::Gate;
 use crablet_certificates::{Identities, Manager, ServingFiles, self_signed};
 use crablet_client::{Chance, Client};
 use crablet_config::{AuthorizationMode, Effective, KubeletConfiguration};
+use crablet_host::clock::Clock;
 use crablet_host::files::read_bounded;
 use crablet_host::watch::Watch;
 use crablet_logging::{ErrorChain, Handle};
 use crablet_logs::{LogWatcher, NodeLogs};
+use crablet_metrics::Registry;
 use crablet_server::{
     Access, AccessSettings, Authorities, ContainerCheckpoints, ContainerLogs, Debugging, Health, Lasts,
     NodeHandles, NodeLogSettings, NodePort, Status, StreamMetrics, Streams, TlsSettings, node_router,
@@ -197,6 +199,7 @@ fn serving_certificate(
         let manager =
             Manager::serving(directory, &node.name, files, told, false, node.clock.clone(), chance)?;
         let identities = manager.identities();
+        register_ttl(&node.metrics.kubelet, manager.identities(), node.clock.clone())?;
         tasks.spawn(async move {
             manager.run(&move |_| Ok(client.clone())).await;
         });
@@ -212,6 +215,17 @@ fn serving_certificate(
         files.run().await;
     });
     Ok(identities)
+}
+
+/// Has it told how long the certificate lasts that the cluster has signed.
+fn register_ttl(metrics: &Registry, identities: Identities, clock: Clock) -> anyhow::Result<()> {
+    let help = "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds until certificate expiry (negative if already expired). If serving certificate is invalid or unused, the value will be +INF.";
+    let ttl = move || match identities.current() {
+        Some(identity) => identity.not_after().duration_since(clock.now()).as_secs_f64(),
+        None => f64::INFINITY,
+    };
+    metrics.gauge_fn("kubelet_certificate_manager_server_ttl_seconds", help, ttl)?;
+    Ok(())
 }
 
 /// Tells the node's addresses when they change.

@@ -13,7 +13,7 @@ use crablet_metrics::Registry;
 use crablet_pod_resources::{FOLDER, PodResources, SOCKET};
 use crablet_server::bind_admin_socket;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{debug, error};
 
 /// Serves it until `stop`, for the agent's own user alone, as upstream.
 pub(crate) async fn start(
@@ -33,7 +33,7 @@ pub(crate) async fn start(
     let listener = bind_admin_socket(&socket).await?;
     let only_active = effective.features.enabled(Gate::KubeletPodResourcesListUseActivePods);
     let serve = PodResources { statuses, only_active }.serve(listener, metrics, stop.clone())?;
-    info!(endpoint = %socket.display(), "Serving the pod resources API");
+    debug!(endpoint = %socket.display(), "Serving the pod resources API");
     tasks.spawn(async move {
         if let Err(error) = serve.await {
             error!(err = %ErrorChain(&error), "The pod resources API is served no more");

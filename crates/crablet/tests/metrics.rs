@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{READY, get, start_on_a_port};
+use crablet_cri_sim::Settings;
 use crablet_testkit::eventually;
 
 /// What the Go kubelet's metrics are, read off one that had run some hundred pods and off its documentation: type, labels
@@ -17,7 +18,7 @@ const RECORDED: &str = include_str!("data/metrics_recorded.tsv");
 /// Why some of them are not here.
 const NOT_EXPOSED: &str = include_str!("data/metrics_not_exposed.tsv");
 
-/// A pod that runs and one that cannot.
+/// A pod that runs.
 const PODS: &str = "
 apiVersion: v1
 kind: Pod
@@ -130,14 +131,14 @@ async fn what_a_node_with_a_pod_shows_has_the_types_labels_and_help_that_were_re
     let (node, agent, address) =
         start_on_a_port(|port| format!("address: 127.0.0.1\nreadOnlyPort: {port}\nstaticPodPath: manifests"))
             .await;
-    let _runtime = node.runtime();
+    let _runtime = node.runtime_with(Settings { pull_anything: true, ..Settings::default() });
     agent.logs(&[READY]).await;
     fs::create_dir_all(node.path("manifests")).unwrap();
     fs::write(node.path("manifests/web.yaml"), PODS).unwrap();
-    let text = eventually("a container was started and looked at", common::PATIENCE, || async {
+    let text = eventually("a pod runs", common::PATIENCE, || async {
         let (_, text) = get(address, "/metrics").await.unwrap();
         let has = |line: &str| text.lines().any(|found| found == line);
-        let runs = has("kubelet_running_pods 1") && has("kubelet_started_pods_total 1");
+        let runs = has("kubelet_pod_start_duration_seconds_count 1") && has("kubelet_started_pods_total 1");
         if runs { Ok(text) } else { Err(text) }
     })
     .await
@@ -167,7 +168,7 @@ async fn what_a_node_with_a_pod_shows_has_the_types_labels_and_help_that_were_re
         "kubelet_pleg_relist_duration_seconds",
         "kubelet_pod_start_duration_seconds",
         "kubelet_run_podsandbox_duration_seconds",
-        "kubelet_running_containers",
+        "kubelet_running_pods",
         "kubelet_runtime_operations_total",
         "kubelet_started_containers_total",
     ] {

@@ -360,7 +360,9 @@ async fn what_it_makes_is_closed_to_others() {
     made.sort();
     // Where plugins make themselves known is made behind everybody's back.
     made.retain(|name| name != "plugins_registry");
-    assert_eq!(made, ["crablet", "crablet.lock", "crablet.sock", "image_manager"]);
+    assert_eq!(made, ["crablet", "crablet.lock", "crablet.sock", "image_manager", "pod-resources"]);
+    assert_eq!(mode("root/pod-resources"), 0o750);
+    assert_eq!(mode("root/pod-resources/kubelet.sock"), 0o600);
     assert_eq!(mode("root/image_manager"), 0o700, "who may use which image is nobody's business");
     assert_eq!(mode("root/crablet"), 0o700, "manifests can hold secrets");
 }

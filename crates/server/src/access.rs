@@ -30,7 +30,7 @@ pub(crate) use authentication::Shown;
 use authentication::{Authentication, Tokens};
 use authorization::Authorization;
 pub use authorization::Lasts;
-use metrics::ReviewMetrics;
+use metrics::{ReviewMetrics, TokenMetrics};
 use websocket_token::without_token;
 
 /// How long the API server may take for one answer.
@@ -83,8 +83,9 @@ impl Access {
         let tokens = match settings.tokens {
             None => None,
             Some(lasts) => {
-                let metrics = ReviewMetrics::authentication(&settings.metrics)?;
-                Some(Tokens::new(client.clone().ok_or(AccessError::Authentication)?, lasts, Some(metrics)))
+                let registry = &settings.metrics;
+                let metrics = (ReviewMetrics::authentication(registry)?, TokenMetrics::register(registry)?);
+                Some(Tokens::new(client.clone().ok_or(AccessError::Authentication)?, lasts, metrics))
             }
         };
         let authorization = match settings.reviews {
@@ -94,8 +95,9 @@ impl Access {
                 Authorization::asked(client.ok_or(AccessError::Authorization)?, node, lasts, Some(metrics))
             }
         };
-        let AccessSettings { authorities, allows_anonymous, .. } = settings;
-        let authentication = Authentication { authorities, tokens, allows_anonymous };
+        let AccessSettings { authorities, allows_anonymous, metrics, .. } = settings;
+        let lifetimes = metrics::lifetimes(&metrics)?;
+        let authentication = Authentication { authorities, tokens, allows_anonymous, lifetimes };
         Ok(Access(Arc::new(Parts { authentication, authorization, clock })))
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use crablet_metrics::{Counter, Family, Gauge, Registry};
 use percent_encoding::percent_decode_str;
 use tracing::info;
 
+use crate::read_only::metrics;
 use crate::respond::{not_found, text};
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -20,12 +22,51 @@ type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 #[derive(Clone)]
 pub struct Health {
     checks: Vec<(Arc<str>, Check)>,
+    results: Results,
+}
+
+/// What all checks together found, each time that someone asked: what `/metrics/slis` shows.
+#[derive(Clone, Default)]
+struct Results {
+    registry: Registry,
+    counted: Option<(Family<Gauge, 2>, Family<Counter, 3>)>,
+}
+
+impl Results {
+    fn new() -> Results {
+        let registry = Registry::new();
+        let of_one = registry.gauge_family(
+            "kubernetes_healthcheck",
+            "[STABLE] This metric records the result of a single healthcheck.",
+            ["type", "name"],
+        );
+        let of_all = registry.counter_family(
+            "kubernetes_healthchecks_total",
+            "[STABLE] This metric records the results of all healthcheck.",
+            ["type", "name", "status"],
+        );
+        // Nothing else has these names.
+        Results { registry, counted: of_one.ok().zip(of_all.ok()) }
+    }
+
+    fn count(&self, name: &str, has_passed: bool) {
+        let Some((last, total)) = &self.counted else { return };
+        last.with(["healthz", name]).set(if has_passed { 1.0 } else { 0.0 });
+        total.with(["healthz", name, if has_passed { "success" } else { "error" }]).increment();
+    }
+
+    fn clear(&self) {
+        if let Some((last, total)) = &self.counted {
+            last.clear();
+            total.clear();
+        }
+    }
 }
 
 impl Health {
     /// Health with the check `ping` alone.
     pub fn new() -> Health {
-        Health { checks: Vec::new() }.with_check("ping", || Ok(()))
+        Health { checks: Vec::new(), results: Results::new() }.with_check("ping", || Ok(()))
     }
 
     /// Adds a check. It runs each time that someone asks, so it must not wait for anything; when it fails, it
@@ -59,10 +100,12 @@ impl Health {
                 unknown.remove(&**name);
                 push_line(&mut report, format_args!("[+]{name} excluded: ok"));
             } else if let Err(reason) = check() {
+                self.results.count(name, false);
                 // Anyone may ask, so the reason is for the log alone.
                 push_line(&mut report, format_args!("[-]{name} failed: reason withheld"));
                 reasons.push(format!("{name}: {reason}"));
             } else {
+                self.results.count(name, true);
                 push_line(&mut report, format_args!("[+]{name} ok"));
             }
         }
@@ -118,6 +161,19 @@ pub(crate) fn health_routes(health: Health) -> Router {
         .route("/healthz", any(all_checks))
         .route("/healthz/{check}", any(one_check))
         .with_state(Arc::new(health))
+}
+
+/// `/metrics/slis`: what the checks found so far; `DELETE` forgets it.
+pub(crate) fn slis_routes(health: &Health) -> Router {
+    Router::new().route("/metrics/slis", any(slis)).with_state(health.results.clone())
+}
+
+async fn slis(State(results): State<Results>, method: Method) -> Response {
+    if method == Method::DELETE {
+        results.clear();
+        return text(StatusCode::OK, "metrics reset\n");
+    }
+    metrics(State(results.registry)).await.into_response()
 }
 
 async fn all_checks(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> Response {
@@ -201,6 +257,25 @@ mod tests {
         let listed = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n".to_owned();
         assert_eq!(get(health(Ok(())), "/healthz?verbose").await, (200, listed.clone()));
         assert_eq!(get(health(Ok(())), "/healthz?x=1&verbose=false").await, (200, listed));
+    }
+
+    #[tokio::test]
+    async fn what_checks_found_is_counted_until_it_is_to_be_forgotten() {
+        let health = health(Err("stuck"));
+        let server = Server::start(healthz_router(health.clone()).merge(slis_routes(&health))).await;
+        for _ in 0..2 {
+            assert_eq!(server.get("/healthz").await.status, 500);
+        }
+        let text = server.get("/metrics/slis").await.body;
+        for line in [
+            "kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1",
+            "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 0",
+            "kubernetes_healthchecks_total{name=\"syncloop\",status=\"error\",type=\"healthz\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert_eq!(server.send("DELETE", "/metrics/slis", &[]).await.body, "metrics reset\n");
+        assert_eq!(server.get("/metrics/slis").await.body, "");
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use crate::access::{Access, Guard, guard};
 use crate::admin::{LARGEST_FLAG, set_verbosity};
 use crate::checkpoint::{ContainerCheckpoints, checkpoint_router};
 use crate::container_logs::{ContainerLogs, container_logs_router};
-use crate::health::{Health, health_routes};
+use crate::health::{Health, health_routes, slis_routes};
 use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_logs::{NodeLogSettings, node_logs_router};
@@ -88,6 +88,7 @@ fn unguarded(port: NodePort) -> (Router, Arc<[&'static str]>) {
         .route("/metrics", any(metrics).with_state(kubelet))
         .route("/metrics/probes", any(metrics).with_state(probes))
         .merge(numbers_router(node.numbers.clone()))
+        .merge(slis_routes(&health))
         .merge(health_routes(health))
         .merge(list_routes(node));
     let (router, missing) = match port.debugging {

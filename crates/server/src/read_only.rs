@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::routing::any;
 use crablet_metrics::{RegisterError, Registries, Registry};
 
-use crate::health::{Health, health_routes};
+use crate::health::{Health, health_routes, slis_routes};
 use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_port::{disabled_router, method_not_allowed};
@@ -25,6 +25,7 @@ pub fn read_only_router(health: Health, node: NodeHandles) -> Result<Router, Reg
         .route("/metrics", any(metrics).with_state(kubelet))
         .route("/metrics/probes", any(metrics).with_state(probes))
         .merge(numbers_router(node.numbers.clone()))
+        .merge(slis_routes(&health))
         .merge(health_routes(health))
         .merge(list_routes(node))
         .merge(disabled_router())

@@ -2,6 +2,7 @@
 //! and is told to nobody.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::IntOrString;
@@ -264,6 +265,7 @@ impl Worker {
         let involved = pod.in_container(self.kind_of(name), name);
         let within = Duration::from_secs(seconds.unsigned_abs());
         let name = name.to_owned();
+        let node = Arc::clone(&self.node);
         async move {
             let Some(hook) = hook else { return stops::Done::Hook { id } };
             let began = Instant::now();
@@ -271,11 +273,15 @@ impl Worker {
             let how = match done {
                 Ok(Ok(Done::AsWanted)) => "is done",
                 Ok(Ok(Done::WithoutTls(at))) => {
+                    node.metrics.fell_back_to_http();
                     recorder.event(&pod, EventType::Warning, reason::LIFECYCLE_HTTP_FALLBACK, fallback(&at));
                     "is done"
                 }
                 // What it was for is over: the container is stopped.
-                Err(_) if matches!(hook, Hook::Sleep(_)) => "took too long",
+                Err(_) if matches!(hook, Hook::Sleep(_)) => {
+                    node.metrics.cut_sleep_short();
+                    "took too long"
+                }
                 Ok(Err(_)) | Err(_) => {
                     let reason = reason::FAILED_PRE_STOP_HOOK;
                     recorder.event(&involved, EventType::Warning, reason, "PreStopHook failed");
@@ -304,7 +310,10 @@ impl Worker {
     fn tell_of_fallback(&self, done: &Done) {
         match done {
             Done::AsWanted => {}
-            Done::WithoutTls(at) => self.warn_pod(reason::LIFECYCLE_HTTP_FALLBACK, &fallback(at)),
+            Done::WithoutTls(at) => {
+                self.node.metrics.fell_back_to_http();
+                self.warn_pod(reason::LIFECYCLE_HTTP_FALLBACK, &fallback(at));
+            }
         }
     }
 }

@@ -7,15 +7,17 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use crablet_api::reviews::TokenReview;
 use crablet_client::Client;
+use crablet_metrics::Histogram;
 use crablet_x509::{ClientAuthorities, ClientAuthoritiesError, ClientCertificateError};
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::error::ReviewError;
-use super::metrics::ReviewMetrics;
+use super::metrics::{ReviewMetrics, TokenMetrics};
 use super::retry::with_retries;
 use super::reviews::Reviews;
 use super::user::User;
@@ -65,6 +67,8 @@ pub(crate) struct Authentication {
     /// Who is asked about tokens, if anybody.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) allows_anonymous: bool,
+    /// How long the certificates last that are shown.
+    pub(crate) lifetimes: Histogram,
 }
 
 impl Authentication {
@@ -76,10 +80,16 @@ impl Authentication {
     ) -> Result<User, Unauthenticated> {
         let certificate = self.authorities.get().map(|authorities| authorities.check(&shown.0, now));
         let refused = match certificate {
-            Some(Ok(certificate)) => match certificate.as_ref().and_then(User::of_certificate) {
-                Some(user) => return Ok(user),
-                None => None,
-            },
+            Some(Ok(certificate)) => {
+                if let Some(certificate) = &certificate {
+                    let left = certificate.not_after().duration_since(now);
+                    self.lifetimes.observe(left.as_secs_f64());
+                }
+                match certificate.as_ref().and_then(User::of_certificate) {
+                    Some(user) => return Ok(user),
+                    None => None,
+                }
+            }
             Some(Err(error)) => Some(Unauthenticated::Certificate(error)),
             None => None,
         };
@@ -105,18 +115,24 @@ pub(crate) struct Tokens {
     /// By the digest of a token: what was said is remembered, the token is not.
     reviews: Reviews<[u8; 32], Option<User>>,
     lasts: Duration,
-    metrics: Option<ReviewMetrics>,
+    metrics: (ReviewMetrics, TokenMetrics),
 }
 
 impl Tokens {
-    pub(crate) fn new(client: Client, lasts: Duration, metrics: Option<ReviewMetrics>) -> Tokens {
+    pub(crate) fn new(client: Client, lasts: Duration, metrics: (ReviewMetrics, TokenMetrics)) -> Tokens {
         Tokens { client, reviews: Reviews::new(), lasts, metrics }
     }
 
     async fn user(&self, token: &str) -> Result<User, Unauthenticated> {
         let key = Sha256::digest(token.as_bytes()).into();
-        let ask = || review(self.client.clone(), token.to_owned(), self.metrics.clone());
-        match self.reviews.get(key, |_| self.lasts, ask).await {
+        let (begun, mut is_hit) = (Instant::now(), true);
+        let ask = || {
+            is_hit = false;
+            review(self.client.clone(), token.to_owned(), self.metrics.clone())
+        };
+        let known = self.reviews.get(key, |_| self.lasts, ask).await;
+        self.metrics.1.looked_up(is_hit, begun.elapsed());
+        match known {
             Ok(Some(user)) => Ok(user),
             Ok(None) => Err(Unauthenticated::UnknownToken),
             Err(error) => Err(Unauthenticated::NotReviewed(error)),
@@ -127,12 +143,14 @@ impl Tokens {
 async fn review(
     client: Client,
     token: String,
-    metrics: Option<ReviewMetrics>,
+    (requests, tokens): (ReviewMetrics, TokenMetrics),
 ) -> Result<Option<User>, ReviewError> {
+    let _fetching = tokens.fetching();
     let question =
         json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "spec": {"token": token}});
-    let review: TokenReview =
-        with_retries(metrics.as_ref(), || client.post(TOKEN_REVIEWS, &question)).await?;
+    let review = with_retries(Some(&requests), || client.post(TOKEN_REVIEWS, &question)).await;
+    tokens.fetched(review.is_ok());
+    let review: TokenReview = review?;
     let status = review.status;
     match status.authenticated {
         true => Ok(Some(User::of_review(status.user))),

@@ -288,7 +288,7 @@ async fn a_switch_of_protocols_needs_the_same_right_as_anything_else() {
         }
     }
     // With the right to it, there is no such pod.
-    let server = server_with(&Reviewer::that_allows(&["proxy"]), true).await;
+    let server = server_with(&Reviewer::that_allows(&["proxy"]), Some(debugging())).await;
     for path in paths {
         let answer = server.send("POST", path, &[upgrades[0], GOOD].concat()).await;
         assert_eq!((answer.status, answer.body.as_str()), (404, "pod does not exist"), "{path}");
