@@ -18,7 +18,7 @@ use crate::snapshot::Group;
 use crate::view::View;
 
 /// About what a cgroup takes on the page.
-const BYTES_PER_ROW: usize = 12_000;
+const BYTES_PER_ROW: usize = 14_000;
 
 /// A cgroup with its labels, in the pieces between which a metric's own labels go.
 pub(super) struct Row<'a> {
