@@ -1,11 +1,14 @@
 //! Taking pods in and letting them go, over the admin socket.
 
+use std::time::Duration;
+
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crablet_agent::sources::{ApplyError, DeleteError, Outcome};
 use crablet_api::core::PodIdentity;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::node::NodeHandles;
 use crate::query;
@@ -13,6 +16,8 @@ use crate::respond::{json, text};
 
 /// More than the largest manifest that is taken in, so that it is not cut off before it can be refused by its size.
 pub(crate) const LARGEST_BODY: usize = 4 << 20;
+/// How long it may take until a pod is shown that was taken in.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// `POST /pods?source=<file>`: takes in the pod of a manifest, which is the body.
 pub(crate) async fn apply(
@@ -30,6 +35,7 @@ pub(crate) async fn apply(
                 Outcome::Unchanged => "unchanged",
             };
             let PodIdentity { namespace, name, uid } = &applied.pod;
+            shown(&node, uid).await;
             let answer =
                 json!({ "outcome": outcome, "namespace": **namespace, "name": **name, "uid": **uid });
             json(answer.to_string().into_bytes())
@@ -49,6 +55,14 @@ pub(crate) async fn apply(
             text(status, reason + "\n")
         }
     }
+}
+
+/// Waits until a pod is shown that was taken in, so that who asks for it next finds it.
+async fn shown(node: &NodeHandles, uid: &str) {
+    let Ok(agent) = node.agent() else { return };
+    let mut version = agent.statuses.version();
+    // One that was another kubelet's is shown under its name there.
+    let _ = timeout(SHOWN_WITHIN, version.wait_for(|_| agent.statuses.get(uid).is_some())).await;
 }
 
 /// `DELETE /pods/<namespace>/<name>`: lets a pod go that was taken in.
