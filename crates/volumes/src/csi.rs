@@ -12,16 +12,18 @@
 //! alone does not tell that nothing is missing behind it, so that a new agent asks again where it needs to know.
 //!
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
-//! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
+//! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other. What a driver was asked
+//! for is seen through to its end, whoever gives up waiting for it: until then its volume, and its pod, are not touched.
 //!
 //! [`wanted`]: what a pod wants of a driver. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
-//! volumes. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
+//! volumes. [`left`]: what nobody waits for any more. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
 //! written down.
 
 mod allocatable;
 mod block;
 mod expand;
 mod files;
+mod left;
 mod measured;
 mod unstage;
 mod vol_data;
@@ -39,7 +41,7 @@ use crablet_core::translate::MountedVolume;
 use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, VolumeStats,
 };
-use crablet_host::lanes::Lanes;
+use crablet_host::lanes::{Lane, Lanes};
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
@@ -49,6 +51,7 @@ use tracing::{info, warn};
 use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::Contents;
+use crate::device_map::during;
 use crate::error::{PluginError, TearDownError, failed};
 use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
@@ -57,6 +60,7 @@ use crate::places::Places;
 use crate::plugin::{Plugin, Request};
 use expand::Known;
 pub use expand::{ExpandError, Moment};
+use left::Left;
 use measured::Measured;
 use unstage::Retry;
 use vol_data::VolumeData;
@@ -90,6 +94,7 @@ struct Inner {
     metrics: Arc<OnceLock<Arc<Metrics>>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
+    left: Left,
     news: Notify,
 }
 
@@ -107,6 +112,15 @@ struct Staged {
     handle: String,
     /// The name of the piece of storage, if it is a device: its directories are called so.
     device: Option<String>,
+}
+
+/// What comes before a driver is asked, and may be given up while it is waited for.
+struct Ready {
+    of_cluster: Option<Arc<CsiDriver>>,
+    /// What was said when the volume was attached.
+    context: BTreeMap<String, String>,
+    /// The right to stage the volume, if it is one that outlives the pod.
+    lane: Option<Lane>,
 }
 
 impl Csi {
@@ -176,6 +190,7 @@ impl Csi {
             sizes: Mutex::default(),
             metrics: Arc::default(),
             unused: Mutex::new(unused),
+            left: Left::default(),
             news: Notify::new(),
         }))
     }
@@ -342,6 +357,46 @@ impl Csi {
         work_on(&self.0.machine, move |machine| forget(machine, &directory, &target)).await
     }
 
+    /// Waits for what comes before a driver is asked.
+    async fn ready(&self, request: &Request, wanted: &Wanted) -> Result<Ready, PluginError> {
+        let ready = async {
+            let of_cluster = self.of_cluster(&wanted.driver).await?;
+            if wanted.mode != VolumeLifecycleMode::Persistent {
+                return Ok(Ready { of_cluster, context: BTreeMap::new(), lane: None });
+            }
+            let staged = block::staged(request, wanted);
+            self.use_for(&staged, request)?;
+            let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+            let lane = Some(self.0.staging.enter(&staged.key()).await);
+            Ok(Ready { of_cluster, context, lane })
+        };
+        match block::is_wanted(request) {
+            true => ready.await.map_err(during("SetUpDevice")),
+            false => ready.await,
+        }
+    }
+
+    /// Makes a volume, or what is missing of it.
+    async fn make(
+        &self,
+        request: &Request,
+        wanted: &Wanted,
+        ready: Ready,
+    ) -> Result<MountedVolume, PluginError> {
+        if block::is_wanted(request) {
+            let mounted = self.set_up_device(request, wanted, ready).await?;
+            self.expand_if_smaller(request, wanted, Moment::Map).await?;
+            return Ok(mounted);
+        }
+        let target = self.set_up_files(request, wanted, ready).await?;
+        self.expand_if_smaller(request, wanted, Moment::Mount).await?;
+        let place = target.clone();
+        let labels = self
+            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
+        let relabel = labels.await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
+    }
+
     /// Does work for a pod that may wait. Until it ends nothing else is done to the pod's volumes.
     async fn work_for<T: Send + 'static>(
         &self,
@@ -402,27 +457,35 @@ impl Plugin for Csi {
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
-        if block::is_wanted(request) {
-            let mounted = self.set_up_device(request, &wanted).await?;
-            self.expand_if_smaller(request, &wanted, Moment::Map).await?;
-            return Ok(mounted);
-        }
-        let target = self.set_up_files(request, &wanted).await?;
-        self.expand_if_smaller(request, &wanted, Moment::Mount).await?;
-        let place = target.clone();
-        let labels = self
-            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
-        let relabel = labels.await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
+        let ready = self.ready(request, &wanted).await?;
+        let (csi, request) = (self.clone(), request.clone());
+        self.see_through(async move { csi.make(&request, &wanted, ready).await }).await
     }
 
     /// What is there is not looked at, but where a driver wants to publish it again.
     async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
         let wanted = Wanted::of(request)?;
+        let mut again = None;
         if self.republishes(request.uid()) {
-            self.publish_again(request, &wanted).await?;
+            let of_cluster = self.of_cluster(&wanted.driver).await?;
+            let republishes = requires_republish(of_cluster.as_deref());
+            self.note_republished(request, republishes);
+            if republishes {
+                again = Some(self.ready(request, &wanted).await?);
+            }
         }
-        self.expand_if_smaller(request, &wanted, Moment::InUse).await
+        let (csi, request) = (self.clone(), request.clone());
+        let refreshed = async move {
+            match again {
+                Some(ready) if block::is_wanted(&request) => {
+                    csi.set_up_device(&request, &wanted, ready).await.map(drop)?;
+                }
+                Some(ready) => csi.set_up_files(&request, &wanted, ready).await.map(drop)?,
+                None => {}
+            }
+            csi.expand_if_smaller(&request, &wanted, Moment::InUse).await
+        };
+        self.see_through(refreshed).await
     }
 }
 

@@ -9,12 +9,12 @@ mod cluster;
 mod machine;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::time::Duration;
 
 use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
-use crablet_csi::stand_in::{Capability, Fault, Moment, Trouble};
+use crablet_csi::stand_in::{Capability, Fault, Moment, Outcome, Trouble};
 use crablet_csi::{Code, v1};
 use crablet_host::mounts::is_mount_point;
 use crablet_volumes::{Occurrence, Volumes as _};
@@ -66,6 +66,52 @@ async fn files_are_given_to_the_group_though_the_agent_died_after_the_publish() 
     assert_eq!(fs::metadata(machine.target("a")).unwrap().gid(), 4711);
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_a_pod_waits_is_done_once_and_ready_then() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    machine.deadline = Duration::from_millis(300);
+    machine.start_agent().await;
+    machine.cluster.set("driver", json!({"attachRequired": false, "fsGroupPolicy": "File"}));
+    machine.cluster.set("pod", json!({"securityContext": {"fsGroup": 4711}}));
+    machine.driver.plan("NodePublishVolume", Fault::late(Duration::from_secs(1)));
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.ends_with("the work on it continues"), "{error}");
+    let group = || fs::metadata(machine.target("a")).map(|found| found.gid()).unwrap_or_default();
+    machine.until("the files are the group's", || group() == 4711).await;
+    chown(machine.target("a"), None, Some(0)).unwrap();
+    machine.until_set_up("a").await;
+    assert_eq!(group(), 0, "they were given to the group once, and nobody looks again");
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_is_not_cut_off_by_the_end_of_a_pod_and_asked_for_the_opposite_when_it_is_done() {
+    for (method, mode, uid) in [
+        ("NodeStageVolume", "Filesystem", "a"),
+        ("NodePublishVolume", "Filesystem", "a"),
+        ("NodeStageVolume", "Block", "device"),
+    ] {
+        let machine = Machine::new().await;
+        machine.cluster.set("volume", json!({"volumeMode": mode}));
+        let trouble = Trouble::Delay(Duration::from_secs(1));
+        machine.driver.plan(method, Fault { trouble, moment: Moment::BeforeEffect, times: Some(1) });
+        let is_asked = machine.driver.until(|calls| calls.iter().any(|call| call.call.ends_with(method)));
+        tokio::select! {
+            _ = machine.set_up(uid) => panic!("{method} took no time"),
+            () = is_asked => {}
+        }
+        machine.tear_down(uid).await.unwrap();
+        machine.driver.until(|calls| calls.iter().any(|call| call.call.contains("Unstage"))).await;
+        assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage"], "{method} {mode}");
+        let calls = machine.driver.calls();
+        assert!(!calls.iter().any(|call| call.outcome == Outcome::Cancelled), "{method} {mode}");
+        machine.until_forgotten().await;
+    }
 }
 
 #[tokio::test]

@@ -8,12 +8,13 @@ use crablet_api::core::SecretReference;
 use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::Unavailable;
 use crablet_csi::{PublishVolume, StageVolume};
+use crablet_host::lanes::Lane;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
 use super::vol_data::{self, VolumeData};
 use super::wanted::{Wanted, pod_info, strings};
-use super::{Csi, block, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
+use super::{Csi, Ready, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
 use crate::claims;
 use crate::contents::{Token, TokenRequest};
 use crate::error::PluginError;
@@ -34,17 +35,16 @@ struct TokenStatus {
 }
 
 impl Csi {
+    /// Stages a volume. The lane is that of the volume; without one it is not to be staged.
     pub(super) async fn stage(
         &self,
         request: &Request,
         wanted: &Wanted,
         context: &BTreeMap<String, String>,
+        lane: Option<Lane>,
     ) -> Result<Option<PathBuf>, PluginError> {
-        if wanted.mode != VolumeLifecycleMode::Persistent {
-            return Ok(None);
-        }
+        let Some(_lane) = lane else { return Ok(None) };
         let staged = wanted.staged();
-        let _lane = self.0.staging.enter(&staged.key()).await;
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
@@ -271,27 +271,11 @@ impl Csi {
         &self,
         request: &Request,
         wanted: &Wanted,
+        ready: Ready,
     ) -> Result<PathBuf, PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let of_cluster = of_cluster.as_deref();
-        if wanted.mode == VolumeLifecycleMode::Persistent {
-            self.use_for(&wanted.staged(), request)?;
-        }
-        let context = self.publish_context(wanted, of_cluster).await?;
-        let staged = self.stage(request, wanted, &context).await;
+        let Ready { of_cluster, context, lane } = ready;
+        let staged = self.stage(request, wanted, &context, lane).await;
         let staged = staged.map_err(|cause| PluginError::MountDevice(Box::new(cause)))?;
-        self.publish(request, wanted, staged, context, of_cluster).await
-    }
-
-    /// Publishes once more what a pod has, where its driver wants that.
-    pub(super) async fn publish_again(&self, request: &Request, wanted: &Wanted) -> Result<(), PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let republishes = requires_republish(of_cluster.as_deref());
-        self.note_republished(request, republishes);
-        match (republishes, block::is_wanted(request)) {
-            (false, _) => Ok(()),
-            (true, true) => self.set_up_device(request, wanted).await.map(drop),
-            (true, false) => self.set_up_files(request, wanted).await.map(drop),
-        }
+        self.publish(request, wanted, staged, context, of_cluster.as_deref()).await
     }
 }
