@@ -270,6 +270,38 @@ async fn a_new_agent_publishes_again_what_wants_it_and_asks_nothing_of_other_dri
 }
 
 #[tokio::test]
+async fn a_new_agent_measures_the_volumes_of_pods_that_run() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    machine.driver.change(|settings| {
+        settings.capabilities.push(Capability::GetVolumeStats);
+        settings.stats.usage = vec![v1::VolumeUsage {
+            total: 9,
+            used: 4,
+            available: 5,
+            unit: v1::volume_usage::Unit::Bytes.into(),
+        }];
+    });
+    machine.start_agent().await;
+    machine.set_up("a").await.unwrap();
+    let told = async |machine: &Machine| {
+        let stats = machine.volumes.as_ref().unwrap().stats("a").await;
+        stats.into_iter().map(|found| (found.claim, found.usage.used)).collect::<Vec<_>>()
+    };
+    let before = told(&machine).await;
+    assert_eq!(before, [(Some("c".into()), 4)]);
+    machine.stop_agent();
+    machine.start_agent().await;
+    let volumes = machine.volumes.clone().unwrap();
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(told(&machine).await, before);
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    assert!(told(&machine).await.is_empty());
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
 async fn a_driver_that_does_not_say_what_it_calls_the_node_is_not_let_in() {
     let mut machine = Machine::new().await;
     machine.stop_agent();
