@@ -243,6 +243,11 @@ pub enum FailureKind {
 }
 
 impl VolumeError {
+    /// Whether its claim leads nowhere yet: nothing was asked of anybody who has volumes.
+    pub fn is_of_claim(&self) -> bool {
+        matches!(self.cause, PluginError::Claim(_))
+    }
+
     pub fn kind(&self) -> FailureKind {
         match self.cause {
             PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
