@@ -86,8 +86,8 @@ struct Inner {
     staged: Mutex<BTreeSet<Staged>>,
     /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
     published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
-    /// The volumes of pods whose drivers want, or may want, to publish them again now and then.
-    republished: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// The volumes of pods, by the pods' UIDs and what upstream calls the volumes.
+    republished: Mutex<BTreeMap<String, BTreeMap<String, Republished>>>,
     /// The pods that have a volume whose driver can make it larger.
     expandable: Mutex<BTreeSet<String>>,
     sizes: Mutex<BTreeMap<Staged, Known>>,
@@ -103,6 +103,13 @@ struct Registered {
     node: Arc<dyn Node>,
     /// What it can do does not change while it is registered.
     capabilities: OnceCell<NodeCapabilities>,
+}
+
+/// Whether a volume of a pod is to be published again now and then.
+struct Republished {
+    driver: String,
+    /// Whether the driver wants that, or may want it.
+    is_wanted: bool,
 }
 
 /// A volume that is, or may be, staged: its driver and what the driver calls it.
@@ -140,9 +147,10 @@ impl Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
         // What its driver wants is not known yet.
-        let mut republished = BTreeMap::<String, BTreeSet<String>>::new();
+        let mut republished = BTreeMap::<String, BTreeMap<String, Republished>>::new();
         for (uid, name, data) in vol_data::of_pods(&*machine, &places) {
-            republished.entry(uid.clone()).or_default().insert(name);
+            let driver = data.driver_name.clone();
+            republished.entry(uid.clone()).or_default().insert(name, Republished { driver, is_wanted: true });
             if data.volume_lifecycle_mode == Some(VolumeLifecycleMode::Ephemeral) {
                 continue;
             }
@@ -157,7 +165,11 @@ impl Csi {
             }
             attachments.uses(&staged.unique_name());
             for uid in &users {
-                republished.entry(uid.clone()).or_default().extend(staged.device.clone());
+                let republished = republished.entry(uid.clone()).or_default();
+                republished.extend(staged.device.clone().map(|name| {
+                    let driver = staged.driver.clone();
+                    (name, Republished { driver, is_wanted: true })
+                }));
             }
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
@@ -248,6 +260,8 @@ impl Csi {
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
+        // It may be another version, which wants or can do more for pods that run. They look when they are told of it.
+        self.may_republish(name);
         self.0.told.send_modify(|told| drop(told.insert(name.to_owned(), info)));
         Ok(())
     }
@@ -282,24 +296,27 @@ impl Csi {
     }
 
     fn republishes(&self, uid: &str) -> bool {
-        lock(&self.0.republished).contains_key(uid)
+        let republished = lock(&self.0.republished);
+        republished.get(uid).is_some_and(|volumes| volumes.values().any(|volume| volume.is_wanted))
     }
 
     /// Whether a driver wants to publish a pod's volume again now and then.
-    fn note_republished(&self, request: &Request, is_wanted: bool) {
+    fn note_republished(&self, request: &Request, driver: &str, is_wanted: bool) {
         let mut republished = lock(&self.0.republished);
-        match is_wanted {
-            true => {
-                let volumes = republished.entry(request.uid().to_owned()).or_default();
-                volumes.insert(request.spec_name().to_owned());
-            }
-            false => {
-                if let Some(volumes) = republished.get_mut(request.uid()) {
-                    volumes.remove(request.spec_name());
-                    republished.retain(|_, volumes| !volumes.is_empty());
-                }
-            }
+        let volumes = republished.entry(request.uid().to_owned()).or_default();
+        let volume = Republished { driver: driver.to_owned(), is_wanted };
+        volumes.insert(request.spec_name().to_owned(), volume);
+    }
+
+    /// A driver wants, or may want, to publish its volumes again now and then. Says whether that is news for a pod.
+    fn may_republish(&self, driver: &str) -> bool {
+        let mut republished = lock(&self.0.republished);
+        let volumes = republished.values_mut().flat_map(BTreeMap::values_mut);
+        let mut is_news = false;
+        for volume in volumes.filter(|volume| volume.driver == driver) {
+            is_news |= !std::mem::replace(&mut volume.is_wanted, true);
         }
+        is_news
     }
 
     async fn of_cluster(&self, driver: &str) -> Result<Option<Arc<CsiDriver>>, PluginError> {
@@ -469,7 +486,7 @@ impl Plugin for Csi {
         if self.republishes(request.uid()) {
             let of_cluster = self.of_cluster(&wanted.driver).await?;
             let republishes = requires_republish(of_cluster.as_deref());
-            self.note_republished(request, republishes);
+            self.note_republished(request, &wanted.driver, republishes);
             if republishes {
                 again = Some(self.ready(request, &wanted).await?);
             }

@@ -20,6 +20,8 @@ use crablet_host::mounts::is_mount_point;
 use crablet_volumes::{Occurrence, Volumes as _};
 use serde_json::json;
 
+use tokio::time::timeout;
+
 use machine::{DRIVER, Machine, context};
 
 /// The driver does it and says that it did not.
@@ -267,6 +269,42 @@ async fn a_new_agent_publishes_again_what_wants_it_and_asks_nothing_of_other_dri
         machine.tear_down("a").await.unwrap();
         machine.until_forgotten().await;
     }
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_to_want_its_volumes_published_again_gets_that_of_running_pods() {
+    let machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    let volumes = machine.volumes.clone().unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    let mut woken = machine.csi.clone().unwrap().drivers();
+    woken.mark_unchanged();
+    machine.cluster.set("driver", json!({"requiresRepublish": true}));
+    timeout(Duration::from_secs(10), woken.changed()).await.expect("pods are told to look").unwrap();
+    assert!(volumes.refresh_after("a").is_some());
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Publish"]);
+    machine.cluster.forget("driver");
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_learns_to_make_volumes_larger_is_known_to_for_pods_that_run() {
+    let mut machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    let volumes = machine.volumes.clone().unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    machine.driver.change(|settings| settings.capabilities.push(Capability::ExpandVolume));
+    machine.driver.stop();
+    machine.driver.start_again().unwrap();
+    machine.until_registered_again().await;
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert!(volumes.refresh_after("a").is_some());
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
 }
 
 #[tokio::test]

@@ -271,7 +271,7 @@ impl Csi {
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
         let republishes = requires_republish(task.of_cluster.as_deref());
-        self.note_republished(request, republishes);
+        self.note_republished(request, &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }

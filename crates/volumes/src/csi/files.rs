@@ -115,7 +115,7 @@ impl Csi {
             lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
         let is_published = is_known && self.is_mounted(request, &target).await?;
         let republishes = requires_republish(of_cluster);
-        self.note_republished(request, republishes);
+        self.note_republished(request, &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }
