@@ -82,8 +82,9 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
-    /// What is staged, by what its driver said.
-    staged: Mutex<BTreeSet<Staged>>,
+    /// What is staged, by what its driver said, and whether something was mounted at its place then: some drivers do
+    /// without.
+    staged: Mutex<BTreeMap<Staged, bool>>,
     /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
     published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
     /// The volumes of pods, by the pods' UIDs and what upstream calls the volumes.
@@ -158,10 +159,10 @@ impl Csi {
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let mut bound = BTreeSet::new();
+        let mut bound = BTreeMap::new();
         for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
             if is_bound {
-                bound.insert(staged.clone());
+                bound.insert(staged.clone(), false);
             }
             attachments.uses(&staged.unique_name());
             for uid in &users {

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use tokio::time::timeout;
 
-use machine::{DRIVER, Machine, context};
+use machine::{DRIVER, Machine, StagesByFile, context};
 
 /// The driver does it and says that it did not.
 fn lost(code: Code, message: &str) -> Fault {
@@ -303,6 +303,22 @@ async fn a_driver_that_learns_to_make_volumes_larger_is_known_to_for_pods_that_r
     machine.until_registered_again().await;
     volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
     assert!(volumes.refresh_after("a").is_some());
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_stages_without_a_mount_is_asked_to_once() {
+    let machine = Machine::with(StagesByFile::new).await;
+    machine.set_up("a").await.unwrap();
+    machine.set_up("b").await.unwrap();
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.tear_down("b").await.unwrap();
+    machine.until_forgotten().await;
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked()[3..], ["Unpublish", "Unpublish", "Unstage", "Stage", "Publish"]);
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
 }

@@ -210,7 +210,7 @@ impl Csi {
             attachment_id: Some(self.attachment(wanted)),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let is_staged = lock(&self.0.staged).contains(staged);
+        let is_staged = lock(&self.0.staged).contains_key(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
         let secret = wanted.stage_secret.as_ref().filter(|_| stages);
         let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
@@ -243,7 +243,7 @@ impl Csi {
         };
         match task.driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.staged).insert(staged.clone());
+                lock(&self.0.staged).insert(staged.clone(), false);
                 Ok(())
             }
             Err(error) => {

@@ -48,7 +48,10 @@ impl Csi {
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
-        if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
+        let known = lock(&self.0.staged).get(&staged).copied();
+        if let Some(was_mounted) = known
+            && (!was_mounted || self.is_mounted(request, &place).await?)
+        {
             return Ok(Some(place));
         }
         let driver = self.driver(&wanted.driver)?;
@@ -79,7 +82,8 @@ impl Csi {
         made.await?;
         match driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.staged).insert(staged);
+                let is_mounted = self.is_mounted(request, &place).await?;
+                lock(&self.0.staged).insert(staged, is_mounted);
                 Ok(Some(place))
             }
             Err(error) => {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use crablet_api::FeatureGates;
 use crablet_api::core::{AttachedVolume, Node, Pod};
 use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings as NodeSettings};
-use crablet_csi::stand_in::{Capability, Effects, LocalVolumes, Settings, StandIn};
-use crablet_csi::{PluginRegistry, PluginType};
+use crablet_csi::stand_in::{Capability, Effects, LocalVolumes, Settings, StandIn, Status};
+use crablet_csi::{PluginRegistry, PluginType, v1};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
 use crablet_metrics::Registry;
@@ -222,5 +223,37 @@ pub fn context() -> NodeContext {
         facts: NodeFacts::default(),
         settings: NodeSettings::default(),
         features: FeatureGates::default(),
+    }
+}
+
+/// What a driver does that mounts nothing where it stages: it writes a file there.
+pub struct StagesByFile(LocalVolumes);
+
+impl StagesByFile {
+    pub fn new(folder: &Path) -> StagesByFile {
+        StagesByFile(LocalVolumes::new(folder))
+    }
+}
+
+#[async_trait]
+impl Effects for StagesByFile {
+    async fn stage(&self, request: &v1::NodeStageVolumeRequest) -> Result<(), Status> {
+        fs::write(Path::new(&request.staging_target_path).join("staged"), "").unwrap();
+        Ok(())
+    }
+
+    async fn unstage(&self, request: &v1::NodeUnstageVolumeRequest) -> Result<(), Status> {
+        fs::remove_file(Path::new(&request.staging_target_path).join("staged")).unwrap();
+        Ok(())
+    }
+
+    async fn publish(&self, request: &v1::NodePublishVolumeRequest) -> Result<(), Status> {
+        assert!(Path::new(&request.staging_target_path).join("staged").exists());
+        let request = v1::NodePublishVolumeRequest { staging_target_path: String::new(), ..request.clone() };
+        self.0.publish(&request).await
+    }
+
+    async fn unpublish(&self, request: &v1::NodeUnpublishVolumeRequest) -> Result<(), Status> {
+        self.0.unpublish(request).await
     }
 }
