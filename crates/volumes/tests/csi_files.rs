@@ -16,7 +16,7 @@ use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
 use crablet_csi::stand_in::{Capability, Fault, Moment, Outcome, Trouble};
 use crablet_csi::{Code, v1};
-use crablet_host::mounts::is_mount_point;
+use crablet_host::mounts::{UnmountMode, is_mount_point, unmount};
 use crablet_volumes::{Occurrence, Volumes as _};
 use serde_json::json;
 
@@ -210,6 +210,21 @@ async fn what_a_pod_has_is_not_unstaged_and_stays_in_use_though_nobody_can_read_
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
     assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage"]);
+}
+
+#[tokio::test]
+async fn what_a_power_cut_left_of_a_volume_that_is_not_mounted_keeps_no_pod_from_its_end() {
+    for left in ["", "{\"driverName\":", "{}"] {
+        let mut machine = Machine::new().await;
+        machine.set_up("a").await.unwrap();
+        machine.stop_agent();
+        unmount(&machine.target("a"), UnmountMode::Plain).unwrap();
+        fs::write(machine.target("a").with_file_name("vol_data.json"), left).unwrap();
+        machine.start_agent().await;
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+        assert_eq!(machine.asked(), ["Stage", "Publish", "Unstage"]);
+    }
 }
 
 #[tokio::test]
