@@ -459,6 +459,52 @@ async fn an_error_names_the_step_that_failed() {
 }
 
 #[tokio::test]
+async fn what_a_driver_is_to_be_told_and_nobody_has_is_named_as_upstream_does() {
+    let missing = "kubernetes.io/csi: failed to find the secret s in the namespace ns with error: secrets \"s\" not found";
+    for (secret, mode, uid, expected) in [
+        (
+            "nodeStageSecretRef",
+            "Filesystem",
+            "a",
+            "MountVolume.MountDevice failed for volume \"pv\" : fetching NodeStageSecretRef ns/s failed: ",
+        ),
+        (
+            "nodePublishSecretRef",
+            "Filesystem",
+            "a",
+            "MountVolume.SetUp failed for volume \"pv\" : fetching NodePublishSecretRef ns/s failed: ",
+        ),
+        (
+            "nodeStageSecretRef",
+            "Block",
+            "device",
+            "MapVolume.SetUpDevice failed for volume \"pv\" : kubernetes.io/csi: failed to get NodeStageSecretRef ns/s: ",
+        ),
+        (
+            "nodePublishSecretRef",
+            "Block",
+            "device",
+            "MapVolume.MapPodDevice failed for volume \"pv\" : kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef ns/s: ",
+        ),
+    ] {
+        let machine = Machine::new().await;
+        let source =
+            json!({"driver": DRIVER, "volumeHandle": "../handle", secret: {"namespace": "ns", "name": "s"}});
+        machine.cluster.set("volume", json!({"volumeMode": mode, "csi": source}));
+        assert_eq!(machine.set_up(uid).await.unwrap_err(), format!("{expected}{missing}"));
+        machine.tear_down(uid).await.unwrap();
+        machine.until_forgotten().await;
+    }
+    let machine = Machine::new().await;
+    machine.cluster.set("driver", json!({"tokenRequests": [{"audience": "vault"}]}));
+    let error = machine.set_up("a").await.unwrap_err();
+    let expected = "MountVolume.SetUp failed for volume \"pv\" : kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: ";
+    assert!(error.starts_with(expected), "{error}");
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_volume_is_told_where_that_is_wanted() {
     for is_wanted in [true, false] {
         let mut machine = Machine::new().await;

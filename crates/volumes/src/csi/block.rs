@@ -32,6 +32,9 @@ use crate::remove_tree::remove_tree;
 /// The directories for all devices, beside those of each.
 const STAGING: &str = "staging";
 const PUBLISH: &str = "publish";
+/// What an error begins with.
+const NO_SECRET: &str =
+    "kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef";
 
 /// A device that is, or may be, staged, as it is found on the disk.
 pub(super) struct Found {
@@ -213,7 +216,8 @@ impl Csi {
         let is_staged = lock(&self.0.staged).contains_key(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
         let secret = wanted.stage_secret.as_ref().filter(|_| stages);
-        let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
+        let secrets =
+            self.secrets(secret, ("kubernetes.io/csi: failed to get NodeStageSecretRef", "")).await?;
         let (here, machine) = (device.clone(), Arc::clone(&self.0.machine));
         let made = request.blocking(move |_| {
             make_all(&here.data(), 0o750)?;
@@ -288,7 +292,7 @@ impl Csi {
             read_only: request.read_only,
             publish_context: task.context.clone(),
             volume_context: attributes,
-            secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
+            secrets: self.secrets(wanted.publish_secret.as_ref(), (NO_SECRET, "")).await?,
         };
         let made = {
             let (map, publish) = (map.clone(), device.publish.clone());

@@ -66,7 +66,9 @@ impl Csi {
             capability: wanted.capability(capabilities, ownership::group_of_pod(&request.pod)),
             publish_context: context.clone(),
             volume_context: wanted.attributes.clone(),
-            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+            secrets: self
+                .secrets(wanted.stage_secret.as_ref(), ("fetching NodeStageSecretRef", " failed"))
+                .await?,
         };
         let made = {
             let (directory, place) = (directory.clone(), place.clone());
@@ -127,9 +129,12 @@ impl Csi {
         if of_cluster.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
             attributes.extend(pod_info(request, &wanted.mode));
         }
-        let mut secrets = self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
+        let not_had = |cause| PluginError::Tokens(Box::new(cause));
+        let mut secrets = self
+            .secrets(wanted.publish_secret.as_ref(), ("fetching NodePublishSecretRef", " failed"))
+            .await?;
         if let Some(driver) = of_cluster
-            && let Some(tokens) = self.tokens(request, driver).await?
+            && let Some(tokens) = self.tokens(request, driver).await.map_err(not_had)?
         {
             let in_secrets = driver.spec.service_account_token_in_secrets == Some(true);
             let place = if in_secrets { &mut secrets } else { &mut attributes };
@@ -170,7 +175,10 @@ impl Csi {
             });
             let given = given.await;
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
-            given?;
+            given.map_err(|cause| PluginError::Group {
+                handle: wanted.handle.clone(),
+                cause: Box::new(cause),
+            })?;
         }
         lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
         Ok(target)
@@ -253,16 +261,22 @@ impl Csi {
         Ok((!told.is_empty()).then_some(text))
     }
 
+    /// What is in a secret that storage refers to. What an error says is around the secret's name.
     pub(super) async fn secrets(
         &self,
         reference: Option<&SecretReference>,
-        field: &'static str,
+        (before, after): (&str, &str),
     ) -> Result<BTreeMap<String, String>, PluginError> {
         let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
         let found = self.0.contents.secret_of_storage(namespace, name).await;
         let failed =
-            |why| PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"));
-        let found = found.map_err(|why| failed(claims::words(&why, "secrets", name)))?;
+            |why: String| PluginError::CsiSecret(format!("{before} {namespace}/{name}{after}: {why}"));
+        let found = found.map_err(|why| {
+            let why = claims::words(&why, "secrets", name);
+            failed(format!(
+                "kubernetes.io/csi: failed to find the secret {name} in the namespace {namespace} with error: {why}"
+            ))
+        })?;
         // Drivers are told texts, and one that was changed on the way opens nothing.
         let entries = found.data.iter().map(|(key, value)| match std::str::from_utf8(value) {
             Ok(value) => Ok((key.to_owned(), value.to_owned())),
