@@ -99,11 +99,13 @@ impl CsiNodeKeeper {
             let kind = PatchType::StrategicMerge;
             self.client.patch::<Node>("", &node.name, "/status", kind, patch.to_string().into()).await?;
         }
-        let found = ensure_csi_node(&self.client, node).await?;
-        let mut wanted = found.clone();
-        wanted.spec.drivers = entries(&found.spec.drivers, drivers, gone);
-        if wanted != found {
-            self.client.replace(&wanted).await?;
+        let mut written = ensure_csi_node(&self.client, node).await?;
+        let wanted = entries(&written.spec.drivers, drivers, gone);
+        for entries in [lasting(&written.spec.drivers, &wanted), wanted] {
+            if written.spec.drivers != entries {
+                written.spec.drivers = entries;
+                written = self.client.replace(&written).await?;
+            }
         }
         Ok(())
     }
@@ -148,6 +150,18 @@ fn entries(known: &[CsiNodeDriver], drivers: &Drivers, gone: &BTreeSet<&String>)
         }
     }
     entries.into()
+}
+
+/// The entries that can become those that are wanted. What a driver calls the node, and by which keys it says where that
+/// is, does not change in an entry: one that says something else goes first.
+fn lasting(known: &[CsiNodeDriver], wanted: &[CsiNodeDriver]) -> Box<[CsiNodeDriver]> {
+    let is_same = |one: &CsiNodeDriver, other: &CsiNodeDriver| {
+        (&one.node_id, &one.topology_keys) == (&other.node_id, &other.topology_keys)
+    };
+    let lasts = |known: &&CsiNodeDriver| {
+        wanted.iter().find(|wanted| wanted.name == known.name).is_none_or(|wanted| is_same(known, wanted))
+    };
+    known.iter().filter(lasts).cloned().collect()
 }
 
 fn entry(name: &str, info: &NodeInfo) -> CsiNodeDriver {
@@ -201,7 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// A server with a node and its `CSINode`, which refuses drivers called `bad`.
+    /// A server with a node and its `CSINode`, which refuses drivers called `bad`, and what changes in an entry beside how
+    /// many volumes the node can have.
     #[derive(Clone, Default)]
     struct Refusing(Arc<Mutex<Value>>);
 
@@ -213,7 +228,15 @@ mod tests {
             if request.method() == "PUT" {
                 let body: Value = serde_json::from_slice(request.body()).unwrap();
                 let body = &body["spec"]["drivers"];
-                if body.as_array().unwrap().iter().any(|driver| driver["name"] == "bad") {
+                let changes = |new: &Value| {
+                    let of_name = |old: &&Value| old["name"] == new["name"];
+                    let old = drivers.as_array().unwrap().iter().find(of_name);
+                    let keys =
+                        |driver: &Value| driver["topologyKeys"].as_array().cloned().unwrap_or_default();
+                    let field = |driver: &Value| (driver["nodeID"].clone(), keys(driver));
+                    old.is_some_and(|old| field(old) != field(new))
+                };
+                if body.as_array().unwrap().iter().any(|driver| driver["name"] == "bad" || changes(driver)) {
                     let status =
                         json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422});
                     return Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &status));
@@ -261,6 +284,30 @@ mod tests {
             .map(|driver| driver["name"].clone())
             .collect::<Vec<_>>();
         assert_eq!(names, ["a", "c"]);
+    }
+
+    #[tokio::test]
+    async fn an_entry_of_a_driver_that_says_something_else_now_is_replaced() {
+        let server = Refusing::default();
+        let old = json!({"name": "a", "nodeID": "old", "topologyKeys": ["zone"]});
+        let moved = json!({"name": "b", "nodeID": "n", "topologyKeys": []});
+        let same = json!({"name": "c", "nodeID": "n", "topologyKeys": ["zone"]});
+        let other = json!({"name": "d", "nodeID": "d", "topologyKeys": null});
+        *server.0.lock().unwrap() = json!([old, moved, same, other]);
+        let said = drivers(&["a", "b", "c"]);
+        let (_, node) = watch::channel(None);
+        let (_, told) = watch::channel(said.clone());
+        let client = Client::new(Arc::new(server.clone()), "test");
+        let keeper = CsiNodeKeeper { client, node, drivers: told };
+        let identity = Identity { name: "node".into(), uid: "u".into() };
+        keeper.tell(&identity, &said, &BTreeSet::new()).await.unwrap();
+        let now = server.0.lock().unwrap().clone();
+        let now: Vec<CsiNodeDriver> = serde_json::from_value(now).unwrap();
+        let find = |name: &str| now.iter().find(|entry| *entry.name == *name).unwrap();
+        for name in ["a", "b", "c"] {
+            assert_eq!(*find(name), entry(name, &said[name]));
+        }
+        assert_eq!((now.len(), &*find("d").node_id), (4, "d"));
     }
 
     fn drivers(names: &[&str]) -> Drivers {

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
+pub use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server;
 

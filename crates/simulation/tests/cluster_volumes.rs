@@ -88,8 +88,9 @@ async fn a_pod_waits_for_a_secret_says_so_and_starts_when_it_is_there() {
     secret.data.insert("word", "s3cr3t".into());
     cluster.admin.create(&secret).await.unwrap();
     seconds(2).await;
-    assert_eq!(cluster.phase("p").await, Some(PodPhase::Running));
-    assert_eq!(cluster.file(&pod, "v", "word").as_deref(), Some("s3cr3t"));
+    assert_eq!(cluster.file(&pod, "v", "word").as_deref(), Some("s3cr3t"), "nobody waits for the next try");
+    seconds(18).await;
+    assert_eq!(cluster.phase("p").await, Some(PodPhase::Running), "{}", cluster.story(&pod.metadata.name));
 }
 
 #[tokio::test(start_paused = true)]

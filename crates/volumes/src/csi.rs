@@ -12,16 +12,18 @@
 //! alone does not tell that nothing is missing behind it, so that a new agent asks again where it needs to know.
 //!
 //! A call that may have had an effect, since its answer was lost or says so, leaves all of this as it is. Staging and
-//! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other.
+//! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other. What a driver was asked
+//! for is seen through to its end, whoever gives up waiting for it: until then its volume, and its pod, are not touched.
 //!
 //! [`wanted`]: what a pod wants of a driver. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
-//! volumes. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
+//! volumes. [`left`]: what nobody waits for any more. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
 //! written down.
 
 mod allocatable;
 mod block;
 mod expand;
 mod files;
+mod left;
 mod measured;
 mod unstage;
 mod vol_data;
@@ -39,7 +41,7 @@ use crablet_core::translate::MountedVolume;
 use crablet_csi::{
     Driver, Node, NodeCapabilities, NodeInfo, Plugin as Announced, PluginHandler, VolumeStats,
 };
-use crablet_host::lanes::Lanes;
+use crablet_host::lanes::{Lane, Lanes};
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, OnceCell, watch};
@@ -49,6 +51,7 @@ use tracing::{info, warn};
 use crate::attachments::Attachments;
 use crate::claims;
 use crate::contents::Contents;
+use crate::device_map::during;
 use crate::error::{PluginError, TearDownError, failed};
 use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
@@ -57,6 +60,7 @@ use crate::places::Places;
 use crate::plugin::{Plugin, Request};
 use expand::Known;
 pub use expand::{ExpandError, Moment};
+use left::Left;
 use measured::Measured;
 use unstage::Retry;
 use vol_data::VolumeData;
@@ -78,18 +82,20 @@ struct Inner {
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
     used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
-    /// What is staged, by what its driver said.
-    staged: Mutex<BTreeSet<Staged>>,
+    /// What is staged, by what its driver said, and whether something was mounted at its place then: some drivers do
+    /// without.
+    staged: Mutex<BTreeMap<Staged, bool>>,
     /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
     published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
-    /// The volumes of pods whose drivers want, or may want, to publish them again now and then.
-    republished: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// The volumes of pods, by the pods' UIDs and what upstream calls the volumes.
+    republished: Mutex<BTreeMap<String, BTreeMap<String, Republished>>>,
     /// The pods that have a volume whose driver can make it larger.
     expandable: Mutex<BTreeSet<String>>,
     sizes: Mutex<BTreeMap<Staged, Known>>,
     metrics: Arc<OnceLock<Arc<Metrics>>>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
+    left: Left,
     news: Notify,
 }
 
@@ -100,6 +106,13 @@ struct Registered {
     capabilities: OnceCell<NodeCapabilities>,
 }
 
+/// Whether a volume of a pod is to be published again now and then.
+struct Republished {
+    driver: String,
+    /// Whether the driver wants that, or may want it.
+    is_wanted: bool,
+}
+
 /// A volume that is, or may be, staged: its driver and what the driver calls it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Staged {
@@ -107,6 +120,15 @@ struct Staged {
     handle: String,
     /// The name of the piece of storage, if it is a device: its directories are called so.
     device: Option<String>,
+}
+
+/// What comes before a driver is asked, and may be given up while it is waited for.
+struct Ready {
+    of_cluster: Option<Arc<CsiDriver>>,
+    /// What was said when the volume was attached.
+    context: BTreeMap<String, String>,
+    /// The right to stage the volume, if it is one that outlives the pod.
+    lane: Option<Lane>,
 }
 
 impl Csi {
@@ -126,9 +148,10 @@ impl Csi {
         let places = Places::new(root);
         let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
         // What its driver wants is not known yet.
-        let mut republished = BTreeMap::<String, BTreeSet<String>>::new();
+        let mut republished = BTreeMap::<String, BTreeMap<String, Republished>>::new();
         for (uid, name, data) in vol_data::of_pods(&*machine, &places) {
-            republished.entry(uid.clone()).or_default().insert(name);
+            let driver = data.driver_name.clone();
+            republished.entry(uid.clone()).or_default().insert(name, Republished { driver, is_wanted: true });
             if data.volume_lifecycle_mode == Some(VolumeLifecycleMode::Ephemeral) {
                 continue;
             }
@@ -136,14 +159,18 @@ impl Csi {
             attachments.uses(&Staged::of(&data).unique_name());
             used.entry(Staged::of(&data)).or_default().insert(uid);
         }
-        let mut bound = BTreeSet::new();
+        let mut bound = BTreeMap::new();
         for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
             if is_bound {
-                bound.insert(staged.clone());
+                bound.insert(staged.clone(), false);
             }
             attachments.uses(&staged.unique_name());
             for uid in &users {
-                republished.entry(uid.clone()).or_default().extend(staged.device.clone());
+                let republished = republished.entry(uid.clone()).or_default();
+                republished.extend(staged.device.clone().map(|name| {
+                    let driver = staged.driver.clone();
+                    (name, Republished { driver, is_wanted: true })
+                }));
             }
             if users.is_empty() {
                 unused.insert(staged, Retry::now());
@@ -176,6 +203,7 @@ impl Csi {
             sizes: Mutex::default(),
             metrics: Arc::default(),
             unused: Mutex::new(unused),
+            left: Left::default(),
             news: Notify::new(),
         }))
     }
@@ -233,6 +261,8 @@ impl Csi {
         info!(driver = name, node_id = info.node_id, "A CSI driver is there");
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
+        // It may be another version, which wants or can do more for pods that run. They look when they are told of it.
+        self.may_republish(name);
         self.0.told.send_modify(|told| drop(told.insert(name.to_owned(), info)));
         Ok(())
     }
@@ -267,24 +297,27 @@ impl Csi {
     }
 
     fn republishes(&self, uid: &str) -> bool {
-        lock(&self.0.republished).contains_key(uid)
+        let republished = lock(&self.0.republished);
+        republished.get(uid).is_some_and(|volumes| volumes.values().any(|volume| volume.is_wanted))
     }
 
     /// Whether a driver wants to publish a pod's volume again now and then.
-    fn note_republished(&self, request: &Request, is_wanted: bool) {
+    fn note_republished(&self, request: &Request, driver: &str, is_wanted: bool) {
         let mut republished = lock(&self.0.republished);
-        match is_wanted {
-            true => {
-                let volumes = republished.entry(request.uid().to_owned()).or_default();
-                volumes.insert(request.spec_name().to_owned());
-            }
-            false => {
-                if let Some(volumes) = republished.get_mut(request.uid()) {
-                    volumes.remove(request.spec_name());
-                    republished.retain(|_, volumes| !volumes.is_empty());
-                }
-            }
+        let volumes = republished.entry(request.uid().to_owned()).or_default();
+        let volume = Republished { driver: driver.to_owned(), is_wanted };
+        volumes.insert(request.spec_name().to_owned(), volume);
+    }
+
+    /// A driver wants, or may want, to publish its volumes again now and then. Says whether that is news for a pod.
+    fn may_republish(&self, driver: &str) -> bool {
+        let mut republished = lock(&self.0.republished);
+        let volumes = republished.values_mut().flat_map(BTreeMap::values_mut);
+        let mut is_news = false;
+        for volume in volumes.filter(|volume| volume.driver == driver) {
+            is_news |= !std::mem::replace(&mut volume.is_wanted, true);
         }
+        is_news
     }
 
     async fn of_cluster(&self, driver: &str) -> Result<Option<Arc<CsiDriver>>, PluginError> {
@@ -340,6 +373,46 @@ impl Csi {
         let target = directory.join("mount");
         driver.node.unpublish(&data.volume_handle, &text(&target)).await.map_err(PluginError::Csi)?;
         work_on(&self.0.machine, move |machine| forget(machine, &directory, &target)).await
+    }
+
+    /// Waits for what comes before a driver is asked.
+    async fn ready(&self, request: &Request, wanted: &Wanted) -> Result<Ready, PluginError> {
+        let ready = async {
+            let of_cluster = self.of_cluster(&wanted.driver).await?;
+            if wanted.mode != VolumeLifecycleMode::Persistent {
+                return Ok(Ready { of_cluster, context: BTreeMap::new(), lane: None });
+            }
+            let staged = block::staged(request, wanted);
+            self.use_for(&staged, request)?;
+            let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+            let lane = Some(self.0.staging.enter(&staged.key()).await);
+            Ok(Ready { of_cluster, context, lane })
+        };
+        match block::is_wanted(request) {
+            true => ready.await.map_err(during("SetUpDevice")),
+            false => ready.await,
+        }
+    }
+
+    /// Makes a volume, or what is missing of it.
+    async fn make(
+        &self,
+        request: &Request,
+        wanted: &Wanted,
+        ready: Ready,
+    ) -> Result<MountedVolume, PluginError> {
+        if block::is_wanted(request) {
+            let mounted = self.set_up_device(request, wanted, ready).await?;
+            self.expand_if_smaller(request, wanted, Moment::Map).await?;
+            return Ok(mounted);
+        }
+        let target = self.set_up_files(request, wanted, ready).await?;
+        self.expand_if_smaller(request, wanted, Moment::Mount).await?;
+        let place = target.clone();
+        let labels = self
+            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
+        let relabel = labels.await?;
+        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
     }
 
     /// Does work for a pod that may wait. Until it ends nothing else is done to the pod's volumes.
@@ -402,27 +475,35 @@ impl Plugin for Csi {
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
         let wanted = Wanted::of(request)?;
-        if block::is_wanted(request) {
-            let mounted = self.set_up_device(request, &wanted).await?;
-            self.expand_if_smaller(request, &wanted, Moment::Map).await?;
-            return Ok(mounted);
-        }
-        let target = self.set_up_files(request, &wanted).await?;
-        self.expand_if_smaller(request, &wanted, Moment::Mount).await?;
-        let place = target.clone();
-        let labels = self
-            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
-        let relabel = labels.await?;
-        Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
+        let ready = self.ready(request, &wanted).await?;
+        let (csi, request) = (self.clone(), request.clone());
+        self.see_through(async move { csi.make(&request, &wanted, ready).await }).await
     }
 
     /// What is there is not looked at, but where a driver wants to publish it again.
     async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
         let wanted = Wanted::of(request)?;
+        let mut again = None;
         if self.republishes(request.uid()) {
-            self.publish_again(request, &wanted).await?;
+            let of_cluster = self.of_cluster(&wanted.driver).await?;
+            let republishes = requires_republish(of_cluster.as_deref());
+            self.note_republished(request, &wanted.driver, republishes);
+            if republishes {
+                again = Some(self.ready(request, &wanted).await?);
+            }
         }
-        self.expand_if_smaller(request, &wanted, Moment::InUse).await
+        let (csi, request) = (self.clone(), request.clone());
+        let refreshed = async move {
+            match again {
+                Some(ready) if block::is_wanted(&request) => {
+                    csi.set_up_device(&request, &wanted, ready).await.map(drop)?;
+                }
+                Some(ready) => csi.set_up_files(&request, &wanted, ready).await.map(drop)?,
+                None => {}
+            }
+            csi.expand_if_smaller(&request, &wanted, Moment::InUse).await
+        };
+        self.see_through(refreshed).await
     }
 }
 

@@ -72,6 +72,12 @@ pub enum PluginError {
     /// It was not staged.
     #[error("{}", of_staging(.0))]
     MountDevice(Box<PluginError>),
+    /// Its files were not given to the pod's group.
+    #[error("applyFSGroup failed for vol {handle}: {cause}")]
+    Group { handle: String, cause: Box<PluginError> },
+    /// The tokens that its driver wants cannot be had. The word is upstream's.
+    #[error("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: {0}")]
+    Tokens(Box<PluginError>),
     /// A driver does not say that it can do this.
     #[error("{driver} does not support {what}")]
     NotSupported { driver: String, what: &'static str },
@@ -243,6 +249,11 @@ pub enum FailureKind {
 }
 
 impl VolumeError {
+    /// Whether its claim leads nowhere yet: nothing was asked of anybody who has volumes.
+    pub fn is_of_claim(&self) -> bool {
+        matches!(self.cause, PluginError::Claim(_))
+    }
+
     pub fn kind(&self) -> FailureKind {
         match self.cause {
             PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
@@ -270,7 +281,7 @@ fn in_event(error: &VolumeError) -> String {
         ),
         PluginError::NotAttached(_) => format!(
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[{volume}], \
-             failed to process volumes=[]: timed out waiting for the condition"
+             failed to process volumes=[]: context deadline exceeded"
         ),
         PluginError::AttachmentLimit(_) => format!(
             "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[{volume}], \

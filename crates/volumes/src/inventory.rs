@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_api::Text;
 use crablet_api::core::{PersistentVolumeSource, Pod, Volume, VolumeSource};
-use crablet_core::translate::MountedVolume;
 use tokio::time::Instant;
 
-use crate::claims::Claimed;
+use crate::claims::{Claimed, is_block};
 use crate::csi;
-use crate::places::Places;
+use crate::places::{CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, LOCAL, NFS, PROJECTED, Places, SECRET};
 use crate::stats::VolumeUsage;
 
 /// What upstream calls volumes of drivers.
@@ -98,6 +97,13 @@ impl Inventory {
         });
     }
 
+    /// Whether it is known that a pod has a volume.
+    pub(crate) fn knows(&self, uid: &str, name: &str) -> bool {
+        let pods = self.lock();
+        let mut held = pods.get(uid).into_iter().flatten();
+        held.any(|held| *held.name == *name && held.meter.is_some())
+    }
+
     /// A volume is there. Says since when it was wanted, if it was not there before.
     pub(crate) fn mounted(&self, uid: &str, name: &str, meter: Meter) -> Option<Instant> {
         let mut pods = self.lock();
@@ -176,23 +182,16 @@ impl PluginName {
 
 impl Meter {
     /// How a volume that is there is measured, as upstream does.
-    pub(crate) fn new(
-        places: &Places,
-        uid: &str,
-        volume: &Volume,
-        claimed: Option<&Claimed>,
-        mounted: &MountedVolume,
-    ) -> Meter {
+    pub(crate) fn new(places: &Places, uid: &str, volume: &Volume, claimed: Option<&Claimed>) -> Meter {
         let name = claimed.map_or(&volume.name, |claimed| &claimed.volume.metadata.name);
         let persistent = claimed.and_then(|claimed| claimed.volume.spec.source.one());
-        let (files, device) = match mounted {
-            MountedVolume::Files { host_path, .. } => (Some(PathBuf::from(host_path)), None),
-            MountedVolume::Device { host_path, .. } => (None, host_path.as_ref().map(PathBuf::from)),
-            MountedVolume::Image(_) => (None, None),
-        };
+        let is_device = claimed.is_some_and(|claimed| is_block(&claimed.volume));
+        let files = |plugin: &str| places.volume(uid, plugin, name);
         let of_driver = |driver: &Text, handle: &str| {
-            let device = || places.csi_devices().join(&**name).join("dev").join(uid);
-            let path = files.clone().unwrap_or_else(device);
+            let path = match is_device {
+                true => places.csi_devices().join(&**name).join("dev").join(uid),
+                false => files(CSI).join("mount"),
+            };
             Meter::Driver { driver: driver.clone(), handle: handle.into(), path }
         };
         match (persistent, volume.source.one()) {
@@ -202,22 +201,18 @@ impl Meter {
             (None, Some(VolumeSource::Csi(source))) => {
                 of_driver(&source.driver, &csi::ephemeral_handle(uid, &volume.name))
             }
-            (Some(PersistentVolumeSource::Local(_) | PersistentVolumeSource::Nfs(_)), _)
-            | (None, Some(VolumeSource::Nfs(_))) => match (files, device) {
-                (Some(path), _) => Meter::FileSystem(path),
-                (None, Some(path)) => Meter::Device(path),
-                (None, None) => Meter::Nothing,
-            },
-            (
-                None,
-                Some(
-                    VolumeSource::EmptyDir(_)
-                    | VolumeSource::ConfigMap(_)
-                    | VolumeSource::Secret(_)
-                    | VolumeSource::Projected(_)
-                    | VolumeSource::DownwardApi(_),
-                ),
-            ) => files.map_or(Meter::Nothing, Meter::Content),
+            (Some(PersistentVolumeSource::Local(_)), _) if is_device => {
+                Meter::Device(places.devices(uid).join(LOCAL).join(&**name))
+            }
+            (Some(PersistentVolumeSource::Local(_)), _) => Meter::FileSystem(files(LOCAL)),
+            (Some(PersistentVolumeSource::Nfs(_)), _) | (None, Some(VolumeSource::Nfs(_))) => {
+                Meter::FileSystem(files(NFS))
+            }
+            (None, Some(VolumeSource::EmptyDir(_))) => Meter::Content(files(EMPTY_DIR)),
+            (None, Some(VolumeSource::ConfigMap(_))) => Meter::Content(files(CONFIG_MAP)),
+            (None, Some(VolumeSource::Secret(_))) => Meter::Content(files(SECRET)),
+            (None, Some(VolumeSource::Projected(_))) => Meter::Content(files(PROJECTED)),
+            (None, Some(VolumeSource::DownwardApi(_))) => Meter::Content(files(DOWNWARD_API)),
             (_, _) => Meter::Nothing,
         }
     }

@@ -215,15 +215,8 @@ impl HostVolumes {
     }
 
     /// A volume is there.
-    fn note_mounted(
-        &self,
-        uid: &str,
-        volume: &Volume,
-        claimed: Option<&Claimed>,
-        plugin: &PluginName,
-        mounted: &MountedVolume,
-    ) {
-        let meter = Meter::new(&self.places, uid, volume, claimed, mounted);
+    fn note_mounted(&self, uid: &str, volume: &Volume, claimed: Option<&Claimed>, plugin: &PluginName) {
+        let meter = Meter::new(&self.places, uid, volume, claimed);
         if let Some(group) = claimed.and_then(|claimed| claims::group(&claimed.volume)) {
             let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
             groups.entry(uid.to_owned()).or_default().insert(group);

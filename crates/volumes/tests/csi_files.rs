@@ -9,18 +9,20 @@ mod cluster;
 mod machine;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::time::Duration;
 
 use crablet_api::core::Node;
 use crablet_core::translate::MountedVolume;
-use crablet_csi::stand_in::{Capability, Fault, Moment, Trouble};
+use crablet_csi::stand_in::{Capability, Fault, Moment, Outcome, Trouble};
 use crablet_csi::{Code, v1};
-use crablet_host::mounts::is_mount_point;
+use crablet_host::mounts::{UnmountMode, is_mount_point, unmount};
 use crablet_volumes::{Occurrence, Volumes as _};
 use serde_json::json;
 
-use machine::{DRIVER, Machine, context};
+use tokio::time::timeout;
+
+use machine::{DRIVER, Machine, StagesByFile, context};
 
 /// The driver does it and says that it did not.
 fn lost(code: Code, message: &str) -> Fault {
@@ -66,6 +68,52 @@ async fn files_are_given_to_the_group_though_the_agent_died_after_the_publish() 
     assert_eq!(fs::metadata(machine.target("a")).unwrap().gid(), 4711);
     machine.tear_down("a").await.unwrap();
     machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_a_pod_waits_is_done_once_and_ready_then() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    machine.deadline = Duration::from_millis(300);
+    machine.start_agent().await;
+    machine.cluster.set("driver", json!({"attachRequired": false, "fsGroupPolicy": "File"}));
+    machine.cluster.set("pod", json!({"securityContext": {"fsGroup": 4711}}));
+    machine.driver.plan("NodePublishVolume", Fault::late(Duration::from_secs(1)));
+    let error = machine.set_up("a").await.unwrap_err();
+    assert!(error.ends_with("the work on it continues"), "{error}");
+    let group = || fs::metadata(machine.target("a")).map(|found| found.gid()).unwrap_or_default();
+    machine.until("the files are the group's", || group() == 4711).await;
+    chown(machine.target("a"), None, Some(0)).unwrap();
+    machine.until_set_up("a").await;
+    assert_eq!(group(), 0, "they were given to the group once, and nobody looks again");
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_is_not_cut_off_by_the_end_of_a_pod_and_asked_for_the_opposite_when_it_is_done() {
+    for (method, mode, uid) in [
+        ("NodeStageVolume", "Filesystem", "a"),
+        ("NodePublishVolume", "Filesystem", "a"),
+        ("NodeStageVolume", "Block", "device"),
+    ] {
+        let machine = Machine::new().await;
+        machine.cluster.set("volume", json!({"volumeMode": mode}));
+        let trouble = Trouble::Delay(Duration::from_secs(1));
+        machine.driver.plan(method, Fault { trouble, moment: Moment::BeforeEffect, times: Some(1) });
+        let is_asked = machine.driver.until(|calls| calls.iter().any(|call| call.call.ends_with(method)));
+        tokio::select! {
+            _ = machine.set_up(uid) => panic!("{method} took no time"),
+            () = is_asked => {}
+        }
+        machine.tear_down(uid).await.unwrap();
+        machine.driver.until(|calls| calls.iter().any(|call| call.call.contains("Unstage"))).await;
+        assert_eq!(machine.asked(), ["Stage", "Publish", "Unpublish", "Unstage"], "{method} {mode}");
+        let calls = machine.driver.calls();
+        assert!(!calls.iter().any(|call| call.outcome == Outcome::Cancelled), "{method} {mode}");
+        machine.until_forgotten().await;
+    }
 }
 
 #[tokio::test]
@@ -165,6 +213,21 @@ async fn what_a_pod_has_is_not_unstaged_and_stays_in_use_though_nobody_can_read_
 }
 
 #[tokio::test]
+async fn what_a_power_cut_left_of_a_volume_that_is_not_mounted_keeps_no_pod_from_its_end() {
+    for left in ["", "{\"driverName\":", "{}"] {
+        let mut machine = Machine::new().await;
+        machine.set_up("a").await.unwrap();
+        machine.stop_agent();
+        unmount(&machine.target("a"), UnmountMode::Plain).unwrap();
+        fs::write(machine.target("a").with_file_name("vol_data.json"), left).unwrap();
+        machine.start_agent().await;
+        machine.tear_down("a").await.unwrap();
+        machine.until_forgotten().await;
+        assert_eq!(machine.asked(), ["Stage", "Publish", "Unstage"]);
+    }
+}
+
+#[tokio::test]
 async fn a_container_is_told_that_its_volume_is_for_reading_only() {
     let machine = Machine::new().await;
     let claim = json!({"name": "c", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}});
@@ -221,6 +284,90 @@ async fn a_new_agent_publishes_again_what_wants_it_and_asks_nothing_of_other_dri
         machine.tear_down("a").await.unwrap();
         machine.until_forgotten().await;
     }
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_to_want_its_volumes_published_again_gets_that_of_running_pods() {
+    let machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    let volumes = machine.volumes.clone().unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    let mut woken = machine.csi.clone().unwrap().drivers();
+    woken.mark_unchanged();
+    machine.cluster.set("driver", json!({"requiresRepublish": true}));
+    timeout(Duration::from_secs(10), woken.changed()).await.expect("pods are told to look").unwrap();
+    assert!(volumes.refresh_after("a").is_some());
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Publish"]);
+    machine.cluster.forget("driver");
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_learns_to_make_volumes_larger_is_known_to_for_pods_that_run() {
+    let mut machine = Machine::new().await;
+    machine.set_up("a").await.unwrap();
+    let volumes = machine.volumes.clone().unwrap();
+    assert_eq!(volumes.refresh_after("a"), None);
+    machine.driver.change(|settings| settings.capabilities.push(Capability::ExpandVolume));
+    machine.driver.stop();
+    machine.driver.start_again().unwrap();
+    machine.until_registered_again().await;
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert!(volumes.refresh_after("a").is_some());
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_stages_without_a_mount_is_asked_to_once() {
+    let machine = Machine::with(StagesByFile::new).await;
+    machine.set_up("a").await.unwrap();
+    machine.set_up("b").await.unwrap();
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked(), ["Stage", "Publish", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.tear_down("b").await.unwrap();
+    machine.until_forgotten().await;
+    machine.set_up("a").await.unwrap();
+    assert_eq!(machine.asked()[3..], ["Unpublish", "Unpublish", "Unstage", "Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
+}
+
+#[tokio::test]
+async fn a_new_agent_measures_the_volumes_of_pods_that_run() {
+    let mut machine = Machine::new().await;
+    machine.stop_agent();
+    machine.driver.change(|settings| {
+        settings.capabilities.push(Capability::GetVolumeStats);
+        settings.stats.usage = vec![v1::VolumeUsage {
+            total: 9,
+            used: 4,
+            available: 5,
+            unit: v1::volume_usage::Unit::Bytes.into(),
+        }];
+    });
+    machine.start_agent().await;
+    machine.set_up("a").await.unwrap();
+    let told = async |machine: &Machine| {
+        let stats = machine.volumes.as_ref().unwrap().stats("a").await;
+        stats.into_iter().map(|found| (found.claim, found.usage.used)).collect::<Vec<_>>()
+    };
+    let before = told(&machine).await;
+    assert_eq!(before, [(Some("c".into()), 4)]);
+    machine.stop_agent();
+    machine.start_agent().await;
+    let volumes = machine.volumes.clone().unwrap();
+    volumes.refresh(&machine.pod("a"), &context()).await.unwrap();
+    assert_eq!(told(&machine).await, before);
+    assert_eq!(machine.asked(), ["Stage", "Publish"]);
+    machine.tear_down("a").await.unwrap();
+    assert!(told(&machine).await.is_empty());
+    machine.until_forgotten().await;
 }
 
 #[tokio::test]
@@ -309,6 +456,52 @@ async fn an_error_names_the_step_that_failed() {
          driver name {DRIVER} not found in the list of registered CSI drivers"
     );
     machine.until_it_fails_with("b", &away).await;
+}
+
+#[tokio::test]
+async fn what_a_driver_is_to_be_told_and_nobody_has_is_named_as_upstream_does() {
+    let missing = "kubernetes.io/csi: failed to find the secret s in the namespace ns with error: secrets \"s\" not found";
+    for (secret, mode, uid, expected) in [
+        (
+            "nodeStageSecretRef",
+            "Filesystem",
+            "a",
+            "MountVolume.MountDevice failed for volume \"pv\" : fetching NodeStageSecretRef ns/s failed: ",
+        ),
+        (
+            "nodePublishSecretRef",
+            "Filesystem",
+            "a",
+            "MountVolume.SetUp failed for volume \"pv\" : fetching NodePublishSecretRef ns/s failed: ",
+        ),
+        (
+            "nodeStageSecretRef",
+            "Block",
+            "device",
+            "MapVolume.SetUpDevice failed for volume \"pv\" : kubernetes.io/csi: failed to get NodeStageSecretRef ns/s: ",
+        ),
+        (
+            "nodePublishSecretRef",
+            "Block",
+            "device",
+            "MapVolume.MapPodDevice failed for volume \"pv\" : kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef ns/s: ",
+        ),
+    ] {
+        let machine = Machine::new().await;
+        let source =
+            json!({"driver": DRIVER, "volumeHandle": "../handle", secret: {"namespace": "ns", "name": "s"}});
+        machine.cluster.set("volume", json!({"volumeMode": mode, "csi": source}));
+        assert_eq!(machine.set_up(uid).await.unwrap_err(), format!("{expected}{missing}"));
+        machine.tear_down(uid).await.unwrap();
+        machine.until_forgotten().await;
+    }
+    let machine = Machine::new().await;
+    machine.cluster.set("driver", json!({"tokenRequests": [{"audience": "vault"}]}));
+    let error = machine.set_up("a").await.unwrap_err();
+    let expected = "MountVolume.SetUp failed for volume \"pv\" : kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: ";
+    assert!(error.starts_with(expected), "{error}");
+    machine.tear_down("a").await.unwrap();
+    machine.until_forgotten().await;
 }
 
 #[tokio::test]

@@ -85,6 +85,28 @@ async fn what_a_pod_uses_is_measured_when_somebody_asks_and_not_again_for_a_whil
 }
 
 #[tokio::test]
+async fn an_agent_that_starts_again_measures_what_pods_have_that_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let names = async |volumes: &HostVolumes| {
+        let stats = volumes.stats("uid").await.into_iter();
+        stats.filter(|found| found.usage.capacity > 0).map(|found| found.name).collect::<Vec<_>>()
+    };
+    volumes(&root, None, &Registry::new()).set_up(&pod(), &context()).await.unwrap();
+    let registry = Registry::new();
+    let again = volumes(&root, Some(Duration::ZERO), &registry);
+    for _ in 0..2 {
+        again.refresh(&pod(), &context()).await.unwrap();
+        assert_eq!(names(&again).await, ["scratch", "claimed"]);
+    }
+    let told = registry.render();
+    let expected = "volume_manager_total_volumes{plugin_name=\"kubernetes.io/local-volume\",state=\"actual_state_of_world\"} 1\n";
+    assert!(told.contains(expected), "{told}");
+    again.tear_down("uid").await.unwrap();
+    assert!(names(&again).await.is_empty());
+}
+
+#[tokio::test]
 async fn metrics_tell_which_volumes_there_are_and_how_much_of_claims_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().canonicalize().unwrap();

@@ -10,6 +10,9 @@ use tokio::time::Instant;
 const SHORTEST: Duration = Duration::from_secs(1);
 /// No wait is longer.
 const LONGEST: Duration = Duration::from_secs(10);
+/// The same for volumes, as upstream: drivers and servers that are down are not asked by all pods all the time.
+const SHORTEST_FOR_VOLUMES: Duration = Duration::from_millis(500);
+const LONGEST_FOR_VOLUMES: Duration = Duration::from_secs(122);
 
 /// Something that can fail and is tried again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +37,22 @@ pub(super) enum What {
     Stop(String),
 }
 
+impl What {
+    /// The shortest and the longest wait.
+    fn waits(&self) -> (Duration, Duration) {
+        match self {
+            What::Volumes | What::Refresh => (SHORTEST_FOR_VOLUMES, LONGEST_FOR_VOLUMES),
+            What::Runtime
+            | What::Sandbox
+            | What::Resize
+            | What::Cgroup
+            | What::Removal
+            | What::Start(_)
+            | What::Stop(_) => (SHORTEST, LONGEST),
+        }
+    }
+}
+
 /// Waits before things are tried again.
 #[derive(Debug, Default)]
 pub(super) struct Retries(BTreeMap<What, Retry>);
@@ -47,7 +66,18 @@ struct Retry {
 impl Retries {
     /// Something failed: the answer is when it may be tried again.
     pub(super) fn failed(&mut self, what: What) -> Instant {
-        let wait = self.0.get(&what).map_or(SHORTEST, |earlier| (earlier.wait * 2).min(LONGEST));
+        let (_, longest) = what.waits();
+        self.failed_for(what, longest)
+    }
+
+    /// The same for what may be otherwise soon, and nobody would be told.
+    pub(super) fn failed_for_now(&mut self, what: What) -> Instant {
+        self.failed_for(what, LONGEST)
+    }
+
+    fn failed_for(&mut self, what: What, longest: Duration) -> Instant {
+        let (shortest, _) = what.waits();
+        let wait = self.0.get(&what).map_or(shortest, |earlier| (earlier.wait * 2).min(longest));
         let until = Instant::now() + wait;
         self.0.insert(what, Retry { until, wait });
         until
@@ -104,7 +134,25 @@ mod tests {
         retries.release(&What::Volumes);
         retries.release(&What::Refresh);
         assert_eq!((retries.held(&What::Volumes), retries.held(&What::Refresh)), (None, None));
-        assert_eq!((retries.failed(What::Volumes) - Instant::now()).as_secs(), 2);
+        assert_eq!((retries.failed(What::Volumes) - Instant::now()).as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn volumes_that_fail_for_long_are_asked_for_less_and_less() {
+        for what in [What::Volumes, What::Refresh] {
+            let mut retries = Retries::default();
+            let (began, mut tries) = (Instant::now(), 0);
+            while began.elapsed() < Duration::from_secs(600) {
+                tries += 1;
+                tokio::time::sleep_until(retries.failed(what.clone())).await;
+            }
+            assert_eq!(tries, 12, "{what:?}");
+            assert_eq!((retries.failed(what.clone()) - Instant::now()).as_secs(), 122);
+            let soon = retries.failed_for_now(what.clone()) - Instant::now();
+            assert_eq!(soon.as_secs(), 10, "as what is not told of a change");
+            retries.worked(&what);
+            assert_eq!((retries.failed(what) - Instant::now()).as_millis(), 500);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -139,7 +139,12 @@ impl Worker {
                 let failure = first.map(|error| format!("volume {}: {}", error.volume, error.cause));
                 self.story.headline(State::Waiting, format_args!("{}", failure.as_deref().unwrap_or(WHAT)));
                 self.volumes.failure = failure;
-                Err(Next::Wait(Some(self.retries.failed(What::Volumes))))
+                // Nobody tells of a claim that is bound, and upstream does not wait for longer with it either.
+                let until = match errors.iter().any(VolumeError::is_of_claim) {
+                    true => self.retries.failed_for_now(What::Volumes),
+                    false => self.retries.failed(What::Volumes),
+                };
+                Err(Next::Wait(Some(until)))
             }
         }
     }

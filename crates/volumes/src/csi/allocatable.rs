@@ -1,5 +1,6 @@
 //! How many of a driver's volumes the node can have, asked again now and then where the cluster's object of the driver
 //! says so (`nodeAllocatableUpdatePeriodSeconds`), and when a volume could not be attached because the node has too many.
+//! The same object may come to say that volumes are published again (`requiresRepublish`), which pods are told then.
 
 use std::future::pending;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::{Csi, Wanted};
+use super::{Csi, Wanted, requires_republish};
 
 /// gRPC's number for what a node is short of.
 const RESOURCE_EXHAUSTED: i32 = 8;
@@ -37,6 +38,10 @@ impl Csi {
     async fn ask_driver_again(&self, name: &str) {
         loop {
             let known = self.0.contents.csi_driver(name).await.ok().flatten();
+            if requires_republish(known.as_deref()) && self.may_republish(name) {
+                // Pods look when they are told of a driver.
+                self.0.told.send_modify(|_| {});
+            }
             let other = self.0.contents.csi_driver_other_than(name, known.as_deref());
             match period(known.as_deref()) {
                 None => other.await,

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use crablet_api::storage::CsiDriver;
 use crablet_core::translate::MountedVolume;
 use crablet_csi::{Access, AccessMode, NodeCapabilities, PublishVolume, StageVolume, VolumeCapability};
+use crablet_host::lanes::Lane;
 use tracing::{info, warn};
 
 use super::vol_data::{self, VolumeData};
 use super::{
-    Csi, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, requires_republish, text,
+    Csi, Ready, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, requires_republish, text,
 };
 use crate::beneath::Method;
 use crate::claims::is_block;
@@ -31,6 +32,9 @@ use crate::remove_tree::remove_tree;
 /// The directories for all devices, beside those of each.
 const STAGING: &str = "staging";
 const PUBLISH: &str = "publish";
+/// What an error begins with.
+const NO_SECRET: &str =
+    "kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef";
 
 /// A device that is, or may be, staged, as it is found on the disk.
 pub(super) struct Found {
@@ -136,6 +140,12 @@ pub(super) fn is_wanted(request: &Request) -> bool {
     request.claimed.as_ref().is_some_and(|claimed| is_block(&claimed.volume))
 }
 
+/// What is staged for a pod that wants a volume: as a device, or not.
+pub(super) fn staged(request: &Request, wanted: &Wanted) -> Staged {
+    let device = is_wanted(request).then(|| request.spec_name().to_owned());
+    Staged { device, ..wanted.staged() }
+}
+
 /// What is to be done for a pod.
 struct Task<'a> {
     request: &'a Request,
@@ -163,10 +173,12 @@ impl Csi {
         &self,
         request: &Request,
         wanted: &Wanted,
+        ready: Ready,
     ) -> Result<MountedVolume, PluginError> {
         let staged = async {
-            let task = self.task(request, wanted).await?;
+            let (task, lane) = self.task(request, wanted, ready).await?;
             self.stage_device(&task).await?;
+            drop(lane);
             Ok(task)
         };
         let task = staged.await.map_err(during("SetUpDevice"))?;
@@ -176,16 +188,21 @@ impl Csi {
         Ok(MountedVolume::Device { host_path: Some(text(&in_pod)), read_only: request.read_only })
     }
 
-    async fn task<'a>(&self, request: &'a Request, wanted: &'a Wanted) -> Result<Task<'a>, PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let staged = Staged { device: Some(request.spec_name().to_owned()), ..wanted.staged() };
-        self.use_for(&staged, request)?;
-        let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
+    /// With the volume's lane.
+    async fn task<'a>(
+        &self,
+        request: &'a Request,
+        wanted: &'a Wanted,
+        ready: Ready,
+    ) -> Result<(Task<'a>, Option<Lane>), PluginError> {
+        let Ready { of_cluster, context, lane } = ready;
+        let staged = staged(request, wanted);
         let driver = self.driver(&wanted.driver)?;
         let capabilities = driver.capabilities().await?;
         let device = Device::new(&self.0.places, request.spec_name());
         let map = device.map(&self.0.places, request.uid(), request.spec_name());
-        Ok(Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map })
+        let task = Task { request, wanted, driver, capabilities, of_cluster, context, staged, device, map };
+        Ok((task, lane))
     }
 
     async fn stage_device(&self, task: &Task<'_>) -> Result<(), PluginError> {
@@ -196,11 +213,11 @@ impl Csi {
             attachment_id: Some(self.attachment(wanted)),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let _lane = self.0.staging.enter(&staged.key()).await;
-        let is_staged = lock(&self.0.staged).contains(staged);
+        let is_staged = lock(&self.0.staged).contains_key(staged);
         let stages = task.capabilities.stage_unstage_volume && !is_staged;
         let secret = wanted.stage_secret.as_ref().filter(|_| stages);
-        let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
+        let secrets =
+            self.secrets(secret, ("kubernetes.io/csi: failed to get NodeStageSecretRef", "")).await?;
         let (here, machine) = (device.clone(), Arc::clone(&self.0.machine));
         let made = request.blocking(move |_| {
             make_all(&here.data(), 0o750)?;
@@ -230,7 +247,7 @@ impl Csi {
         };
         match task.driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.staged).insert(staged.clone());
+                lock(&self.0.staged).insert(staged.clone(), false);
                 Ok(())
             }
             Err(error) => {
@@ -258,7 +275,7 @@ impl Csi {
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
         let republishes = requires_republish(task.of_cluster.as_deref());
-        self.note_republished(request, republishes);
+        self.note_republished(request, &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }
@@ -275,7 +292,7 @@ impl Csi {
             read_only: request.read_only,
             publish_context: task.context.clone(),
             volume_context: attributes,
-            secrets: self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?,
+            secrets: self.secrets(wanted.publish_secret.as_ref(), (NO_SECRET, "")).await?,
         };
         let made = {
             let (map, publish) = (map.clone(), device.publish.clone());

@@ -69,7 +69,7 @@ pub enum ExpandError {
     Claim(String),
     #[error("mountVolume.NodeExpandVolume update pvc status failed: {0}")]
     Status(String),
-    #[error("expander.NodeExpand failed: {0}")]
+    #[error("{0}")]
     Secret(String),
     #[error("Expander.NodeExpand failed to check if node supports expansion : {0}")]
     Capabilities(crablet_csi::Error),
@@ -225,7 +225,8 @@ impl Csi {
             Some(PersistentVolumeSource::Csi(source)) => source.node_expand_secret_ref.as_ref(),
             Some(_) | None => None,
         };
-        let secrets = self.secrets(secret, "NodeExpandSecretRef").await;
+        let secrets =
+            self.secrets(secret, ("expander.NodeExpand failed to get NodeExpandSecretRef", "")).await;
         let secrets = secrets.map_err(|error| ExpandError::Secret(error.to_string()))?;
         let access = match super::block::is_wanted(request) {
             true => Access::Block,

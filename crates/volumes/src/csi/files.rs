@@ -8,12 +8,13 @@ use crablet_api::core::SecretReference;
 use crablet_api::storage::{CsiDriver, VolumeLifecycleMode};
 use crablet_core::translate::Unavailable;
 use crablet_csi::{PublishVolume, StageVolume};
+use crablet_host::lanes::Lane;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
 use super::vol_data::{self, VolumeData};
 use super::wanted::{Wanted, pod_info, strings};
-use super::{Csi, block, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
+use super::{Csi, Ready, hash, is_mount_point, lock, needs_attachment, requires_republish, text};
 use crate::claims;
 use crate::contents::{Token, TokenRequest};
 use crate::error::PluginError;
@@ -34,21 +35,23 @@ struct TokenStatus {
 }
 
 impl Csi {
+    /// Stages a volume. The lane is that of the volume; without one it is not to be staged.
     pub(super) async fn stage(
         &self,
         request: &Request,
         wanted: &Wanted,
         context: &BTreeMap<String, String>,
+        lane: Option<Lane>,
     ) -> Result<Option<PathBuf>, PluginError> {
-        if wanted.mode != VolumeLifecycleMode::Persistent {
-            return Ok(None);
-        }
+        let Some(_lane) = lane else { return Ok(None) };
         let staged = wanted.staged();
-        let _lane = self.0.staging.enter(&staged.key()).await;
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
         let data = VolumeData::of_staged(&staged.driver, &staged.handle);
-        if lock(&self.0.staged).contains(&staged) && self.is_mounted(request, &place).await? {
+        let known = lock(&self.0.staged).get(&staged).copied();
+        if let Some(was_mounted) = known
+            && (!was_mounted || self.is_mounted(request, &place).await?)
+        {
             return Ok(Some(place));
         }
         let driver = self.driver(&wanted.driver)?;
@@ -63,7 +66,9 @@ impl Csi {
             capability: wanted.capability(capabilities, ownership::group_of_pod(&request.pod)),
             publish_context: context.clone(),
             volume_context: wanted.attributes.clone(),
-            secrets: self.secrets(wanted.stage_secret.as_ref(), "NodeStageSecretRef").await?,
+            secrets: self
+                .secrets(wanted.stage_secret.as_ref(), ("fetching NodeStageSecretRef", " failed"))
+                .await?,
         };
         let made = {
             let (directory, place) = (directory.clone(), place.clone());
@@ -79,7 +84,8 @@ impl Csi {
         made.await?;
         match driver.node.stage(volume).await {
             Ok(()) => {
-                lock(&self.0.staged).insert(staged);
+                let is_mounted = self.is_mounted(request, &place).await?;
+                lock(&self.0.staged).insert(staged, is_mounted);
                 Ok(Some(place))
             }
             Err(error) => {
@@ -115,7 +121,7 @@ impl Csi {
             lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
         let is_published = is_known && self.is_mounted(request, &target).await?;
         let republishes = requires_republish(of_cluster);
-        self.note_republished(request, republishes);
+        self.note_republished(request, &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }
@@ -123,9 +129,12 @@ impl Csi {
         if of_cluster.is_some_and(|driver| driver.spec.pod_info_on_mount == Some(true)) {
             attributes.extend(pod_info(request, &wanted.mode));
         }
-        let mut secrets = self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
+        let not_had = |cause| PluginError::Tokens(Box::new(cause));
+        let mut secrets = self
+            .secrets(wanted.publish_secret.as_ref(), ("fetching NodePublishSecretRef", " failed"))
+            .await?;
         if let Some(driver) = of_cluster
-            && let Some(tokens) = self.tokens(request, driver).await?
+            && let Some(tokens) = self.tokens(request, driver).await.map_err(not_had)?
         {
             let in_secrets = driver.spec.service_account_token_in_secrets == Some(true);
             let place = if in_secrets { &mut secrets } else { &mut attributes };
@@ -166,7 +175,10 @@ impl Csi {
             });
             let given = given.await;
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
-            given?;
+            given.map_err(|cause| PluginError::Group {
+                handle: wanted.handle.clone(),
+                cause: Box::new(cause),
+            })?;
         }
         lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
         Ok(target)
@@ -249,16 +261,22 @@ impl Csi {
         Ok((!told.is_empty()).then_some(text))
     }
 
+    /// What is in a secret that storage refers to. What an error says is around the secret's name.
     pub(super) async fn secrets(
         &self,
         reference: Option<&SecretReference>,
-        field: &'static str,
+        (before, after): (&str, &str),
     ) -> Result<BTreeMap<String, String>, PluginError> {
         let Some(SecretReference { namespace, name }) = reference else { return Ok(BTreeMap::new()) };
         let found = self.0.contents.secret_of_storage(namespace, name).await;
         let failed =
-            |why| PluginError::CsiSecret(format!("fetching {field} {namespace}/{name} failed: {why}"));
-        let found = found.map_err(|why| failed(claims::words(&why, "secrets", name)))?;
+            |why: String| PluginError::CsiSecret(format!("{before} {namespace}/{name}{after}: {why}"));
+        let found = found.map_err(|why| {
+            let why = claims::words(&why, "secrets", name);
+            failed(format!(
+                "kubernetes.io/csi: failed to find the secret {name} in the namespace {namespace} with error: {why}"
+            ))
+        })?;
         // Drivers are told texts, and one that was changed on the way opens nothing.
         let entries = found.data.iter().map(|(key, value)| match std::str::from_utf8(value) {
             Ok(value) => Ok((key.to_owned(), value.to_owned())),
@@ -271,27 +289,11 @@ impl Csi {
         &self,
         request: &Request,
         wanted: &Wanted,
+        ready: Ready,
     ) -> Result<PathBuf, PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let of_cluster = of_cluster.as_deref();
-        if wanted.mode == VolumeLifecycleMode::Persistent {
-            self.use_for(&wanted.staged(), request)?;
-        }
-        let context = self.publish_context(wanted, of_cluster).await?;
-        let staged = self.stage(request, wanted, &context).await;
+        let Ready { of_cluster, context, lane } = ready;
+        let staged = self.stage(request, wanted, &context, lane).await;
         let staged = staged.map_err(|cause| PluginError::MountDevice(Box::new(cause)))?;
-        self.publish(request, wanted, staged, context, of_cluster).await
-    }
-
-    /// Publishes once more what a pod has, where its driver wants that.
-    pub(super) async fn publish_again(&self, request: &Request, wanted: &Wanted) -> Result<(), PluginError> {
-        let of_cluster = self.of_cluster(&wanted.driver).await?;
-        let republishes = requires_republish(of_cluster.as_deref());
-        self.note_republished(request, republishes);
-        match (republishes, block::is_wanted(request)) {
-            (false, _) => Ok(()),
-            (true, true) => self.set_up_device(request, wanted).await.map(drop),
-            (true, false) => self.set_up_files(request, wanted).await.map(drop),
-        }
+        self.publish(request, wanted, staged, context, of_cluster.as_deref()).await
     }
 }

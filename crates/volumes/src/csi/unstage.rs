@@ -32,9 +32,12 @@ impl Retry {
 }
 
 impl Csi {
-    /// Unstages what nobody uses any more, and asks drivers again what the node can have, for as long as it is polled.
+    /// Unstages what nobody uses any more, sees through what nobody waits for any more, and asks drivers again what the
+    /// node can have, for as long as it is polled.
     pub async fn run(self) {
         let mut under_way = FuturesUnordered::new();
+        let open = self.0.left.open();
+        let mut left = FuturesUnordered::new();
         let mut drivers = self.drivers();
         let mut found = Box::pin(self.forget_what_is_not_attached());
         let mut is_found = false;
@@ -44,8 +47,10 @@ impl Csi {
             for (staged, retry) in due {
                 under_way.push(self.unstage(staged, retry));
             }
+            left.extend(open.take());
             tokio::select! {
                 Some(()) = under_way.next() => {}
+                Some(()) = left.next() => {}
                 () = &mut asked => {}
                 () = &mut found, if !is_found => is_found = true,
                 () = self.0.news.notified() => {}

@@ -9,6 +9,7 @@ use crablet_host::files::{ReadError, TEMPORARY_PREFIX};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use super::forget;
 use crate::error::{PluginError, failed};
 use crate::machine::Machine;
 use crate::places::{CSI, Places};
@@ -43,6 +44,10 @@ impl VolumeData {
             ..VolumeData::default()
         }
     }
+
+    fn names_a_volume(&self) -> bool {
+        !self.driver_name.is_empty() && !self.volume_handle.is_empty()
+    }
 }
 
 /// What is written in a directory, if anything is.
@@ -57,9 +62,9 @@ pub(super) fn read(machine: &dyn Machine, directory: &Path) -> Result<Option<Vol
     };
     let wrong = |why: String| PluginError::VolumeData(format!("{}: {why}", path.display()));
     let data: VolumeData = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    match data.driver_name.is_empty() || data.volume_handle.is_empty() {
-        true => Err(wrong("it names no driver or no volume".to_owned())),
-        false => Ok(Some(data)),
+    match data.names_a_volume() {
+        true => Ok(Some(data)),
+        false => Err(wrong("it names no driver or no volume".to_owned())),
     }
 }
 
@@ -102,8 +107,28 @@ pub(super) fn of_pod(
         Ok(directories) => directories.into_iter(),
         Err(error) => return vec![Err(error.into())],
     };
-    let found = directories.map(|directory| Ok(read(machine, &directory)?.map(|data| (directory, data))));
+    let found = directories.map(|directory| match read(machine, &directory) {
+        Ok(data) => Ok(data.map(|data| (directory, data))),
+        Err(error) => match forget_unknown(machine, &directory) {
+            true => {
+                warn!(%error, "Forgot a volume of which nothing is mounted, since nobody knows whose it is");
+                Ok(None)
+            }
+            false => Err(error),
+        },
+    });
     found.filter_map(Result::transpose).collect()
+}
+
+/// Forgets a volume of which the file says nothing, as after a power cut, if nothing is mounted. Its driver cannot be
+/// asked, and upstream does not ask either. Says whether it is forgotten.
+fn forget_unknown(machine: &dyn Machine, directory: &Path) -> bool {
+    let says_nothing = |bytes: Vec<u8>| {
+        !serde_json::from_slice::<VolumeData>(&bytes).is_ok_and(|data| data.names_a_volume())
+    };
+    // A place that something is mounted on, or is in, stays.
+    machine.read(&directory.join(NAME), LARGEST).is_ok_and(says_nothing)
+        && forget(machine, directory, &directory.join("mount")).is_ok()
 }
 
 /// What is published to all pods, by the pods' UIDs and what upstream calls the volumes.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{HostVolumes, used_volumes};
 use crate::claims::{self, Claimed, is_of_others};
 use crate::error::{PluginError, VolumeError};
-use crate::inventory::PluginName;
+use crate::inventory::{Meter, PluginName};
 use crate::metrics::Operation;
 use crate::places::is_one_name;
 use crate::plugin::{Request, THREADS};
@@ -82,8 +82,10 @@ impl HostVolumes {
         volume: &Volume,
     ) -> (String, Result<Option<MountedVolume>, VolumeError>) {
         let name = volume.name.to_string();
-        // What others have changes nothing that a pod sees, but where a driver is to be asked again.
-        if together.why == Why::Refresh && is_of_others(volume) && !together.looks {
+        // What others have changes nothing that a pod sees, but where a driver is to be asked again. What an agent before
+        // this one set up is looked at once.
+        let is_known = self.inventory.knows(&together.pod.metadata.uid, &name);
+        if together.why == Why::Refresh && is_of_others(volume) && !together.looks && is_known {
             return (name, Ok(None));
         }
         let mut spec_name = name.clone();
@@ -107,12 +109,19 @@ impl HostVolumes {
             claims::check_node(&claimed.volume, &together.node.facts.labels)?;
         }
         let plugin = self.plugin(source, claimed.as_ref())?;
-        if together.why == Why::Refresh && !plugin.refreshes() {
-            return Ok(None);
-        }
         let uid = together.pod.metadata.uid.as_str();
         if let Some(name) = [uid, &volume.name, spec_name].into_iter().find(|name| !is_one_name(name)) {
             return Err(PluginError::Name { name: name.to_owned() });
+        }
+        let name = PluginName::new(source, claimed.as_ref());
+        if together.why == Why::Refresh && !self.inventory.knows(uid, &volume.name) {
+            // A pod of which something was begun has its volumes, whoever set them up.
+            self.inventory.want(&together.pod, volume, name.clone());
+            let meter = Meter::new(&self.places, uid, volume, claimed.as_ref());
+            self.inventory.mounted(uid, &volume.name, meter);
+        }
+        if together.why == Why::Refresh && !plugin.refreshes() {
+            return Ok(None);
         }
         let lane = together.lane.get_or_init(|| self.lanes.enter(uid));
         let lane = timeout_at(together.deadline, lane).await.map_err(|_| PluginError::Busy(self.deadline))?;
@@ -124,7 +133,6 @@ impl HostVolumes {
                 Why::Refresh => plugin.refresh(&request).await.map(|()| None),
             }
         };
-        let name = PluginName::new(source, request.claimed.as_ref());
         if together.why == Why::SetUp {
             self.inventory.want(&together.pod, volume, name.clone());
         }
@@ -133,8 +141,8 @@ impl HostVolumes {
         if together.why == Why::SetUp {
             self.count(&name, operation(&request), made.is_ok(), began);
         }
-        if let Ok(Some(mounted)) = &made {
-            self.note_mounted(uid, volume, request.claimed.as_ref(), &name, mounted);
+        if let Ok(Some(_)) = &made {
+            self.note_mounted(uid, volume, request.claimed.as_ref(), &name);
         }
         made
     }

@@ -9,23 +9,26 @@ use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
 use crablet_volumes::{Contents, Token, TokenRequest};
 use serde_json::{Value as Json, json};
+use tokio::sync::Notify;
 
 use super::machine::DRIVER;
 
 /// The cluster. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Cluster(Arc<Mutex<BTreeMap<String, Json>>>);
+pub struct Cluster(Arc<Mutex<BTreeMap<String, Json>>>, Arc<Notify>);
 
 impl Cluster {
     /// Says something else of what the cluster has: `driver` and `volume` are added to their specs, `pod` to that of
     /// each pod, and what begins with `secret/` or `attachment` is the object.
     pub fn set(&self, name: &str, value: Json) {
         self.0.lock().unwrap().insert(name.to_owned(), value);
+        self.1.notify_waiters();
     }
 
     /// Says nothing else of it any more.
     pub fn forget(&self, name: &str) {
         self.0.lock().unwrap().remove(name);
+        self.1.notify_waiters();
     }
 
     pub fn said(&self, name: &str) -> Option<Json> {
@@ -81,6 +84,16 @@ impl Contents for Cluster {
     async fn csi_driver(&self, name: &str) -> Result<Option<Arc<CsiDriver>>, Unavailable> {
         let spec = json!({"attachRequired": false, "volumeLifecycleModes": ["Persistent"]});
         read(json!({"metadata": {"name": name}, "spec": self.spec("driver", spec)})).map(Some)
+    }
+
+    async fn csi_driver_other_than(&self, name: &str, known: Option<&CsiDriver>) {
+        loop {
+            let changes = self.1.notified();
+            if self.csi_driver(name).await.unwrap().as_deref() != known {
+                return;
+            }
+            changes.await;
+        }
     }
 
     async fn volume_attachment(&self, _: &str) -> Result<Arc<VolumeAttachment>, Unavailable> {

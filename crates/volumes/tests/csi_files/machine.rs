@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use crablet_api::FeatureGates;
 use crablet_api::core::{AttachedVolume, Node, Pod};
 use crablet_core::translate::{MountedVolume, NodeContext, NodeFacts, Settings as NodeSettings};
-use crablet_csi::stand_in::{Capability, LocalVolumes, Settings, StandIn};
-use crablet_csi::{PluginRegistry, PluginType};
+use crablet_csi::stand_in::{Capability, Effects, LocalVolumes, Settings, StandIn, Status};
+use crablet_csi::{PluginRegistry, PluginType, v1};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO, UnmountMode, unmount};
 use crablet_metrics::Registry;
-use crablet_volumes::{Attachments, Csi, HostVolumes, Measuring, Places, TearDownError, Volumes};
+use crablet_volumes::{Attachments, Csi, DEADLINE, HostVolumes, Measuring, Places, TearDownError, Volumes};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -28,10 +29,13 @@ pub struct Machine {
     pub cluster: Cluster,
     pub attachments: Attachments,
     pub volumes: Option<Arc<HostVolumes>>,
+    pub csi: Option<Csi>,
     /// Whether agents tell how drivers say that volumes are.
     pub tells_health: bool,
+    /// How long agents wait for volumes.
+    pub deadline: Duration,
     tasks: Vec<JoinHandle<()>>,
-    agents: usize,
+    registrations: usize,
     _directory: tempfile::TempDir,
 }
 
@@ -46,11 +50,16 @@ impl Drop for Machine {
 
 impl Machine {
     pub async fn new() -> Machine {
+        Machine::with(LocalVolumes::new).await
+    }
+
+    /// With a driver that has these effects, given a folder for its volumes.
+    pub async fn with<E: Effects + 'static>(effects: impl FnOnce(&Path) -> E) -> Machine {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let settings =
             Settings { capabilities: vec![Capability::StageUnstageVolume], ..Settings::new(DRIVER) };
-        let driver = StandIn::new(settings, Arc::new(LocalVolumes::new(&root.join("data"))));
+        let driver = StandIn::new(settings, Arc::new(effects(&root.join("data"))));
         for place in ["plugins_registry", "plugins", "data"] {
             fs::create_dir_all(root.join(place)).unwrap();
         }
@@ -61,9 +70,11 @@ impl Machine {
             cluster: Cluster::default(),
             attachments: Attachments::default(),
             volumes: None,
+            csi: None,
             tells_health: false,
+            deadline: DEADLINE,
             tasks: Vec::new(),
-            agents: 0,
+            registrations: 0,
             _directory: directory,
         };
         machine.start_agent().await;
@@ -74,13 +85,20 @@ impl Machine {
         let cluster = Arc::new(self.cluster.clone());
         let csi = Csi::open(&self.root, "node", cluster.clone(), self.attachments.clone());
         let volumes = HostVolumes::new(&self.root, Clock::system(), cluster).with_csi(csi.clone());
+        let volumes = volumes.with_deadline(self.deadline);
         let measuring = Measuring { period: Some(Duration::ZERO), tells_health: self.tells_health };
         let volumes = volumes.counted_in(&Registry::new(), &measuring).unwrap();
         let registry = PluginRegistry::new(&self.root).with_handler(PluginType::Csi, Arc::new(csi.clone()));
+        self.csi = Some(csi.clone());
         self.tasks = vec![tokio::spawn(registry.run()), tokio::spawn(csi.run())];
         self.volumes = Some(Arc::new(volumes));
-        self.agents += 1;
-        let wanted = self.agents;
+        self.until_registered_again().await;
+    }
+
+    /// Waits until the driver has made itself known once more.
+    pub async fn until_registered_again(&mut self) {
+        self.registrations += 1;
+        let wanted = self.registrations;
         self.driver
             .until(|calls| calls.iter().filter(|call| call.call.contains("Notify")).count() == wanted)
             .await;
@@ -89,6 +107,7 @@ impl Machine {
     pub fn stop_agent(&mut self) {
         self.tasks.drain(..).for_each(|task| task.abort());
         self.volumes = None;
+        self.csi = None;
         self.attachments = Attachments::default();
     }
 
@@ -204,5 +223,37 @@ pub fn context() -> NodeContext {
         facts: NodeFacts::default(),
         settings: NodeSettings::default(),
         features: FeatureGates::default(),
+    }
+}
+
+/// What a driver does that mounts nothing where it stages: it writes a file there.
+pub struct StagesByFile(LocalVolumes);
+
+impl StagesByFile {
+    pub fn new(folder: &Path) -> StagesByFile {
+        StagesByFile(LocalVolumes::new(folder))
+    }
+}
+
+#[async_trait]
+impl Effects for StagesByFile {
+    async fn stage(&self, request: &v1::NodeStageVolumeRequest) -> Result<(), Status> {
+        fs::write(Path::new(&request.staging_target_path).join("staged"), "").unwrap();
+        Ok(())
+    }
+
+    async fn unstage(&self, request: &v1::NodeUnstageVolumeRequest) -> Result<(), Status> {
+        fs::remove_file(Path::new(&request.staging_target_path).join("staged")).unwrap();
+        Ok(())
+    }
+
+    async fn publish(&self, request: &v1::NodePublishVolumeRequest) -> Result<(), Status> {
+        assert!(Path::new(&request.staging_target_path).join("staged").exists());
+        let request = v1::NodePublishVolumeRequest { staging_target_path: String::new(), ..request.clone() };
+        self.0.publish(&request).await
+    }
+
+    async fn unpublish(&self, request: &v1::NodeUnpublishVolumeRequest) -> Result<(), Status> {
+        self.0.unpublish(request).await
     }
 }
