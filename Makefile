@@ -31,7 +31,7 @@ bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if o
 	cargo build --release --package crablet-bench --package crablet-cri-sim
 	cargo run --release --quiet --package crablet-bench
 
-soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, and its disk at each write
+soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, its disk at each write, and send a gigabyte through exec
 	@scripts/need-root soak
 	@scripts/setup run
 	cargo nextest run --package crablet --package crablet-apiserver --run-ignored only -E 'test(/soak_/)' --no-capture

@@ -127,17 +127,31 @@ async fn two_samples_make_a_rate_and_a_first_one_is_taken_twice() {
         told["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].as_u64().unwrap()
     };
     let path = format!("{SLICE}/cri-containerd-c1.scope");
-    let (told, ()) = tokio::join!(stats.summary(true), async {
-        // Between the two samples of the first who asks.
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        usage(&world, &path, 20_500, 5_000);
-    });
+    let mut used = 20_500;
+    let asked = tokio::time::Instant::now();
+    // It goes on between the two samples of the first who asks.
+    let goes_on = async {
+        loop {
+            usage(&world, &path, used, 5_000);
+            used += 100;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let told = tokio::select! {
+        biased;
+        () = goes_on => unreachable!(),
+        told = stats.summary(true) => told,
+    };
+    let first_took = asked.elapsed();
     let first = rate(told.unwrap());
     assert!((1..1_000_000_000).contains(&first), "{first}");
+    let began = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_millis(1_000)).await;
-    usage(&world, &path, 520_500, 5_000);
-    let second = rate(stats.summary(true).await.unwrap());
-    assert!((200_000_000..500_000_001).contains(&second), "half a core, or less if this was slow: {second}");
+    usage(&world, &path, used + 500_000, 5_000);
+    let second = u128::from(rate(stats.summary(true).await.unwrap()));
+    // Half a second of a core, and the few steps since the sample before, in the time that it took.
+    let least = 500_000_000 * 1_000_000_000 / (began.elapsed() + first_took).as_nanos();
+    assert!((least..600_000_000).contains(&second), "{second}, at least {least}");
 }
 
 #[tokio::test]
