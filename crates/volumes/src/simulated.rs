@@ -89,11 +89,13 @@ struct Shared {
 struct Held {
     contents: Arc<dyn Contents>,
     csi: Option<Csi>,
+    /// What a driver still does for a pod is waited for, as on a node.
+    lanes: Arc<Lanes>,
 }
 
 impl Default for Held {
     fn default() -> Held {
-        Held { contents: Arc::new(NoContents), csi: None }
+        Held { contents: Arc::new(NoContents), csi: None, lanes: Arc::default() }
     }
 }
 
@@ -165,7 +167,8 @@ impl SimulatedVolumes {
 
     /// Says who asks CSI drivers, for an agent that begins. Without, they have no volumes.
     pub fn set_csi(&self, csi: Csi) {
-        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner).csi = Some(csi);
+        let mut held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        (held.csi, held.lanes) = (Some(csi), Arc::default());
     }
 
     fn held(&self) -> Held {
@@ -307,8 +310,12 @@ impl SimulatedVolumes {
         node: &NodeContext,
         why: Why,
     ) -> Vec<(String, Result<Collected, PluginError>)> {
-        let Held { contents, csi } = self.held();
+        let Held { contents, csi, lanes } = self.held();
         let deadline = Instant::now() + DEADLINE;
+        let Ok(lane) = timeout_at(deadline, lanes.enter(&pod.metadata.uid)).await else {
+            let busy = |volume: &str| (volume.to_owned(), Err(PluginError::Busy(DEADLINE)));
+            return used_volumes(pod).into_iter().map(busy).collect();
+        };
         let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
         for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
             let Some(source) = volume.source.one() else { continue };
@@ -324,7 +331,7 @@ impl SimulatedVolumes {
                 clock: Clock::simulated(Timestamp::UNIX_EPOCH),
                 events: Default::default(),
                 threads: Arc::new(Semaphore::new(THREADS)),
-                lane: Lanes::default().enter(&pod.metadata.uid).await,
+                lane: lane.clone(),
             };
             let found = match source {
                 VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => continue,
@@ -524,7 +531,10 @@ impl Volumes for SimulatedVolumes {
     }
 
     async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
-        if let Some(csi) = self.held().csi {
+        let Held { csi, lanes, .. } = self.held();
+        let entered = timeout(DEADLINE, lanes.enter(uid)).await;
+        let _lane = entered.map_err(|_| TearDownError::TimedOut(DEADLINE))?;
+        if let Some(csi) = csi {
             csi.tear_down(uid).await?;
         }
         let pod = self.places.pod(uid);
