@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::promises::Figure;
 
 /// Commands that do nothing, and runs of one that says much.
-const COMMANDS: usize = 20;
+const COMMANDS: usize = 100;
 const RUNS: usize = 5;
 /// How much it says.
 const BYTES: u64 = 512 << 20;
