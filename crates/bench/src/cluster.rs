@@ -35,7 +35,7 @@ const REST_RUNS: usize = 1;
 const CHANGING: usize = 167;
 /// Pods at once on a real runtime, and how many of them are made by hand at a time; the best counts.
 const CROWD: usize = 100;
-const CROWD_RUNS: usize = 2;
+const CROWD_RUNS: usize = 5;
 const AT_ONCE: &[usize] = &[8, 16];
 /// Pods with a token, a config map and a secret.
 const WITH_VOLUMES: usize = 50;

@@ -11,11 +11,10 @@ use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, v1};
 use crablet_testkit::{Containerd, Image};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use crablet_x509::AnyServer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ServerConfig};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::promises::Figure;
 
 /// Commands that do nothing, and runs of one that says much.
-const COMMANDS: usize = 20;
+const COMMANDS: usize = 100;
 const RUNS: usize = 5;
 /// How much it says.
 const BYTES: u64 = 512 << 20;
@@ -91,7 +90,7 @@ impl Streams {
         let asking = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(Arc::clone(&provider))))
+            .with_custom_certificate_verifier(Arc::new(AnyServer::new(Arc::clone(&provider))))
             .with_client_auth_cert(certificate, key)?;
         // Whose name the bare proxy shows does not matter: nobody looks.
         let (certificate, key) = identity()?;
@@ -223,44 +222,5 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin>(
             bail!("{path}: {}", String::from_utf8_lossy(&tail));
         }
         tail.drain(..tail.len().saturating_sub(256));
-    }
-}
-
-/// Nobody looks whose certificate it is.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

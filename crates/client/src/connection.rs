@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::gathered::Gathered;
 use crate::transport::{Body, TransportError};
 
 /// A server that said nothing for so long is asked whether it is there, and how long it may take to answer, as client-go.
@@ -36,8 +37,8 @@ const LONG_WAIT: Duration = Duration::from_secs(5);
 pub(crate) trait Bytestream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Bytestream for S {}
 
-type Io = TokioIo<Box<dyn Bytestream>>;
-type Http2Driver = http2::Connection<Io, Full<Bytes>, TokioExecutor>;
+type Http2Io = TokioIo<Gathered<Box<dyn Bytestream>>>;
+type Http2Driver = http2::Connection<Http2Io, Full<Bytes>, TokioExecutor>;
 
 pub(crate) struct Connection {
     sender: Sender,
@@ -65,7 +66,6 @@ impl Connection {
         is_http2: bool,
         generation: u64,
     ) -> Result<Connection, hyper::Error> {
-        let io = TokioIo::new(stream);
         let sender = match is_http2 {
             true => {
                 let (sender, driver) = http2::Builder::new(TokioExecutor::new())
@@ -75,14 +75,14 @@ impl Connection {
                     .keep_alive_while_idle(true)
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
-                    .handshake(io)
+                    .handshake(TokioIo::new(Gathered::new(stream)))
                     .await?;
                 let driver = Arc::new(Mutex::new(Some(driver)));
                 tokio::spawn(drive(Arc::clone(&driver)));
                 Sender::Http2 { sender, driver }
             }
             false => {
-                let (sender, driver) = http1::handshake(io).await?;
+                let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
                 // It ends with the sender; what goes wrong is told to who sends.
                 tokio::spawn(driver);
                 Sender::Http1(tokio::sync::Mutex::new(sender))

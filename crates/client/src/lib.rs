@@ -21,6 +21,7 @@ mod endpoint;
 mod error;
 mod exec;
 mod follow;
+mod gathered;
 mod https;
 mod kubeconfig;
 mod limits;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crablet_host::files::{ReadError, read_bounded};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use crablet_x509::AnyServer;
+use rustls::RootCertStore;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ClientConfig, Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -238,7 +239,7 @@ fn system_roots() -> Result<Vec<u8>, TlsError> {
 
 fn verifier(found: &Found, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let Some(authority) = &found.authority else {
-        return Ok(Arc::new(Anybody { provider: Arc::clone(provider) }));
+        return Ok(Arc::new(AnyServer::new(Arc::clone(provider))));
     };
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_slice_iter(authority).filter_map(Result::ok);
@@ -257,55 +258,4 @@ fn certified(
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::NoCertificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
     Ok(Arc::new(CertifiedKey::from_der(chain, key, provider)?))
-}
-
-/// Takes any certificate, because somebody asked for it. Its owner must have the key.
-#[derive(Debug)]
-struct Anybody {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
@@ -116,13 +117,17 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// What a new file allows: no umask takes that from its owner.
+const OWNERS: u32 = 0o600;
+
 /// A new file with a name of its own.
 fn create_temporary(directory: &Path) -> io::Result<(PathBuf, File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    static PROCESS: LazyLock<u32> = LazyLock::new(std::process::id);
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!("{TEMPORARY_PREFIX}{}-{number}", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        let path = directory.join(format!("{TEMPORARY_PREFIX}{}-{number}", *PROCESS));
+        match OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(&path) {
             Ok(file) => return Ok((path, file)),
             // Left by a process that had our number before us.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -133,8 +138,10 @@ fn create_temporary(directory: &Path) -> io::Result<(PathBuf, File)> {
 
 fn fill(mut file: File, bytes: &[u8], mode: u32, sync: Sync) -> io::Result<()> {
     file.write_all(bytes)?;
-    // Not on opening, where the process's umask would take from it.
-    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    if mode != OWNERS {
+        // Not on opening, where the process's umask would take from it.
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    }
     match sync {
         Sync::Content => file.sync_all(),
         Sync::Nothing | Sync::InMemory => Ok(()),

@@ -5,8 +5,10 @@
 //! - [`Authority`]: signs certificates.
 //! - [`ClientAuthorities`]: whose signature makes a client's certificate one of ours. [`AnyClientCertificate`]: the
 //!   handshake's part of that.
+//! - [`AnyServer`]: a server that is believed whoever it is.
 //! - [`pem`]: the text that all of these are kept in.
 
+mod any_server;
 mod authority;
 mod certificate;
 mod client_certificate;
@@ -16,6 +18,7 @@ pub mod pem;
 mod public_key;
 mod request;
 
+pub use any_server::AnyServer;
 pub use authority::{Authority, SigningError, Subject};
 pub use certificate::{AlternativeName, Certificate, CertificateError, Purpose};
 pub use client_certificate::{

@@ -5,17 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_x509::AnyServer;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::RootCertStore;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ClientConfig, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -66,7 +67,8 @@ impl NodeClient {
     ) -> Result<NodeClient, rustls::Error> {
         let (chain, key) = super::tls::parts(identity)?;
         let verifier: Arc<dyn ServerCertVerifier> = match authority {
-            None => Arc::new(AnyNode { provider: Arc::clone(&provider) }),
+            // A node's own certificate is mostly signed by itself, and nobody could tell it from another's.
+            None => Arc::new(AnyServer::new(Arc::clone(&provider))),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();
                 let certificates = CertificateDer::pem_slice_iter(authority).filter_map(Result::ok);
@@ -112,57 +114,6 @@ fn dial_error(address: &NodeAddress, error: &std::io::Error) -> String {
             format!("dial tcp {address}: connect: network is unreachable")
         }
         _ => format!("dial tcp {address}: {error}"),
-    }
-}
-
-/// A node's own certificate is mostly signed by itself, and nobody could tell it from another's. It must have the key.
-#[derive(Debug)]
-struct AnyNode {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyNode {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
