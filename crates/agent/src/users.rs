@@ -81,6 +81,11 @@ impl Users {
         Ok(ids)
     }
 
+    /// Whether a pod has been given users of its own.
+    pub(crate) fn has_own(&self, uid: &str) -> bool {
+        self.given().ids.of_pod(uid).is_some()
+    }
+
     /// Takes back what a pod was given, once nothing of it runs.
     pub async fn release(&self, uid: &str) -> io::Result<()> {
         let is_known = self.given().ids.of_pod(uid).is_some();

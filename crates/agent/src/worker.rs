@@ -100,6 +100,8 @@ pub(crate) struct Worker {
     stops: Stops,
     /// The sandboxes that were stopped: those that died without that may still have their network.
     stopped_sandboxes: BTreeSet<String>,
+    /// Until when a sandbox may still appear whose making was given up.
+    late_sandbox: Option<Instant>,
     /// Why the pod failed as a whole, if it did.
     failure: Option<Failure>,
     /// Whether a source still has it.
@@ -167,6 +169,7 @@ impl Worker {
             retries: Retries::default(),
             stops: Stops::default(),
             stopped_sandboxes: BTreeSet::new(),
+            late_sandbox: None,
             failure: None,
             wanted: true,
             admitted: false,

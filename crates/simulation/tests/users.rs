@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Node, seconds};
 use crablet_agent::pod_files::PodFiles as _;
 use crablet_cri_api::v1;
-use crablet_cri_sim::{Asked, Capabilities, Settings};
+use crablet_cri_sim::{Asked, Capabilities, Fault, Method, Settings};
 use crablet_simulation::world::settings;
 
 const OWN_USERS: &str = "{hostUsers: false, containers: [{name: NAME, image: 'sim/forever:1', \
@@ -100,6 +102,25 @@ async fn users_go_back_when_the_pod_is_over_and_are_not_the_next_pods() {
     node.want("c", &spec("c")).await;
     seconds(10).await;
     assert_eq!(users(&node, "c"), [ids(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_of_a_sandbox_that_comes_after_it_was_given_up_are_nobody_elses() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::RunPodSandbox).takes(Duration::from_secs(4)));
+    node.want("a", &spec("a")).await;
+    seconds(2).await;
+    node.unwant("a");
+    seconds(1).await;
+    // Whoever comes next does not remember who was given what last, unless it is written down.
+    node.restart().await;
+    seconds(4).await;
+    node.want("b", &spec("b")).await;
+    seconds(20).await;
+    assert_eq!(users(&node, "b"), [ids(2)]);
+    let left = node.world.simulator.sandboxes();
+    assert!(left.iter().all(|sandbox| sandbox.metadata.uid == "b"), "{left:?}");
+    assert_eq!(node.world.files.users("a").await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What a plan asks for, done: one thing at a time, so that each is seen before the next is decided.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crablet_api::core::Container;
 use crablet_core::kill::{Termination, pod_grace};
@@ -20,6 +21,9 @@ use crate::worker::retry::{What, earliest};
 use crate::worker::runtime_config::NotMade;
 use crate::worker::stops::NotKilled;
 use crate::worker::{Next, Worker, volumes};
+
+/// How long a runtime may take to give up what it was told to give up.
+pub(super) const GIVES_UP_WITHIN: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Does the first thing that the plan asks for. Says when to look again, where nothing was to be done. Where the node
@@ -162,7 +166,10 @@ impl Worker {
                 Box::pin(self.join_groups(&mut config, attempt)).await;
                 let node = Arc::clone(&self.node);
                 let run = || node.runtime.run_sandbox(&config.config, &config.handler);
-                let Some(made) = self.attend(node.turns.starts.take(run)).await else { return Next::Again };
+                let Some(made) = self.attend(node.turns.starts.take(run)).await else {
+                    self.late_sandbox = Some(Instant::now() + GIVES_UP_WITHIN);
+                    return Next::Again;
+                };
                 node.metrics.made_sandbox(&self.pod, made.is_err());
                 match made {
                     Ok(_) => Ok(config.remarks()),

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::checkpoints::Record;
+use crate::worker::carry_out::GIVES_UP_WITHIN;
 use crate::worker::terminate::Terminating;
 use crate::worker::{Phase, Worker};
 
@@ -139,6 +140,8 @@ impl Worker {
     /// Goes on from the checkpoint that the agent before left.
     pub(super) fn restore(&mut self) {
         let Some(checkpoint) = self.node.restored.take(&self.owner.uid) else { return };
+        // The agent before may have died while it had one made.
+        self.late_sandbox = Some(Instant::now() + GIVES_UP_WITHIN);
         let has_terminated = checkpoint.has_terminated(&self.pod);
         if checkpoint.terminated && !has_terminated {
             return;

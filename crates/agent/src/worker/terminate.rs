@@ -193,6 +193,13 @@ impl Worker {
             return Next::Wait(Some(until));
         }
         self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
+        // A sandbox that comes late has them, and they must not be another pod's by then.
+        let late = self.late_sandbox.filter(|until| *until > Instant::now());
+        if let Some(until) = late.filter(|_| node.host.users.has_own(&uid)) {
+            let what = "a sandbox with users of its own, whose making was given up, may still appear";
+            self.story.headline(State::Terminating, format_args!("{what}"));
+            return Next::Wait(Some(until));
+        }
         if let Err(error) = self.see_through(node.host.users.release(&uid)).await {
             let until = self.retries.failed(What::Cgroup);
             self.story.failed("users", began.elapsed(), format_args!("{error}"));
