@@ -14,8 +14,9 @@ use crate::cadvisor::families::{Family, PLAIN, Source, TRAFFIC};
 use crate::cgroup::DiskUse;
 use crate::file_systems::FileSystem;
 use crate::machine::MachineFacts;
+use crate::runtime::ListedPod;
 use crate::snapshot::Group;
-use crate::view::View;
+use crate::view::Walk;
 
 /// About what a cgroup takes on the page.
 const BYTES_PER_ROW: usize = 14_000;
@@ -62,17 +63,17 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The page. `images` are those of containers, by the runtime's names; without a view only what is known of the machine
+/// The page. `images` are those of containers, by the runtime's names; without a walk only what is known of the machine
 /// is told, and that there was an error.
 pub(crate) fn cadvisor_page(
-    view: Option<&View>,
+    walk: Option<&Walk>,
     machine: &MachineFacts,
     images: &HashMap<String, String>,
     has_pressure: bool,
     sys: &Path,
     now: Timestamp,
 ) -> String {
-    let rows = view.map(|view| rows(view, images)).unwrap_or_default();
+    let rows = walk.map(|walk| rows(walk, images)).unwrap_or_default();
     let mut page = Page::with_capacity(8_192 + rows.len() * BYTES_PER_ROW);
     machine.write_version(&mut page);
     let devices = Devices::new(&rows, sys);
@@ -83,7 +84,7 @@ pub(crate) fn cadvisor_page(
         match family.source {
             Source::Scrape => {
                 page.family(family.name, family.help, family.kind);
-                page.sample(&[], if view.is_some() { 0.0 } else { 1.0 }, None);
+                page.sample(&[], if walk.is_some() { 0.0 } else { 1.0 }, None);
             }
             Source::Value(value) => {
                 page.family(family.name, family.help, family.kind);
@@ -109,7 +110,7 @@ pub(crate) fn cadvisor_page(
             Source::Network => network(&mut page, &rows),
             Source::Blkio => blkio(&mut page, family, &rows, &devices),
             Source::Disk(of_disk, of_file_system) => {
-                let file_systems = view.map_or(&[][..], |view| &view.snapshot.file_systems);
+                let file_systems = walk.map_or(&[][..], |walk| &walk.snapshot.file_systems);
                 page.family(family.name, family.help, family.kind);
                 devices.each(&rows, file_systems, |row, label, what| {
                     let value = match what {
@@ -128,13 +129,14 @@ pub(crate) fn cadvisor_page(
 }
 
 /// All cgroups, by the names of their containers, then by their own.
-fn rows<'a>(view: &'a View, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
-    let snapshot = &view.snapshot;
+fn rows<'a>(walk: &'a Walk, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
+    let snapshot = &walk.snapshot;
+    let by_uid: HashMap<&str, &ListedPod> = walk.pods.iter().map(|pod| (&*pod.uid, pod)).collect();
     let mut rows = vec![Row { is_root: true, ..Row::new(&snapshot.root, [""; 5]) }];
     let own = snapshot.system.iter().map(|(_, group)| group).chain(&snapshot.levels);
     rows.extend(own.map(|group| Row::new(group, [""; 5])));
     for (uid, pod) in &snapshot.pods {
-        let listed = view.pods.iter().find(|known| known.uid == *uid);
+        let listed = by_uid.get(&**uid).copied();
         let (namespace, name) = listed.map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
         rows.push(Row::new(&pod.group, ["", "", "", namespace, name]));
         for (id, group) in &pod.children {

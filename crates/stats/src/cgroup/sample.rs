@@ -45,6 +45,25 @@ pub(crate) struct Cpu {
     pub(crate) pressure: Pressure,
 }
 
+/// What a cgroup may use; [`Cpu`] and [`Memory`] say in what units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) shares: u64,
+    pub(crate) period: u64,
+    pub(crate) quota: u64,
+    pub(crate) memory: u64,
+    pub(crate) swap: u64,
+    pub(crate) reservation: u64,
+    pub(crate) threads: u64,
+}
+
+impl Cpu {
+    pub(super) fn take_limits(&mut self, limits: Limits) {
+        let Limits { shares, period, quota, .. } = limits;
+        (self.shares, self.period, self.quota) = (shares, period, quota);
+    }
+}
+
 /// In bytes, but for what is counted. No limit is a very large number.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Memory {
@@ -68,6 +87,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(super) fn take_limits(&mut self, limits: Limits) {
+        let Limits { memory, swap, reservation, .. } = limits;
+        (self.limit, self.swap_limit, self.reservation) = (memory, swap, reservation);
+    }
+
     /// What cannot be given back easily.
     pub(crate) fn working_set(&self) -> u64 {
         self.usage.saturating_sub(self.inactive_file)
