@@ -29,6 +29,10 @@ pub(super) struct Row<'a> {
     id_and_image: String,
     name_and_namespace: String,
     pod: String,
+    /// All of them, with their braces.
+    all: String,
+    /// The time of its samples, and the end of their lines.
+    end: String,
     is_root: bool,
     milliseconds: i64,
 }
@@ -40,26 +44,31 @@ impl<'a> Row<'a> {
             pairs.iter().for_each(|(name, value)| push_label(&mut text, name, value));
             text
         };
+        let milliseconds = group.sample.time.as_millisecond();
+        let container_name = container;
+        let container = label(&[("container", container)]);
+        let id_and_image = label(&[("id", &group.path), ("image", image)]);
+        let name_and_namespace = label(&[("name", name), ("namespace", namespace)]);
+        let pod = label(&[("pod", pod)]);
         Row {
             group,
-            container_name: container,
-            container: label(&[("container", container)]),
-            id_and_image: label(&[("id", &group.path), ("image", image)]),
-            name_and_namespace: label(&[("name", name), ("namespace", namespace)]),
-            pod: label(&[("pod", pod)]),
+            container_name,
+            all: format!("{{{container},{id_and_image},{name_and_namespace},{pod}}}"),
+            end: format!(" {milliseconds}\n"),
+            container,
+            id_and_image,
+            name_and_namespace,
+            pod,
             is_root: false,
-            milliseconds: group.sample.time.as_millisecond(),
+            milliseconds,
         }
     }
 
     /// Writes a sample, with labels of the metric's own after that of the container, after the image and at the end.
-    fn write(&self, page: &mut Page, own: [&str; 3], value: f64) {
-        self.write_at(page, own, value, Some(self.milliseconds));
-    }
-
-    fn write_at(&self, page: &mut Page, [first, middle, last]: [&str; 3], value: f64, time: Option<i64>) {
+    fn write(&self, page: &mut Page, [first, middle, last]: [&str; 3], value: f64) {
         let (id, name) = (&*self.id_and_image, &*self.name_and_namespace);
-        page.sample(&[&self.container, first, id, middle, name, &self.pod, last], value, time);
+        let labels = [&*self.container, first, id, middle, name, &self.pod, last];
+        page.sample(&labels, value, Some(self.milliseconds));
     }
 }
 
@@ -90,7 +99,7 @@ pub(crate) fn cadvisor_page(
                 page.family(family.name, family.help, family.kind);
                 for row in &rows {
                     if let Some(value) = value(row.group) {
-                        row.write(&mut page, [""; 3], value);
+                        page.line(&row.all, value, &row.end);
                     }
                 }
             }
@@ -98,7 +107,7 @@ pub(crate) fn cadvisor_page(
                 page.family(family.name, family.help, family.kind);
                 for row in &rows {
                     if let Some(value) = value(row.group) {
-                        row.write_at(&mut page, [""; 3], value, None);
+                        page.line(&row.all, value, "\n");
                     }
                 }
             }
@@ -158,8 +167,9 @@ fn rows<'a>(walk: &'a Walk, images: &'a HashMap<String, String>) -> Vec<Row<'a>>
 
 fn last_seen(page: &mut Page, family: &Family, rows: &[Row<'_>], now: Timestamp) {
     page.family(family.name, family.help, family.kind);
+    let end = format!(" {}\n", now.as_millisecond());
     for row in rows {
-        row.write_at(page, [""; 3], now.as_second() as f64, Some(now.as_millisecond()));
+        page.line(&row.all, now.as_second() as f64, &end);
     }
 }
 

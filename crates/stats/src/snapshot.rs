@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use crate::cgroup::{Cgroup, Depth, Sample, Trees};
 use crate::directory::Buffer;
 use crate::file_systems::{FileSystem, file_systems};
+use crate::limits::KnownLimits;
 use crate::proc::{Interface, Proc, Processes};
 use crate::rates::Rates;
 use crate::runtime::ListedPod;
@@ -37,6 +38,7 @@ pub(crate) struct Place {
     /// Cgroups of the system that have a name in the summary.
     pub(crate) system: Vec<(SystemContainer, String)>,
     pub(crate) clock: Clock,
+    pub(crate) limits: KnownLimits,
 }
 
 /// What upstream calls a part of the system.
@@ -176,8 +178,13 @@ impl Reading<'_> {
     }
 
     fn read(&mut self, path: String, cgroup: &Cgroup) -> Option<Group> {
-        let mut sample = cgroup.read(self.depth, None, &mut self.buffer)?;
+        let limits = &self.place.limits;
+        let known = limits.of(&path, self.place.clock.now());
+        let mut sample = cgroup.read(self.depth, known, &mut self.buffer)?;
         sample.time = self.place.clock.now();
+        if known.is_none() && self.depth == Depth::Everything {
+            limits.keep(&path, sample.time, sample.limits());
+        }
         sample.created = sample.created.max(self.place.booted);
         Some(Group { path, sample, ..Group::default() })
     }

@@ -21,6 +21,7 @@ use tracing::warn;
 use crate::cadvisor::cadvisor_page;
 use crate::cgroup::{Depth, Trees};
 use crate::file_systems::Room;
+use crate::limits::KnownLimits;
 use crate::machine::MachineFacts;
 use crate::rates::Rates;
 use crate::resource::resource_page;
@@ -32,6 +33,9 @@ use crate::view::{PodStorage, View, Walk, Whole};
 
 /// For how long what was collected is told again, where nobody says otherwise.
 pub const CACHED_FOR: Duration = Duration::from_secs(1);
+
+/// How many times as long limits are told again: for a minute. Upstream reads them anew after five seconds.
+const LIMITS_FOR: u32 = 60;
 
 /// What a node is, as far as it is told here.
 pub struct Settings {
@@ -170,6 +174,7 @@ impl Stats {
             booted: settings.machine.boot_time,
             system: system.into_iter().filter(|(_, path)| !path.is_empty()).collect(),
             clock: parts.clock.clone(),
+            limits: KnownLimits::new(settings.cached_for.saturating_mul(LIMITS_FOR)),
         };
         let about = About {
             node_name: settings.node_name,
@@ -277,7 +282,9 @@ impl Stats {
             whole.storage = storage?;
             view.whole = Some(whole);
         }
-        inner.rates.forget_old(inner.place.clock.now());
+        let now = inner.place.clock.now();
+        inner.rates.forget_old(now);
+        inner.place.limits.forget_old(now);
         Ok((at, view))
     }
 

@@ -57,6 +57,21 @@ pub(crate) struct Limits {
     pub(crate) threads: u64,
 }
 
+impl Sample {
+    /// What it may use, as it was read with all the rest.
+    pub(crate) fn limits(&self) -> Limits {
+        let mut limits = Limits { threads: self.threads.1, ..Limits::default() };
+        if let Some(cpu) = &self.cpu {
+            (limits.shares, limits.period, limits.quota) = (cpu.shares, cpu.period, cpu.quota);
+        }
+        if let Some(memory) = &self.memory {
+            (limits.memory, limits.swap, limits.reservation) =
+                (memory.limit, memory.swap_limit, memory.reservation);
+        }
+        limits
+    }
+}
+
 impl Cpu {
     pub(super) fn take_limits(&mut self, limits: Limits) {
         let Limits { shares, period, quota, .. } = limits;
