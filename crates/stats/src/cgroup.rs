@@ -93,6 +93,14 @@ impl Cgroup {
         }
     }
 
+    /// The same for one that has none in it, or none that matter.
+    pub(crate) fn leaf(&self, name: &str, depth: Depth) -> Option<Cgroup> {
+        match self {
+            Cgroup::V1(open) => Some(Cgroup::V1(open.leaf(name, depth))),
+            Cgroup::V2(_) => self.below(name),
+        }
+    }
+
     /// The names of those in it, in order.
     pub(crate) fn names(&self, most: usize, buffer: &mut Buffer) -> Vec<String> {
         self.main().directories(most, buffer)

@@ -1,8 +1,10 @@
-//! A directory of the kernel's that is held open while its files are read, each with two or three system calls.
+//! A directory of the kernel's whose files are read with three system calls each. It is held open, or only named from one that
+//! is: for few files that takes less.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -15,6 +17,8 @@ const CLEARLY_ALL: usize = 3_000;
 const PAGE: usize = 4_096;
 /// What is read of a directory's names at a time.
 const NAMES: usize = 8 * PAGE;
+/// How a directory is opened that others are looked up from.
+const HELD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Where files and directories are read to, again and again.
 #[derive(Debug, Default)]
@@ -24,20 +28,42 @@ pub(crate) struct Buffer {
     names: Vec<u8>,
 }
 
-/// An open directory.
+/// A directory.
 #[derive(Debug)]
-pub(crate) struct Directory(OwnedFd);
+pub(crate) struct Directory {
+    open: Arc<OwnedFd>,
+    /// Where it is from the one that is open, with a slash at the end; nothing if it is that.
+    from_open: String,
+}
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Option<Directory> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::empty()).ok().map(Directory)
+        rustix::fs::open(path, HELD, Mode::empty()).ok().map(Directory::held)
     }
 
-    /// The directory of a name in this one. What is above is not looked up again.
+    /// The directory of a name in this one, held open. What is above is not looked up again.
     pub(crate) fn below(&self, name: impl Arg) -> Option<Directory> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.0, name, flags, Mode::empty()).ok().map(Directory)
+        self.open_at(name, HELD).ok().map(Directory::held)
+    }
+
+    /// The same without a look whether it is there.
+    pub(crate) fn named(&self, name: &str) -> Directory {
+        let from_open = format!("{}{name}/", self.from_open);
+        Directory { open: Arc::clone(&self.open), from_open }
+    }
+
+    fn held(open: OwnedFd) -> Directory {
+        Directory { open: Arc::new(open), from_open: String::new() }
+    }
+
+    fn open_at(&self, name: impl Arg, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match self.from_open.is_empty() {
+            true => rustix::fs::openat(&*self.open, name, flags, Mode::empty()),
+            false => {
+                let path = [&self.from_open, name.as_str()?].concat();
+                rustix::fs::openat(&*self.open, path, flags, Mode::empty())
+            }
+        }
     }
 
     /// The directories in it, in order.
@@ -61,10 +87,10 @@ impl Directory {
         mut with: impl FnMut(&Directory, &CStr, FileType),
     ) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(open) = rustix::fs::openat(&self.0, directory, flags, Mode::empty()) else { return false };
-        let open = Directory(open);
+        let Ok(open) = self.open_at(directory, flags) else { return false };
+        let open = Directory::held(open);
         buffer.names.reserve(NAMES);
-        let mut entries = RawDir::new(&open.0, buffer.names.spare_capacity_mut());
+        let mut entries = RawDir::new(&*open.open, buffer.names.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let Ok(entry) = entry else { return false };
             with(&open, entry.file_name(), entry.file_type());
@@ -72,22 +98,25 @@ impl Directory {
         true
     }
 
-    /// Whether a link in it begins with this. It says what it is without touching that, which could hang.
+    /// Whether a link in one that is held open begins with this. It says what it is without touching that, which could hang.
     pub(crate) fn links_to(&self, name: impl Arg, what: &[u8]) -> bool {
         let mut link = [0_u8; 8];
-        rustix::fs::readlinkat_raw(&self.0, name, &mut link).is_ok() && link.starts_with(what)
+        rustix::fs::readlinkat_raw(&*self.open, name, &mut link).is_ok() && link.starts_with(what)
     }
 
     /// When an entry was last made in it or taken from it: for a cgroup, about when it was made.
     pub(crate) fn modified(&self) -> Option<Timestamp> {
-        let status = rustix::fs::statat(&self.0, c"", AtFlags::EMPTY_PATH).ok()?;
+        let status = match self.from_open.is_empty() {
+            true => rustix::fs::statat(&*self.open, c"", AtFlags::EMPTY_PATH),
+            false => rustix::fs::statat(&*self.open, &*self.from_open, AtFlags::empty()),
+        };
+        let status = status.ok()?;
         Timestamp::new(status.st_mtime, i32::try_from(status.st_mtime_nsec).ok()?).ok()
     }
 
     /// What a file has, or nothing if there is none or it cannot be read.
     pub(crate) fn read<'a>(&self, name: impl Arg, buffer: &'a mut Buffer) -> Option<&'a [u8]> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.0, name, flags, Mode::empty()).ok()?;
+        let file = self.open_at(name, OFlags::RDONLY | OFlags::CLOEXEC).ok()?;
         let buffer = &mut buffer.bytes;
         let mut filled = 0;
         loop {
@@ -142,6 +171,13 @@ mod tests {
         let below = directory.below("a").and_then(|below| below.below("c")).unwrap();
         assert_eq!(below.number("number", &mut buffer), Some(3));
         assert!(below.directories(9, &mut buffer).is_empty());
+        let named = directory.named("a").named("c");
+        assert_eq!(named.number(c"number", &mut buffer), Some(3));
+        assert_eq!(
+            (named.modified(), directory.named("a").directories(9, &mut buffer)),
+            (below.modified(), vec!["c".to_owned()])
+        );
+        assert!(directory.named("none").modified().is_none());
         assert!(directory.below("file").is_none() && directory.below("none").is_none());
         assert!(!directory.each_entry("none", &mut buffer, |_, _, _| unreachable!()));
     }

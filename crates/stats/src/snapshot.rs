@@ -9,7 +9,7 @@ use crablet_host::clock::Clock;
 use crablet_host::mounts::MountTable;
 use jiff::Timestamp;
 
-use crate::cgroup::{Cgroup, Depth, Sample, Trees};
+use crate::cgroup::{Cgroup, Depth, Limits, Sample, Trees};
 use crate::directory::Buffer;
 use crate::file_systems::{FileSystem, file_systems};
 use crate::limits::KnownLimits;
@@ -161,6 +161,14 @@ impl Place {
     }
 }
 
+/// Whose limit of open files is told.
+enum LimitsOf {
+    Process(u32),
+    /// That of the first process in it.
+    First,
+    Nobody,
+}
+
 /// One pass over the cgroups.
 struct Reading<'a> {
     place: &'a Place,
@@ -178,15 +186,38 @@ impl Reading<'_> {
     }
 
     fn read(&mut self, path: String, cgroup: &Cgroup) -> Option<Group> {
-        let limits = &self.place.limits;
-        let known = limits.of(&path, self.place.clock.now());
+        let known = self.place.limits.of(&path, self.place.clock.now());
         let mut sample = cgroup.read(self.depth, known, &mut self.buffer)?;
         sample.time = self.place.clock.now();
-        if known.is_none() && self.depth == Depth::Everything {
-            limits.keep(&path, sample.time, sample.limits());
-        }
         sample.created = sample.created.max(self.place.booted);
         Some(Group { path, sample, ..Group::default() })
+    }
+
+    /// Reads what of a group's own processes is told, and keeps what is limited.
+    fn read_processes(&mut self, group: &mut Group, cgroup: &Cgroup, whose: LimitsOf) -> Option<u32> {
+        let pids = cgroup.processes(&mut self.buffer);
+        let first = pids.first().copied();
+        group.processes.count = pids.len() as u64;
+        if self.depth == Depth::Everything {
+            let (limits, now) = (&self.place.limits, group.sample.time);
+            let known = limits.of(&group.path, now);
+            let whose = match whose {
+                LimitsOf::Process(pid) => Some(pid),
+                LimitsOf::First => first.filter(|_| known.is_none()),
+                LimitsOf::Nobody => None,
+            };
+            if let Some(proc) = &self.proc {
+                group.processes = proc.held(&pids, whose, &mut self.buffer);
+            }
+            match known {
+                Some(known) => group.processes.open_files = group.processes.open_files.or(known.open_files),
+                None => {
+                    let open_files = group.processes.open_files;
+                    limits.keep(&group.path, now, Limits { open_files, ..group.sample.limits() });
+                }
+            }
+        }
+        first
     }
 
     fn root(&mut self) -> Group {
@@ -210,26 +241,13 @@ impl Reading<'_> {
         }
         if self.depth == Depth::Everything {
             root.sample.threads = (0, 0);
-            root.processes = self.processes(&cgroup, Some(1)).1;
+            self.read_processes(&mut root, &cgroup, LimitsOf::Process(1));
         }
         root
     }
 
     fn interfaces(&mut self, pid: u32) -> Option<Vec<Interface>> {
         self.proc.as_ref()?.interfaces(pid, &mut self.buffer)
-    }
-
-    /// The first of a cgroup's own processes, and what they hold. Whose limits are told is `of_limits`, or the first.
-    fn processes(&mut self, cgroup: &Cgroup, of_limits: Option<u32>) -> (Option<u32>, Processes) {
-        let pids = cgroup.processes(&mut self.buffer);
-        let first = pids.first().copied();
-        let processes = match &self.proc {
-            Some(proc) if self.depth == Depth::Everything => {
-                proc.held(&pids, of_limits.or(first), &mut self.buffer)
-            }
-            _ => Processes { count: pids.len() as u64, ..Processes::default() },
-        };
-        (first, processes)
     }
 
     fn pods_of(&mut self, qos: QosClass, level: &Cgroup, found: &mut HashMap<String, PodGroup>) {
@@ -244,7 +262,7 @@ impl Reading<'_> {
             let Some(cgroup) = level.below(&name) else { continue };
             let Some(mut group) = self.read(path, &cgroup) else { continue };
             if self.depth == Depth::Everything {
-                group.processes = Processes { open_files: None, ..self.processes(&cgroup, None).1 };
+                self.read_processes(&mut group, &cgroup, LimitsOf::Nobody);
             }
             let children = self.children_of(&group.path, &cgroup, listed);
             found.insert(pod.uid().to_owned(), PodGroup { group, children });
@@ -265,11 +283,10 @@ impl Reading<'_> {
             if is_sandbox && self.depth == Depth::CpuAndMemory {
                 continue;
             }
-            let Some(cgroup) = cgroup.below(&name) else { continue };
+            let Some(cgroup) = cgroup.leaf(&name, self.depth) else { continue };
             let Some(mut group) = self.read(format!("{pod}/{name}"), &cgroup) else { continue };
             if self.depth >= Depth::Summary {
-                let (first, processes) = self.processes(&cgroup, None);
-                group.processes = processes;
+                let first = self.read_processes(&mut group, &cgroup, LimitsOf::First);
                 group.network = first.filter(|_| is_sandbox).and_then(|pid| self.interfaces(pid));
             }
             children.push((id.to_owned(), group));

@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub(crate) swap: u64,
     pub(crate) reservation: u64,
     pub(crate) threads: u64,
+    /// Files that its first process may have open, if that is known.
+    pub(crate) open_files: Option<i64>,
 }
 
 impl Sample {

@@ -141,6 +141,19 @@ fn a_cgroup_of_v1_is_read_from_its_trees() {
     let disks = sample.io.unwrap().disks;
     assert_eq!(disks[0].bytes, [("Read", 4_096), ("Write", 12), ("Total", 4_108)]);
     assert_eq!(disks.len(), 1);
+    // It is the same by way of the one above, and with limits that are known.
+    for depth in [Depth::CpuAndMemory, Depth::Summary, Depth::Everything] {
+        let expected = read(&trees, "/kubepods/podu", depth, &mut buffer).unwrap();
+        let above = trees.open("/kubepods", depth).unwrap();
+        assert_eq!(above.names(9, &mut buffer), ["podu"]);
+        for cgroup in [above.below("podu").unwrap(), above.leaf("podu", depth).unwrap()] {
+            assert_eq!(cgroup.read(depth, None, &mut buffer).as_ref(), Some(&expected));
+            let known = Some(Limits { memory: 7, ..expected.limits() });
+            let told = cgroup.read(depth, known, &mut buffer).unwrap();
+            assert_eq!(told.memory.unwrap().limit, 7);
+        }
+        assert!(above.leaf("none", depth).unwrap().read(depth, None, &mut buffer).is_none());
+    }
     // What a summary shows needs neither ticks nor disks.
     let sample = read(&trees, "/kubepods/podu", Depth::Summary, &mut buffer).unwrap();
     assert_eq!((sample.cpu.unwrap().user, sample.io.unwrap().disks.len()), (0, 0));

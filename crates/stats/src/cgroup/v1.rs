@@ -36,6 +36,22 @@ impl OpenV1 {
         })
     }
 
+    /// Only of memory enough is read that it is worth to open its directory.
+    pub(super) fn leaf(&self, name: &str, depth: Depth) -> OpenV1 {
+        let named = |directory: &Option<Directory>| directory.as_ref().map(|above| above.named(name));
+        let memory = match depth {
+            Depth::Everything => self.memory.as_ref().and_then(|above| above.below(name)),
+            Depth::CpuAndMemory | Depth::Summary => named(&self.memory),
+        };
+        OpenV1 {
+            accounts: self.accounts.named(name),
+            cpu: named(&self.cpu),
+            memory,
+            blkio: named(&self.blkio),
+            pids: named(&self.pids),
+        }
+    }
+
     pub(super) fn cpu(&self) -> &Directory {
         self.cpu.as_ref().unwrap_or(&self.accounts)
     }
