@@ -170,7 +170,7 @@ pub(crate) const PROMISES: &[Promise] = &[
     promise("exec-cat-v5", "those bytes in WebSocket v5, which the node translates", 1.25, "times"),
     promise(
         "numbers-container",
-        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew",
+        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew but for limits",
         300.0,
         "µs",
     ),
