@@ -8,6 +8,7 @@
 //! - [`cluster`]: what a node in a cluster costs, and how soon its pods are ready.
 //! - [`counters`]: what a process costs.
 //! - [`exits`]: how soon the end of a container is told.
+//! - [`followers`]: what the node's port costs who asks much of it.
 //! - [`idle`]: what the agent costs when nothing happens.
 //! - [`numbers`]: what it costs to tell what pods use.
 //! - [`on_simulator`]: an agent with many pods on a simulated runtime.
@@ -27,6 +28,7 @@ mod by_hand;
 mod cluster;
 mod counters;
 mod exits;
+mod followers;
 mod idle;
 mod manifest;
 mod numbers;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    api_server, cluster, exits, idle, numbers, pods, probes, relists, settled, starts, storage, streams,
-    translation,
+    api_server, cluster, exits, followers, idle, numbers, pods, probes, relists, settled, starts, storage,
+    streams, translation,
 };
 
 /// A promise about a figure.
@@ -64,6 +64,8 @@ pub(crate) enum Measure {
     Streams,
     /// What pods use, told to who asks.
     Numbers,
+    /// Those who ask much of the node's port.
+    Followers,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -168,7 +170,7 @@ pub(crate) const PROMISES: &[Promise] = &[
     promise("exec-cat-v5", "those bytes in WebSocket v5, which the node translates", 1.25, "times"),
     promise(
         "numbers-container",
-        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew",
+        "CPU of /metrics/cadvisor and /stats/summary for each container of 100 pods of two, read anew but for limits",
         300.0,
         "µs",
     ),
@@ -177,6 +179,18 @@ pub(crate) const PROMISES: &[Promise] = &[
         "CPU of the agent with those pods, asked for all five pages each 15 s",
         3.0,
         "millicores",
+    ),
+    promise(
+        "follow-lost",
+        "lines that 100 followers of a log miss, at 10,000 lines a second for 10 s",
+        0.0,
+        "lines",
+    ),
+    promise(
+        "asked-rss",
+        "growth of resident memory with 100 pods by all pages, commands, logs and followers, when nobody asks any more",
+        3.0,
+        "MiB",
     ),
 ];
 
@@ -200,6 +214,7 @@ impl Measure {
         Measure::Storage,
         Measure::Streams,
         Measure::Numbers,
+        Measure::Followers,
     ];
 
     /// What it is called on the command line.
@@ -222,6 +237,7 @@ impl Measure {
             Measure::Storage => "storage",
             Measure::Streams => "streams",
             Measure::Numbers => "numbers",
+            Measure::Followers => "followers",
         }
     }
 
@@ -244,6 +260,7 @@ impl Measure {
             Measure::Storage => "volumes of CSI drivers",
             Measure::Streams => "commands in containers",
             Measure::Numbers => "what it costs to tell what pods use",
+            Measure::Followers => "the followers of a log, and what the node's port keeps",
         }
     }
 
@@ -266,6 +283,7 @@ impl Measure {
             Measure::Storage => storage::measure(crablet).await,
             Measure::Streams => streams::measure(crablet).await,
             Measure::Numbers => numbers::measure(crablet).await,
+            Measure::Followers => followers::measure(crablet).await,
         }
     }
 }

@@ -81,25 +81,15 @@ struct Streams {
 
 impl Streams {
     fn new(client: Client, container: String, node: SocketAddr, pki: &Path) -> anyhow::Result<Streams> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let identity = || {
-            let certificate = CertificateDer::from_pem_file(pki.join("admin.crt"))?;
-            anyhow::Ok((vec![certificate], PrivateKeyDer::from_pem_file(pki.join("admin.key"))?))
-        };
-        let (certificate, key) = identity()?;
-        let asking = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer::new(Arc::clone(&provider))))
-            .with_client_auth_cert(certificate, key)?;
+        let connector = connector(pki)?;
         // Whose name the bare proxy shows does not matter: nobody looks.
-        let (certificate, key) = identity()?;
+        let (certificate, key) = identity(pki)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let serving = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(certificate, key)?;
-        let (connector, acceptor) =
-            (TlsConnector::from(Arc::new(asking)), TlsAcceptor::from(Arc::new(serving)));
+        let acceptor = TlsAcceptor::from(Arc::new(serving));
         Ok(Streams { client, container, node, connector, acceptor })
     }
 
@@ -195,6 +185,23 @@ impl Streams {
         stream.set_nodelay(true)?;
         Ok(self.connector.connect(ServerName::IpAddress(address.ip().into()), stream).await?)
     }
+}
+
+/// One's way to the node as the cluster's administrator, whose certificate is among these.
+pub(crate) fn connector(pki: &Path) -> anyhow::Result<TlsConnector> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let (certificate, key) = identity(pki)?;
+    let asking = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer::new(provider)))
+        .with_client_auth_cert(certificate, key)?;
+    Ok(TlsConnector::from(Arc::new(asking)))
+}
+
+fn identity(pki: &Path) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let certificate = CertificateDer::from_pem_file(pki.join("admin.crt"))?;
+    Ok((vec![certificate], PrivateKeyDer::from_pem_file(pki.join("admin.key"))?))
 }
 
 /// Asks for a WebSocket and hears it until the command has ended well; how much it said.

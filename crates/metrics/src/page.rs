@@ -37,15 +37,7 @@ impl Page {
     /// Writes a sample of the metric that was begun last. The labels come rendered, in pieces between which commas go;
     /// empty pieces are left out. The time is in milliseconds since 1970.
     pub fn sample(&mut self, labels: &[&str], value: f64, milliseconds: Option<i64>) {
-        if let Some((name, help, kind)) = self.family.take() {
-            // Writing to a string does not fail.
-            let _ = write!(
-                self.out,
-                "# HELP {name} {}\n# TYPE {name} {kind}\n",
-                Escaped { text: help, quotes: false }
-            );
-        }
-        self.out.push_str(self.name);
+        self.begin();
         let mut before = '{';
         for piece in labels.iter().filter(|piece| !piece.is_empty()) {
             self.out.push(before);
@@ -65,6 +57,29 @@ impl Page {
             push_digits(&mut self.out, milliseconds.unsigned_abs());
         }
         self.out.push('\n');
+    }
+
+    /// Writes a sample whose labels are rendered with their braces, and its end with the time and the end of the line: what
+    /// is the same for many samples is put together once.
+    pub fn line(&mut self, labels: &str, value: f64, end: &str) {
+        self.begin();
+        self.out.push_str(labels);
+        self.out.push(' ');
+        push_number(&mut self.out, value);
+        self.out.push_str(end);
+    }
+
+    /// Writes the name of the metric, and before the first of its samples what it is.
+    fn begin(&mut self) {
+        if let Some((name, help, kind)) = self.family.take() {
+            // Writing to a string does not fail.
+            let _ = write!(
+                self.out,
+                "# HELP {name} {}\n# TYPE {name} {kind}\n",
+                Escaped { text: help, quotes: false }
+            );
+        }
+        self.out.push_str(self.name);
     }
 
     pub fn into_text(self) -> String {
@@ -139,10 +154,11 @@ mod tests {
         let mut label = String::new();
         push_label(&mut label, "pod", "a\"b");
         page.sample(&["", &label, "", "x=\"1\""], 1_028_096.0, Some(1_794_763_469_610));
+        page.line("{x=\"2\"}", 7.0, " 1794763469610\n");
         assert_eq!(
             page.into_text(),
             "# HELP runs Runs\\nso far.\n# TYPE runs counter\nruns 3\n\
-             runs{pod=\"a\\\"b\",x=\"1\"} 1.028096e+06 1794763469610\n"
+             runs{pod=\"a\\\"b\",x=\"1\"} 1.028096e+06 1794763469610\nruns{x=\"2\"} 7 1794763469610\n"
         );
     }
 

@@ -14,8 +14,9 @@ use crate::cadvisor::families::{Family, PLAIN, Source, TRAFFIC};
 use crate::cgroup::DiskUse;
 use crate::file_systems::FileSystem;
 use crate::machine::MachineFacts;
+use crate::runtime::ListedPod;
 use crate::snapshot::Group;
-use crate::view::View;
+use crate::view::Walk;
 
 /// About what a cgroup takes on the page.
 const BYTES_PER_ROW: usize = 14_000;
@@ -28,6 +29,10 @@ pub(super) struct Row<'a> {
     id_and_image: String,
     name_and_namespace: String,
     pod: String,
+    /// All of them, with their braces.
+    all: String,
+    /// The time of its samples, and the end of their lines.
+    end: String,
     is_root: bool,
     milliseconds: i64,
 }
@@ -39,40 +44,45 @@ impl<'a> Row<'a> {
             pairs.iter().for_each(|(name, value)| push_label(&mut text, name, value));
             text
         };
+        let milliseconds = group.sample.time.as_millisecond();
+        let container_name = container;
+        let container = label(&[("container", container)]);
+        let id_and_image = label(&[("id", &group.path), ("image", image)]);
+        let name_and_namespace = label(&[("name", name), ("namespace", namespace)]);
+        let pod = label(&[("pod", pod)]);
         Row {
             group,
-            container_name: container,
-            container: label(&[("container", container)]),
-            id_and_image: label(&[("id", &group.path), ("image", image)]),
-            name_and_namespace: label(&[("name", name), ("namespace", namespace)]),
-            pod: label(&[("pod", pod)]),
+            container_name,
+            all: format!("{{{container},{id_and_image},{name_and_namespace},{pod}}}"),
+            end: format!(" {milliseconds}\n"),
+            container,
+            id_and_image,
+            name_and_namespace,
+            pod,
             is_root: false,
-            milliseconds: group.sample.time.as_millisecond(),
+            milliseconds,
         }
     }
 
     /// Writes a sample, with labels of the metric's own after that of the container, after the image and at the end.
-    fn write(&self, page: &mut Page, own: [&str; 3], value: f64) {
-        self.write_at(page, own, value, Some(self.milliseconds));
-    }
-
-    fn write_at(&self, page: &mut Page, [first, middle, last]: [&str; 3], value: f64, time: Option<i64>) {
+    fn write(&self, page: &mut Page, [first, middle, last]: [&str; 3], value: f64) {
         let (id, name) = (&*self.id_and_image, &*self.name_and_namespace);
-        page.sample(&[&self.container, first, id, middle, name, &self.pod, last], value, time);
+        let labels = [&*self.container, first, id, middle, name, &self.pod, last];
+        page.sample(&labels, value, Some(self.milliseconds));
     }
 }
 
-/// The page. `images` are those of containers, by the runtime's names; without a view only what is known of the machine
+/// The page. `images` are those of containers, by the runtime's names; without a walk only what is known of the machine
 /// is told, and that there was an error.
 pub(crate) fn cadvisor_page(
-    view: Option<&View>,
+    walk: Option<&Walk>,
     machine: &MachineFacts,
     images: &HashMap<String, String>,
     has_pressure: bool,
     sys: &Path,
     now: Timestamp,
 ) -> String {
-    let rows = view.map(|view| rows(view, images)).unwrap_or_default();
+    let rows = walk.map(|walk| rows(walk, images)).unwrap_or_default();
     let mut page = Page::with_capacity(8_192 + rows.len() * BYTES_PER_ROW);
     machine.write_version(&mut page);
     let devices = Devices::new(&rows, sys);
@@ -83,13 +93,13 @@ pub(crate) fn cadvisor_page(
         match family.source {
             Source::Scrape => {
                 page.family(family.name, family.help, family.kind);
-                page.sample(&[], if view.is_some() { 0.0 } else { 1.0 }, None);
+                page.sample(&[], if walk.is_some() { 0.0 } else { 1.0 }, None);
             }
             Source::Value(value) => {
                 page.family(family.name, family.help, family.kind);
                 for row in &rows {
                     if let Some(value) = value(row.group) {
-                        row.write(&mut page, [""; 3], value);
+                        page.line(&row.all, value, &row.end);
                     }
                 }
             }
@@ -97,7 +107,7 @@ pub(crate) fn cadvisor_page(
                 page.family(family.name, family.help, family.kind);
                 for row in &rows {
                     if let Some(value) = value(row.group) {
-                        row.write_at(&mut page, [""; 3], value, None);
+                        page.line(&row.all, value, "\n");
                     }
                 }
             }
@@ -109,7 +119,7 @@ pub(crate) fn cadvisor_page(
             Source::Network => network(&mut page, &rows),
             Source::Blkio => blkio(&mut page, family, &rows, &devices),
             Source::Disk(of_disk, of_file_system) => {
-                let file_systems = view.map_or(&[][..], |view| &view.snapshot.file_systems);
+                let file_systems = walk.map_or(&[][..], |walk| &walk.snapshot.file_systems);
                 page.family(family.name, family.help, family.kind);
                 devices.each(&rows, file_systems, |row, label, what| {
                     let value = match what {
@@ -128,13 +138,14 @@ pub(crate) fn cadvisor_page(
 }
 
 /// All cgroups, by the names of their containers, then by their own.
-fn rows<'a>(view: &'a View, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
-    let snapshot = &view.snapshot;
+fn rows<'a>(walk: &'a Walk, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
+    let snapshot = &walk.snapshot;
+    let by_uid: HashMap<&str, &ListedPod> = walk.pods.iter().map(|pod| (&*pod.uid, pod)).collect();
     let mut rows = vec![Row { is_root: true, ..Row::new(&snapshot.root, [""; 5]) }];
     let own = snapshot.system.iter().map(|(_, group)| group).chain(&snapshot.levels);
     rows.extend(own.map(|group| Row::new(group, [""; 5])));
     for (uid, pod) in &snapshot.pods {
-        let listed = view.pods.iter().find(|known| known.uid == *uid);
+        let listed = by_uid.get(&**uid).copied();
         let (namespace, name) = listed.map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
         rows.push(Row::new(&pod.group, ["", "", "", namespace, name]));
         for (id, group) in &pod.children {
@@ -156,8 +167,9 @@ fn rows<'a>(view: &'a View, images: &'a HashMap<String, String>) -> Vec<Row<'a>>
 
 fn last_seen(page: &mut Page, family: &Family, rows: &[Row<'_>], now: Timestamp) {
     page.family(family.name, family.help, family.kind);
+    let end = format!(" {}\n", now.as_millisecond());
     for row in rows {
-        row.write_at(page, [""; 3], now.as_second() as f64, Some(now.as_millisecond()));
+        page.line(&row.all, now.as_second() as f64, &end);
     }
 }
 

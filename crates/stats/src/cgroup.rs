@@ -1,21 +1,23 @@
 //! What the kernel counted for a cgroup and what it allows it, in both versions, in the words of cAdvisor.
 //!
-//! Files that are not there count nothing: kernels differ in what they have.
+//! Files that are not there count nothing: kernels differ in what they have. To open a file takes several times as long as to
+//! read it, so none is opened of which nothing would be told.
 
 mod sample;
+mod v1;
+mod v2;
 
 use std::path::{Path, PathBuf};
 
 use crablet_host::cgroup::Hierarchy;
 
-use crate::bytes::{each_pair, lines, number, words};
+use crate::bytes::number;
 use crate::directory::{Buffer, Directory};
+use crate::proc::process_ids;
 
-pub(crate) use sample::{Cpu, Depth, DiskUse, Io, Memory, Pressure, Sample, Stall};
-
-const NANOSECONDS: u64 = 1_000_000_000;
-/// How many ticks there are in a second where the kernel counts time in ticks.
-const TICKS: u64 = 100;
+pub(crate) use sample::{Cpu, Depth, DiskUse, Limits, Memory, Pressure, Sample, Stall};
+use v1::OpenV1;
+use v2::OpenV2;
 
 /// The trees of cgroups, by what is read in each.
 #[derive(Debug, Clone)]
@@ -47,71 +49,27 @@ impl Trees {
         matches!(self, Trees::V2 { mount } if mount.join("cpu.pressure").exists())
     }
 
-    /// Where to look for which cgroups there are, and which processes are in them.
-    pub(crate) fn directory(&self, cgroup: &str) -> PathBuf {
-        match self {
-            Trees::V1 { cpu, .. } => below(cpu, cgroup),
-            Trees::V2 { mount } => below(mount, cgroup),
-        }
-    }
-
     /// What a cgroup used of the CPU so far, in nanoseconds.
     pub(crate) fn cpu_usage(&self, cgroup: &str, buffer: &mut Buffer) -> Option<u64> {
         match self {
-            Trees::V1 { cpuacct, .. } => {
-                Directory::open(&below(cpuacct, cgroup))?.number(c"cpuacct.usage", buffer)
-            }
-            Trees::V2 { mount } => {
-                let text = Directory::open(&below(mount, cgroup))?;
-                let mut cpu = Cpu::default();
-                cpu.take_v2(text.read(c"cpu.stat", buffer)?);
-                Some(cpu.usage)
-            }
+            Trees::V1 { cpuacct, .. } => v1::cpu_usage(&Directory::open(&below(cpuacct, cgroup))?, buffer),
+            Trees::V2 { mount } => v2::cpu_usage(&Directory::open(&below(mount, cgroup))?, buffer),
         }
     }
 
-    /// What a cgroup used and may use; nothing if there is no such cgroup.
-    pub(crate) fn read(&self, cgroup: &str, depth: Depth, buffer: &mut Buffer) -> Option<Sample> {
-        match self {
-            Trees::V1 { .. } => self.read_v1(cgroup, depth, buffer),
-            Trees::V2 { mount } => read_v2(&Directory::open(&below(mount, cgroup))?, depth, buffer),
-        }
-    }
-
-    fn read_v1(&self, cgroup: &str, depth: Depth, buffer: &mut Buffer) -> Option<Sample> {
-        let Trees::V1 { cpu, cpuacct, memory, pids, blkio } = self else { return None };
-        let accounts = Directory::open(&below(cpuacct, cgroup))?;
-        let memory = Directory::open(&below(memory, cgroup));
-        let created = [Some(&accounts), memory.as_ref()];
-        let mut sample = Sample {
-            created: created.into_iter().flatten().filter_map(Directory::modified).min(),
-            ..Sample::default()
-        };
-        let mut used = Cpu { usage: accounts.number(c"cpuacct.usage", buffer)?, ..Cpu::default() };
-        if depth == Depth::Everything {
-            each_pair(accounts.read(c"cpuacct.stat", buffer).unwrap_or_default(), |name, ticks| match name {
-                b"user" => used.user = ticks * (NANOSECONDS / TICKS),
-                b"system" => used.system = ticks * (NANOSECONDS / TICKS),
-                _ => {}
-            });
-            let other = (cpu != cpuacct).then(|| Directory::open(&below(cpu, cgroup))).flatten();
-            used.take_limits_v1(other.as_ref().unwrap_or(&accounts), buffer);
-        }
-        sample.cpu = Some(used);
-        sample.memory = memory.and_then(|memory| memory_v1(&memory, depth, buffer));
-        if depth >= Depth::Summary {
-            sample.io = blkio.as_ref().and_then(|blkio| {
-                let blkio = Directory::open(&below(blkio, cgroup))?;
-                let disks = if depth == Depth::Everything { disks_v1(&blkio, buffer) } else { Vec::new() };
-                Some(Io { disks, pressure: Pressure::default() })
-            });
-        }
-        if depth == Depth::Everything
-            && let Some(pids) = pids.as_ref().and_then(|pids| Directory::open(&below(pids, cgroup)))
-        {
-            sample.threads = threads(&pids, buffer);
-        }
-        Some(sample)
+    /// A cgroup, held open to be read this deeply, unless there is none.
+    pub(crate) fn open(&self, cgroup: &str, depth: Depth) -> Option<Cgroup> {
+        let open = |tree: &Path| Directory::open(&below(tree, cgroup));
+        Some(match self {
+            Trees::V1 { cpu, cpuacct, memory, pids, blkio } => Cgroup::V1(OpenV1 {
+                accounts: open(cpuacct)?,
+                cpu: if cpu == cpuacct { None } else { open(cpu) },
+                memory: open(memory),
+                blkio: blkio.as_deref().filter(|_| depth >= Depth::Summary).and_then(open),
+                pids: pids.as_deref().filter(|_| depth == Depth::Everything).and_then(open),
+            }),
+            Trees::V2 { mount } => Cgroup::V2(OpenV2(open(mount)?)),
+        })
     }
 }
 
@@ -119,231 +77,70 @@ fn below(mount: &Path, cgroup: &str) -> PathBuf {
     mount.join(cgroup.trim_start_matches('/'))
 }
 
-fn read_v2(directory: &Directory, depth: Depth, buffer: &mut Buffer) -> Option<Sample> {
-    let mut sample = Sample { created: directory.modified(), ..Sample::default() };
-    let mut cpu = Cpu::default();
-    cpu.take_v2(directory.read(c"cpu.stat", buffer)?);
-    cpu.pressure = pressure(directory.read(c"cpu.pressure", buffer).unwrap_or_default());
-    if depth == Depth::Everything {
-        if let Some(weight) = directory.number(c"cpu.weight", buffer).filter(|weight| *weight > 0) {
-            // From 1 to 10,000 for 2 to 262,144, as cAdvisor takes them.
-            cpu.shares = (weight - 1).saturating_mul(262_142) / 9_999 + 2;
-        }
-        let max = directory.read(c"cpu.max", buffer).unwrap_or_default();
-        let mut max = words(max).map(number);
-        cpu.quota = max.next().flatten().filter(|quota| *quota != u64::MAX).unwrap_or(0);
-        cpu.period = max.next().flatten().unwrap_or(0);
-    }
-    sample.cpu = Some(cpu);
-    sample.memory = memory_v2(directory, depth, buffer);
-    if depth >= Depth::Summary {
-        let disks = directory.read(c"io.stat", buffer).map(disks_v2);
-        sample.io = disks.map(|disks| Io {
-            disks,
-            pressure: pressure(directory.read(c"io.pressure", buffer).unwrap_or_default()),
-        });
-    }
-    if depth == Depth::Everything {
-        sample.threads = threads(directory, buffer);
-    }
-    Some(sample)
+/// A cgroup that is held open while it is read.
+#[derive(Debug)]
+pub(crate) enum Cgroup {
+    V1(OpenV1),
+    V2(OpenV2),
 }
 
-impl Cpu {
-    fn take_v2(&mut self, text: &[u8]) {
-        each_pair(text, |name, value| match name {
-            b"usage_usec" => self.usage = value.saturating_mul(1_000),
-            b"user_usec" => self.user = value.saturating_mul(1_000),
-            b"system_usec" => self.system = value.saturating_mul(1_000),
-            b"nr_periods" => self.periods = value,
-            b"nr_throttled" => self.throttled_periods = value,
-            b"throttled_usec" => self.throttled = value.saturating_mul(1_000),
-            b"nr_bursts" => self.burst_periods = value,
-            b"burst_usec" => self.burst = value.saturating_mul(1_000),
-            _ => {}
-        });
-    }
-
-    fn take_limits_v1(&mut self, cpu: &Directory, buffer: &mut Buffer) {
-        each_pair(cpu.read(c"cpu.stat", buffer).unwrap_or_default(), |name, value| match name {
-            b"nr_periods" => self.periods = value,
-            b"nr_throttled" => self.throttled_periods = value,
-            b"throttled_time" => self.throttled = value,
-            b"nr_bursts" => self.burst_periods = value,
-            b"burst_time" => self.burst = value,
-            _ => {}
-        });
-        self.shares = cpu.number(c"cpu.shares", buffer).unwrap_or(0);
-        self.period = cpu.number(c"cpu.cfs_period_us", buffer).unwrap_or(0);
-        self.quota = cpu.number(c"cpu.cfs_quota_us", buffer).unwrap_or(0);
-    }
-}
-
-fn memory_v1(directory: &Directory, depth: Depth, buffer: &mut Buffer) -> Option<Memory> {
-    let mut memory =
-        Memory { usage: directory.number(c"memory.usage_in_bytes", buffer)?, ..Memory::default() };
-    each_pair(directory.read(c"memory.stat", buffer).unwrap_or_default(), |name, value| match name {
-        b"total_cache" => memory.cache = value,
-        b"total_rss" => memory.rss = value,
-        b"total_swap" => memory.swap = value,
-        b"total_mapped_file" => memory.mapped_file = value,
-        b"total_active_file" => memory.active_file = value,
-        b"total_inactive_file" => memory.inactive_file = value,
-        b"pgfault" => memory.page_faults = value,
-        b"pgmajfault" => memory.major_page_faults = value,
-        _ => {}
-    });
-    let mut number = |name| directory.number(name, buffer).unwrap_or(0);
-    memory.limit = number(c"memory.limit_in_bytes");
-    memory.swap_limit = number(c"memory.memsw.limit_in_bytes");
-    if depth == Depth::Everything {
-        memory.max_usage = number(c"memory.max_usage_in_bytes");
-        memory.failcnt = number(c"memory.failcnt");
-        memory.kernel = number(c"memory.kmem.usage_in_bytes");
-        memory.reservation = number(c"memory.soft_limit_in_bytes");
-        each_pair(directory.read(c"memory.oom_control", buffer).unwrap_or_default(), |name, value| {
-            if name == b"oom_kill" {
-                memory.oom_kills = value;
-            }
-        });
-    }
-    Some(memory)
-}
-
-fn memory_v2(directory: &Directory, depth: Depth, buffer: &mut Buffer) -> Option<Memory> {
-    let mut memory = Memory::default();
-    let mut slab = 0;
-    each_pair(directory.read(c"memory.stat", buffer)?, |name, value| match name {
-        b"file" => memory.cache = value,
-        b"anon" => memory.rss = value,
-        b"file_mapped" => memory.mapped_file = value,
-        b"active_file" => memory.active_file = value,
-        b"inactive_file" => memory.inactive_file = value,
-        b"pgfault" => memory.page_faults = value,
-        b"pgmajfault" => memory.major_page_faults = value,
-        b"slab" => slab = value,
-        _ => {}
-    });
-    memory.pressure = pressure(directory.read(c"memory.pressure", buffer).unwrap_or_default());
-    match directory.number(c"memory.current", buffer) {
-        Some(usage) => memory.usage = usage,
-        // The root has no such file: what v1 counts there is the sum of these.
-        None => memory.usage = memory.rss.saturating_add(memory.cache),
-    }
-    let mut number = |name| directory.number(name, buffer).unwrap_or(0);
-    memory.swap = number(c"memory.swap.current");
-    memory.limit = number(c"memory.max");
-    memory.swap_limit = number(c"memory.swap.max");
-    if depth == Depth::Everything {
-        memory.max_usage = number(c"memory.peak");
-        memory.reservation = number(c"memory.min");
-        each_pair(directory.read(c"memory.events", buffer).unwrap_or_default(), |name, value| {
-            if name == b"oom_kill" {
-                memory.oom_kills = value;
-            }
-        });
-    }
-    Some(memory)
-}
-
-fn threads(directory: &Directory, buffer: &mut Buffer) -> (u64, u64) {
-    let now = directory.number(c"pids.current", buffer).unwrap_or(0);
-    let most = directory.number(c"pids.max", buffer).filter(|most| *most != u64::MAX);
-    (now, most.unwrap_or(0))
-}
-
-/// `8:0 rbytes=90112 wbytes=0 rios=10 wios=0 dbytes=0 dios=0`
-fn disks_v2(text: &[u8]) -> Vec<DiskUse> {
-    let mut disks = Vec::new();
-    for line in lines(text) {
-        let mut fields = words(line);
-        let Some(device) = fields.next().and_then(device) else { continue };
-        let mut disk = DiskUse { device, ..DiskUse::default() };
-        for field in fields {
-            let Some(equals) = memchr::memchr(b'=', field) else { continue };
-            let Some(value) = number(&field[equals + 1..]) else { continue };
-            match &field[..equals] {
-                b"rbytes" => disk.bytes.push(("Read", value)),
-                b"wbytes" => disk.bytes.push(("Write", value)),
-                b"dbytes" => disk.bytes.push(("Discard", value)),
-                b"rios" => disk.operations.push(("Read", value)),
-                b"wios" => disk.operations.push(("Write", value)),
-                b"dios" => disk.operations.push(("Discard", value)),
-                _ => {}
-            }
-        }
-        disks.push(disk);
-    }
-    disks
-}
-
-/// `8:0 Read 4096`, a line for each operation, and a total of all disks.
-fn disks_v1(directory: &Directory, buffer: &mut Buffer) -> Vec<DiskUse> {
-    const OPERATIONS: [&str; 6] = ["Read", "Write", "Sync", "Async", "Discard", "Total"];
-    let mut disks: Vec<DiskUse> = Vec::new();
-    let mut take = |text: &[u8], is_bytes: bool| {
-        for line in lines(text) {
-            let mut fields = words(line);
-            let (Some(device), Some(operation), Some(value)) =
-                (fields.next().and_then(device), fields.next(), fields.next().and_then(number))
-            else {
-                continue;
-            };
-            let Some(operation) = OPERATIONS.into_iter().find(|name| name.as_bytes() == operation) else {
-                continue;
-            };
-            let at = disks.iter().position(|disk| disk.device == device).unwrap_or_else(|| {
-                disks.push(DiskUse { device, ..DiskUse::default() });
-                disks.len() - 1
-            });
-            let row = if is_bytes { &mut disks[at].bytes } else { &mut disks[at].operations };
-            row.push((operation, value));
-        }
-    };
-    for (recursive, own, is_bytes) in [
-        (c"blkio.throttle.io_service_bytes_recursive", c"blkio.throttle.io_service_bytes", true),
-        (c"blkio.throttle.io_serviced_recursive", c"blkio.throttle.io_serviced", false),
-    ] {
-        if let Some(text) = directory.read(recursive, buffer) {
-            take(text, is_bytes);
-        } else if let Some(text) = directory.read(own, buffer) {
-            take(text, is_bytes);
+impl Cgroup {
+    /// The cgroup of a name in this one, to be read as deeply.
+    pub(crate) fn below(&self, name: &str) -> Option<Cgroup> {
+        match self {
+            Cgroup::V1(open) => open.below(name).map(Cgroup::V1),
+            Cgroup::V2(OpenV2(directory)) => directory.below(name).map(|below| Cgroup::V2(OpenV2(below))),
         }
     }
-    disks
+
+    /// The same for one that has none in it, or none that matter.
+    pub(crate) fn leaf(&self, name: &str, depth: Depth) -> Option<Cgroup> {
+        match self {
+            Cgroup::V1(open) => Some(Cgroup::V1(open.leaf(name, depth))),
+            Cgroup::V2(_) => self.below(name),
+        }
+    }
+
+    /// The names of those in it, in order.
+    pub(crate) fn names(&self, most: usize, buffer: &mut Buffer) -> Vec<String> {
+        self.main().directories(most, buffer)
+    }
+
+    /// Its own processes, not of those below.
+    pub(crate) fn processes(&self, buffer: &mut Buffer) -> Vec<u32> {
+        process_ids(self.main().read(c"cgroup.procs", buffer).unwrap_or_default())
+    }
+
+    /// What it used and may use. Limits that are known are not read again.
+    pub(crate) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
+        match self {
+            Cgroup::V1(open) => open.read(depth, known, buffer),
+            Cgroup::V2(open) => open.read(depth, known, buffer),
+        }
+    }
+
+    /// The directory that tells which cgroups and which processes are in it.
+    fn main(&self) -> &Directory {
+        match self {
+            Cgroup::V1(open) => open.cpu(),
+            Cgroup::V2(OpenV2(directory)) => directory,
+        }
+    }
+}
+
+fn threads_now(directory: &Directory, buffer: &mut Buffer) -> u64 {
+    directory.number(c"pids.current", buffer).unwrap_or(0)
+}
+
+/// None is zero.
+fn most_threads(directory: &Directory, buffer: &mut Buffer) -> u64 {
+    directory.number(c"pids.max", buffer).filter(|most| *most != u64::MAX).unwrap_or(0)
 }
 
 fn device(text: &[u8]) -> Option<(u32, u32)> {
     let colon = memchr::memchr(b':', text)?;
     let part = |text| number(text).and_then(|value| u32::try_from(value).ok());
     Some((part(&text[..colon])?, part(&text[colon + 1..])?))
-}
-
-/// `some avg10=0.12 avg60=0.00 avg300=0.00 total=4711`
-pub(crate) fn pressure(text: &[u8]) -> Pressure {
-    let mut pressure = Pressure::default();
-    for line in lines(text) {
-        let mut fields = words(line);
-        let stall = match fields.next() {
-            Some(b"some") => &mut pressure.some,
-            Some(b"full") => &mut pressure.full,
-            _ => continue,
-        };
-        for field in fields {
-            let Some((name, value)) = std::str::from_utf8(field).ok().and_then(|field| field.split_once('='))
-            else {
-                continue;
-            };
-            match name {
-                "avg10" => stall.avg10 = value.parse().unwrap_or_default(),
-                "avg60" => stall.avg60 = value.parse().unwrap_or_default(),
-                "avg300" => stall.avg300 = value.parse().unwrap_or_default(),
-                "total" => stall.total = value.parse().unwrap_or_default(),
-                _ => {}
-            }
-        }
-    }
-    pressure
 }
 
 #[cfg(test)]

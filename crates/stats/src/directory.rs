@@ -1,10 +1,13 @@
-//! A directory of the kernel's that is held open while its files are read, each with two or three system calls.
+//! A directory of the kernel's whose files are read with three system calls each. It is held open, or only named from one that
+//! is: for few files that takes less.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::path::Arg;
 
 /// The most that is read of a file. The largest are the processes of a large cgroup.
@@ -12,32 +15,109 @@ const LARGEST: usize = 1 << 20;
 /// The kernel hands out what it has in pieces of a page. What is clearly shorter was all.
 const CLEARLY_ALL: usize = 3_000;
 const PAGE: usize = 4_096;
+/// What is read of a directory's names at a time.
+const NAMES: usize = 8 * PAGE;
+/// How a directory is opened that others are looked up from.
+const HELD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Where files are read to, again and again.
+/// Where files and directories are read to, again and again.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer(Vec<u8>);
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    /// Names of entries; it stays empty, and what is read goes to the room that it has.
+    names: Vec<u8>,
+}
 
-/// An open directory.
+/// A directory.
 #[derive(Debug)]
-pub(crate) struct Directory(OwnedFd);
+pub(crate) struct Directory {
+    open: Arc<OwnedFd>,
+    /// Where it is from the one that is open, with a slash at the end; nothing if it is that.
+    from_open: String,
+}
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Option<Directory> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::empty()).ok().map(Directory)
+        rustix::fs::open(path, HELD, Mode::empty()).ok().map(Directory::held)
+    }
+
+    /// The directory of a name in this one, held open. What is above is not looked up again.
+    pub(crate) fn below(&self, name: impl Arg) -> Option<Directory> {
+        self.open_at(name, HELD).ok().map(Directory::held)
+    }
+
+    /// The same without a look whether it is there.
+    pub(crate) fn named(&self, name: &str) -> Directory {
+        let from_open = format!("{}{name}/", self.from_open);
+        Directory { open: Arc::clone(&self.open), from_open }
+    }
+
+    fn held(open: OwnedFd) -> Directory {
+        Directory { open: Arc::new(open), from_open: String::new() }
+    }
+
+    fn open_at(&self, name: impl Arg, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match self.from_open.is_empty() {
+            true => rustix::fs::openat(&*self.open, name, flags, Mode::empty()),
+            false => {
+                let path = [&self.from_open, name.as_str()?].concat();
+                rustix::fs::openat(&*self.open, path, flags, Mode::empty())
+            }
+        }
+    }
+
+    /// The directories in it, in order.
+    pub(crate) fn directories(&self, most: usize, buffer: &mut Buffer) -> Vec<String> {
+        let mut names = Vec::new();
+        self.each_entry(c".", buffer, |_, name, kind| {
+            let is_directory = matches!(kind, FileType::Directory | FileType::Unknown);
+            if is_directory && !name.to_bytes().starts_with(b".") && names.len() < most {
+                names.extend(name.to_str().map(str::to_owned));
+            }
+        });
+        names.sort_unstable();
+        names
+    }
+
+    /// Calls for each entry of a directory in this one, with that directory. Whether it could be read to its end.
+    pub(crate) fn each_entry(
+        &self,
+        directory: impl Arg,
+        buffer: &mut Buffer,
+        mut with: impl FnMut(&Directory, &CStr, FileType),
+    ) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(open) = self.open_at(directory, flags) else { return false };
+        let open = Directory::held(open);
+        buffer.names.reserve(NAMES);
+        let mut entries = RawDir::new(&*open.open, buffer.names.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { return false };
+            with(&open, entry.file_name(), entry.file_type());
+        }
+        true
+    }
+
+    /// Whether a link in one that is held open begins with this. It says what it is without touching that, which could hang.
+    pub(crate) fn links_to(&self, name: impl Arg, what: &[u8]) -> bool {
+        let mut link = [0_u8; 8];
+        rustix::fs::readlinkat_raw(&*self.open, name, &mut link).is_ok() && link.starts_with(what)
     }
 
     /// When an entry was last made in it or taken from it: for a cgroup, about when it was made.
     pub(crate) fn modified(&self) -> Option<Timestamp> {
-        let status = rustix::fs::statat(&self.0, c"", AtFlags::EMPTY_PATH).ok()?;
+        let status = match self.from_open.is_empty() {
+            true => rustix::fs::statat(&*self.open, c"", AtFlags::EMPTY_PATH),
+            false => rustix::fs::statat(&*self.open, &*self.from_open, AtFlags::empty()),
+        };
+        let status = status.ok()?;
         Timestamp::new(status.st_mtime, i32::try_from(status.st_mtime_nsec).ok()?).ok()
     }
 
     /// What a file has, or nothing if there is none or it cannot be read.
     pub(crate) fn read<'a>(&self, name: impl Arg, buffer: &'a mut Buffer) -> Option<&'a [u8]> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.0, name, flags, Mode::empty()).ok()?;
-        let buffer = &mut buffer.0;
+        let file = self.open_at(name, OFlags::RDONLY | OFlags::CLOEXEC).ok()?;
+        let buffer = &mut buffer.bytes;
         let mut filled = 0;
         loop {
             if buffer.len() < filled + PAGE {
@@ -57,13 +137,6 @@ impl Directory {
     }
 }
 
-/// What a file has, by its path.
-pub(crate) fn read_file<'a>(path: &Path, buffer: &'a mut Buffer) -> Option<&'a [u8]> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = Directory(rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?);
-    directory.read(path.file_name()?, buffer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,8 +152,43 @@ mod tests {
         assert_eq!(directory.read("long", &mut buffer), Some(&*long));
         assert_eq!(directory.number("short", &mut buffer), Some(17));
         assert_eq!(directory.read("none", &mut buffer), None);
-        assert_eq!(read_file(&place.path().join("short"), &mut buffer), Some(&b"17\n"[..]));
         assert!(directory.modified().is_some());
         assert!(Directory::open(&place.path().join("short")).is_none());
+    }
+
+    #[test]
+    fn directories_are_those_below_in_order_and_what_is_in_them_is_found_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["b", "a/c", "d"] {
+            std::fs::create_dir_all(place.path().join(name)).unwrap();
+        }
+        std::fs::write(place.path().join("file"), "1").unwrap();
+        std::fs::write(place.path().join("a/c/number"), "3\n").unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        let mut buffer = Buffer::default();
+        assert_eq!(directory.directories(9, &mut buffer), ["a", "b", "d"]);
+        assert_eq!(directory.directories(2, &mut buffer).len(), 2);
+        let below = directory.below("a").and_then(|below| below.below("c")).unwrap();
+        assert_eq!(below.number("number", &mut buffer), Some(3));
+        assert!(below.directories(9, &mut buffer).is_empty());
+        let named = directory.named("a").named("c");
+        assert_eq!(named.number(c"number", &mut buffer), Some(3));
+        assert_eq!(
+            (named.modified(), directory.named("a").directories(9, &mut buffer)),
+            (below.modified(), vec!["c".to_owned()])
+        );
+        assert!(directory.named("none").modified().is_none());
+        assert!(directory.below("file").is_none() && directory.below("none").is_none());
+        assert!(!directory.each_entry("none", &mut buffer, |_, _, _| unreachable!()));
+    }
+
+    #[test]
+    fn more_names_than_are_read_at_a_time_are_all_found() {
+        let place = tempfile::tempdir().unwrap();
+        for number in 0..600 {
+            std::fs::create_dir(place.path().join(format!("{number:0>100}"))).unwrap();
+        }
+        let found = Directory::open(place.path()).unwrap().directories(1_000, &mut Buffer::default());
+        assert_eq!(found.len(), 600);
     }
 }

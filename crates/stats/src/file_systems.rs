@@ -106,7 +106,7 @@ mod tests {
              27 20 0:35 / /run/c/rootfs rw - overlay overlay rw\n"
         );
         let table = MountTable::parse(table.as_bytes()).unwrap();
-        let proc = Proc(place.path().to_owned());
+        let proc = Proc::open(place.path()).unwrap();
         let found = file_systems(&table, &proc, &mut Buffer::default());
         let devices: Vec<&str> = found.iter().map(|known| &*known.device).collect();
         assert_eq!(devices, ["/dev/vda", here]);

@@ -6,13 +6,16 @@
 //! asked before, or is taken a moment earlier. One collected view becomes a summary (`summarize`, in the form of `summary`),
 //! and that the metrics of `resource`; or, read more deeply, the page of `cadvisor`.
 //!
-//! What was collected is told again for a second, so that many who ask at once cost what one does, and is then let go.
+//! What was collected is told again for a second, so that many who ask at once cost what one does, and is then let go. What
+//! was read for one page serves the others that need no more. Only limits, which hardly ever change, are told for longer
+//! (`limits`).
 
 mod bytes;
 mod cadvisor;
 mod cgroup;
 mod directory;
 mod file_systems;
+mod limits;
 mod machine;
 mod proc;
 mod rates;

@@ -1,17 +1,14 @@
 //! What `/proc` tells of processes, their network and the machine's disks.
 
-use std::ffi::CStr;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Dir, Mode, OFlags};
+use std::path::Path;
 
 use crate::bytes::{lines, number, words};
-use crate::directory::{Buffer, read_file};
+use crate::directory::{Buffer, Directory};
 
 /// Interfaces that say nothing of a machine's network: cAdvisor leaves out the same.
 const IGNORED: [&[u8]; 3] = [b"lo", b"veth", b"docker"];
 /// The most descriptors of a process that are looked at, and the most processes of a cgroup.
-const MOST: usize = 100_000;
+const MOST: u64 = 100_000;
 
 /// What passed through a network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,38 +36,34 @@ pub(crate) struct Processes {
     pub(crate) open_files: Option<i64>,
 }
 
-/// `/proc`, or what stands for it.
-#[derive(Debug, Clone)]
-pub(crate) struct Proc(pub(crate) PathBuf);
+/// `/proc`, or what stands for it, held open while it is read.
+#[derive(Debug)]
+pub(crate) struct Proc(Directory);
 
 impl Proc {
-    /// The interfaces of a process's network, in the kernel's order.
-    pub(crate) fn interfaces(&self, pid: u32, buffer: &mut Buffer) -> Option<Vec<Interface>> {
-        read_file(&self.0.join(pid.to_string()).join("net/dev"), buffer).map(interfaces)
+    pub(crate) fn open(path: &Path) -> Option<Proc> {
+        Directory::open(path).map(Proc)
     }
 
-    /// The processes of a cgroup itself, not of those below.
-    pub(crate) fn of_cgroup(&self, directory: &Path, buffer: &mut Buffer) -> Vec<u32> {
-        let text = read_file(&directory.join("cgroup.procs"), buffer).unwrap_or_default();
-        let pids = lines(text).filter_map(|line| u32::try_from(number(line)?).ok());
-        pids.take(MOST).collect()
+    /// The interfaces of a process's network, in the kernel's order.
+    pub(crate) fn interfaces(&self, pid: u32, buffer: &mut Buffer) -> Option<Vec<Interface>> {
+        self.0.read(format!("{pid}/net/dev"), buffer).map(interfaces)
     }
 
     /// What processes hold; whose limits are told is `first`.
     pub(crate) fn held(&self, pids: &[u32], first: Option<u32>, buffer: &mut Buffer) -> Processes {
         let mut held = Processes { count: pids.len() as u64, ..Processes::default() };
         for pid in pids {
-            // One that ended meanwhile holds nothing.
-            let _ = held.count_descriptors(&self.0.join(pid.to_string()).join("fd"));
+            held.count_descriptors(&self.0, *pid, buffer);
         }
-        let limits = first.and_then(|pid| read_file(&self.0.join(pid.to_string()).join("limits"), buffer));
+        let limits = first.and_then(|pid| self.0.read(format!("{pid}/limits"), buffer));
         held.open_files = limits.and_then(open_files);
         held
     }
 
     /// How much of the machine's swap is used, in bytes.
     pub(crate) fn swap_used(&self, buffer: &mut Buffer) -> Option<u64> {
-        let text = read_file(&self.0.join("meminfo"), buffer)?;
+        let text = self.0.read(c"meminfo", buffer)?;
         let kilobytes = |name: &[u8]| {
             let line = lines(text).find_map(|line| line.strip_prefix(name))?;
             words(line).next().and_then(number)
@@ -81,7 +74,7 @@ impl Proc {
 
     /// What `/proc/diskstats` counts for a device, in its order.
     pub(crate) fn disks(&self, buffer: &mut Buffer) -> Vec<((u32, u32), DiskCounters)> {
-        let text = read_file(&self.0.join("diskstats"), buffer).unwrap_or_default();
+        let text = self.0.read(c"diskstats", buffer).unwrap_or_default();
         lines(text).filter_map(disk).collect()
     }
 }
@@ -127,25 +120,23 @@ fn disk(line: &[u8]) -> Option<((u32, u32), DiskCounters)> {
 }
 
 impl Processes {
-    fn count_descriptors(&mut self, path: &Path) -> rustix::io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        for entry in Dir::read_from(&directory)?.take(MOST) {
-            let entry = entry?;
-            let name: &CStr = entry.file_name();
-            if name.to_bytes().starts_with(b".") {
-                continue;
+    /// A process that ended meanwhile holds nothing.
+    fn count_descriptors(&mut self, proc: &Directory, pid: u32, buffer: &mut Buffer) {
+        let most = self.descriptors + MOST;
+        proc.each_entry(format!("{pid}/fd"), buffer, |directory, name, _| {
+            if name.to_bytes().starts_with(b".") || self.descriptors >= most {
+                return;
             }
             self.descriptors += 1;
-            // A link says what it is without touching it, which could hang.
-            let mut link = [0_u8; 8];
-            if rustix::fs::readlinkat_raw(&directory, name, &mut link).is_ok() && link.starts_with(b"socket")
-            {
-                self.sockets += 1;
-            }
-        }
-        Ok(())
+            self.sockets += u64::from(directory.links_to(name, b"socket"));
+        });
     }
+}
+
+/// The processes of a cgroup itself, not of those below, from its `cgroup.procs`.
+pub(crate) fn process_ids(text: &[u8]) -> Vec<u32> {
+    let pids = lines(text).filter_map(|line| u32::try_from(number(line)?).ok());
+    pids.take(MOST as usize).collect()
 }
 
 /// `eth0: 358265836   13536    0    0    0     0          0         0   787476   10224    0    0    0     0       0          0`
@@ -229,7 +220,7 @@ vethab:       9       9    0    0    0     0          0         0        9      
 
     #[test]
     fn this_process_has_descriptors_and_sockets_among_them() {
-        let proc = Proc("/proc".into());
+        let proc = Proc::open(Path::new("/proc")).unwrap();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let me = std::process::id();
         let held = proc.held(&[me], Some(me), &mut Buffer::default());

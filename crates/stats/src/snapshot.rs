@@ -1,17 +1,18 @@
 //! What the kernel says of the node's cgroups at one time. It is read in a thread of its own, and only when somebody asks.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crablet_host::cgroup::{CgroupName, Layout, QosClass};
+use crablet_host::cgroup::{Layout, QosClass};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::MountTable;
 use jiff::Timestamp;
 
-use crate::cgroup::{Depth, Sample, Trees};
+use crate::cgroup::{Cgroup, Depth, Limits, Sample, Trees};
 use crate::directory::Buffer;
 use crate::file_systems::{FileSystem, file_systems};
+use crate::limits::KnownLimits;
 use crate::proc::{Interface, Proc, Processes};
 use crate::rates::Rates;
 use crate::runtime::ListedPod;
@@ -27,7 +28,8 @@ pub(crate) const APART: Duration = Duration::from_millis(100);
 pub(crate) struct Place {
     pub(crate) trees: Trees,
     pub(crate) layout: Layout,
-    pub(crate) proc: Proc,
+    /// `/proc`, or what stands for it.
+    pub(crate) proc: PathBuf,
     /// The mount table.
     pub(crate) mounts: PathBuf,
     /// The machine's memory and swap, which limit the root.
@@ -36,6 +38,7 @@ pub(crate) struct Place {
     /// Cgroups of the system that have a name in the summary.
     pub(crate) system: Vec<(SystemContainer, String)>,
     pub(crate) clock: Clock,
+    pub(crate) limits: KnownLimits,
 }
 
 /// What upstream calls a part of the system.
@@ -59,7 +62,7 @@ impl SystemContainer {
 }
 
 /// A cgroup as it was.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
     /// Its path from the root of the hierarchy.
     pub(crate) path: String,
@@ -71,14 +74,14 @@ pub(crate) struct Group {
 }
 
 /// A pod's cgroup with those of its containers, by the runtime's names.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PodGroup {
     pub(crate) group: Group,
     pub(crate) children: Vec<(String, Group)>,
 }
 
 /// Everything at one time.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) root: Group,
     pub(crate) system: Vec<(SystemContainer, Group)>,
@@ -98,16 +101,23 @@ impl Snapshot {
         std::iter::once(&mut self.root).chain(self.system.iter_mut().map(|(_, group)| group)).chain(of_pods)
     }
 
-    /// Reckons how much of the CPU each uses since it was asked for the last time. Whether that is known of all.
-    pub(crate) fn take_rates(&mut self, rates: &Rates) -> bool {
-        let mut all_known = true;
+    /// Reckons how much of the CPU each uses since it was asked for the last time.
+    pub(crate) fn take_rates(&mut self, rates: &Rates) {
         for group in self.groups_mut() {
             if let Some(cpu) = &group.sample.cpu {
                 group.rate = rates.take(&group.path, group.sample.time, cpu.usage);
-                all_known &= group.rate.is_some();
             }
         }
-        all_known
+    }
+
+    /// Whether of one that counts the CPU it is not known how much of it it uses.
+    pub(crate) fn lacks_rates(&self) -> bool {
+        let lacks = |group: &Group| group.rate.is_none() && group.sample.cpu.is_some();
+        let of_pods = self
+            .pods
+            .values()
+            .any(|pod| lacks(&pod.group) || pod.children.iter().any(|(_, group)| lacks(group)));
+        of_pods || lacks(&self.root) || self.system.iter().any(|(_, group)| lacks(group))
     }
 
     /// Reads again how much of the CPU those used of which there was no sample before.
@@ -123,135 +133,166 @@ impl Snapshot {
 
 impl Place {
     pub(crate) fn read(&self, pods: &[ListedPod], depth: Depth) -> Snapshot {
-        let mut reading = Reading { place: self, depth, buffer: Buffer::default() };
+        let listed = pods.iter().map(|pod| (&*pod.uid, pod)).collect();
+        let proc = Proc::open(&self.proc);
+        let mut reading = Reading { place: self, depth, listed, proc, buffer: Buffer::default() };
         let mut snapshot = Snapshot { root: reading.root(), ..Snapshot::default() };
         for (kind, path) in &self.system {
             snapshot.system.extend(reading.group(path).map(|group| (*kind, group)));
         }
-        let levels = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-        for qos in levels {
+        for qos in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
             let level = match qos {
                 QosClass::Guaranteed => self.layout.kubepods(),
                 qos => self.layout.qos(qos),
             };
             let path = self.layout.path(&level);
+            let Some(cgroup) = self.trees.open(&path, depth) else { continue };
+            reading.pods_of(qos, &cgroup, &mut snapshot.pods);
             if depth == Depth::Everything && qos != QosClass::Guaranteed {
-                snapshot.levels.extend(reading.group(&path));
+                snapshot.levels.extend(reading.read(path, &cgroup));
             }
-            reading.pods_of(qos, &level, pods, &mut snapshot.pods);
         }
-        if depth == Depth::Everything {
-            let table = MountTable::read(&self.mounts);
-            snapshot.file_systems =
-                table.map(|table| file_systems(&table, &self.proc, &mut reading.buffer)).unwrap_or_default();
+        if depth == Depth::Everything
+            && let (Ok(table), Some(proc)) = (MountTable::read(&self.mounts), &reading.proc)
+        {
+            snapshot.file_systems = file_systems(&table, proc, &mut reading.buffer);
         }
         snapshot
     }
+}
+
+/// Whose limit of open files is told.
+enum LimitsOf {
+    Process(u32),
+    /// That of the first process in it.
+    First,
+    Nobody,
 }
 
 /// One pass over the cgroups.
 struct Reading<'a> {
     place: &'a Place,
     depth: Depth,
+    /// By UID.
+    listed: HashMap<&'a str, &'a ListedPod>,
+    proc: Option<Proc>,
     buffer: Buffer,
 }
 
 impl Reading<'_> {
     fn group(&mut self, path: &str) -> Option<Group> {
-        let mut sample = self.place.trees.read(path, self.depth, &mut self.buffer)?;
+        let cgroup = self.place.trees.open(path, self.depth)?;
+        self.read(path.to_owned(), &cgroup)
+    }
+
+    fn read(&mut self, path: String, cgroup: &Cgroup) -> Option<Group> {
+        let known = self.place.limits.of(&path, self.place.clock.now());
+        let mut sample = cgroup.read(self.depth, known, &mut self.buffer)?;
         sample.time = self.place.clock.now();
         sample.created = sample.created.max(self.place.booted);
-        Some(Group { path: path.to_owned(), sample, ..Group::default() })
+        Some(Group { path, sample, ..Group::default() })
+    }
+
+    /// Reads what of a group's own processes is told, and keeps what is limited.
+    fn read_processes(&mut self, group: &mut Group, cgroup: &Cgroup, whose: LimitsOf) -> Option<u32> {
+        let pids = cgroup.processes(&mut self.buffer);
+        let first = pids.first().copied();
+        group.processes.count = pids.len() as u64;
+        if self.depth == Depth::Everything {
+            let (limits, now) = (&self.place.limits, group.sample.time);
+            let known = limits.of(&group.path, now);
+            let whose = match whose {
+                LimitsOf::Process(pid) => Some(pid),
+                LimitsOf::First => first.filter(|_| known.is_none()),
+                LimitsOf::Nobody => None,
+            };
+            if let Some(proc) = &self.proc {
+                group.processes = proc.held(&pids, whose, &mut self.buffer);
+            }
+            match known {
+                Some(known) => group.processes.open_files = group.processes.open_files.or(known.open_files),
+                None => {
+                    let open_files = group.processes.open_files;
+                    limits.keep(&group.path, now, Limits { open_files, ..group.sample.limits() });
+                }
+            }
+        }
+        first
     }
 
     fn root(&mut self) -> Group {
-        let Some(mut root) = self.group("/") else {
+        let path = "/".to_owned();
+        let Some(cgroup) = self.place.trees.open(&path, self.depth) else {
+            return Group { path, ..Group::default() };
+        };
+        let Some(mut root) = self.read(path, &cgroup) else {
             return Group { path: "/".to_owned(), ..Group::default() };
         };
         // It is limited by what there is.
         if let Some(memory) = &mut root.sample.memory {
             (memory.limit, memory.swap_limit) = self.place.memory;
             // The root of v2 does not count it.
-            if matches!(self.place.trees, Trees::V2 { .. }) {
-                memory.swap = self.place.proc.swap_used(&mut self.buffer).unwrap_or(0);
+            if let (Trees::V2 { .. }, Some(proc)) = (&self.place.trees, &self.proc) {
+                memory.swap = proc.swap_used(&mut self.buffer).unwrap_or(0);
             }
         }
         if self.depth >= Depth::Summary {
-            root.network = self.place.proc.interfaces(1, &mut self.buffer);
+            root.network = self.interfaces(1);
         }
         if self.depth == Depth::Everything {
             root.sample.threads = (0, 0);
-            let pids = self.pids("/");
-            root.processes = self.place.proc.held(&pids, Some(1), &mut self.buffer);
+            self.read_processes(&mut root, &cgroup, LimitsOf::Process(1));
         }
         root
     }
 
-    fn pids(&mut self, path: &str) -> Vec<u32> {
-        self.place.proc.of_cgroup(&self.place.trees.directory(path), &mut self.buffer)
+    fn interfaces(&mut self, pid: u32) -> Option<Vec<Interface>> {
+        self.proc.as_ref()?.interfaces(pid, &mut self.buffer)
     }
 
-    fn pods_of(
-        &mut self,
-        qos: QosClass,
-        level: &CgroupName,
-        listed: &[ListedPod],
-        found: &mut HashMap<String, PodGroup>,
-    ) {
+    fn pods_of(&mut self, qos: QosClass, level: &Cgroup, found: &mut HashMap<String, PodGroup>) {
         let layout = &self.place.layout;
-        for name in directories(&self.place.trees.directory(&layout.path(level)), MOST_PODS) {
+        for name in level.names(MOST_PODS, &mut self.buffer) {
             let Some(pod) = layout.pod_from_directory(qos, &name) else { continue };
-            let listed = listed.iter().find(|known| known.uid == pod.uid());
+            let listed = self.listed.get(pod.uid()).copied();
             if listed.is_none() && self.depth != Depth::Everything {
                 continue;
             }
             let path = layout.path(&layout.pod(&pod));
-            let Some(mut group) = self.group(&path) else { continue };
+            let Some(cgroup) = level.below(&name) else { continue };
+            let Some(mut group) = self.read(path, &cgroup) else { continue };
             if self.depth == Depth::Everything {
-                let pids = self.pids(&path);
-                group.processes = self.place.proc.held(&pids, None, &mut self.buffer);
+                self.read_processes(&mut group, &cgroup, LimitsOf::Nobody);
             }
-            let children = self.children_of(&path, listed);
+            let children = self.children_of(&group.path, &cgroup, listed);
             found.insert(pod.uid().to_owned(), PodGroup { group, children });
         }
     }
 
-    fn children_of(&mut self, pod: &str, listed: Option<&ListedPod>) -> Vec<(String, Group)> {
+    fn children_of(
+        &mut self,
+        pod: &str,
+        cgroup: &Cgroup,
+        listed: Option<&ListedPod>,
+    ) -> Vec<(String, Group)> {
         let mut children = Vec::new();
-        for name in directories(&self.place.trees.directory(pod), MOST_CONTAINERS) {
+        for name in cgroup.names(MOST_CONTAINERS, &mut self.buffer) {
             let id = container_id(&name);
             let is_sandbox = listed.is_some_and(|pod| pod.sandbox == id);
             // What the sandbox's own process uses counts for the pod alone.
             if is_sandbox && self.depth == Depth::CpuAndMemory {
                 continue;
             }
-            let path = format!("{pod}/{name}");
-            let Some(mut group) = self.group(&path) else { continue };
+            let Some(cgroup) = cgroup.leaf(&name, self.depth) else { continue };
+            let Some(mut group) = self.read(format!("{pod}/{name}"), &cgroup) else { continue };
             if self.depth >= Depth::Summary {
-                let pids = self.pids(&path);
-                let first = pids.first().copied();
-                group.network = first
-                    .filter(|_| is_sandbox)
-                    .and_then(|pid| self.place.proc.interfaces(pid, &mut self.buffer));
-                group.processes = match self.depth {
-                    Depth::Everything => self.place.proc.held(&pids, first, &mut self.buffer),
-                    _ => Processes { count: pids.len() as u64, ..Processes::default() },
-                };
+                let first = self.read_processes(&mut group, &cgroup, LimitsOf::First);
+                group.network = first.filter(|_| is_sandbox).and_then(|pid| self.interfaces(pid));
             }
             children.push((id.to_owned(), group));
         }
         children
     }
-}
-
-/// The directories in one, in order. Where there is none there is nothing.
-fn directories(path: &Path, most: usize) -> Vec<String> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let mut names: Vec<String> =
-        directories.take(most).filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    names
 }
 
 /// The runtime's name for the container of a cgroup: `<id>`, or `cri-containerd-<id>.scope` where systemd names them.

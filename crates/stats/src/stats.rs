@@ -21,18 +21,21 @@ use tracing::warn;
 use crate::cadvisor::cadvisor_page;
 use crate::cgroup::{Depth, Trees};
 use crate::file_systems::Room;
+use crate::limits::KnownLimits;
 use crate::machine::MachineFacts;
-use crate::proc::Proc;
 use crate::rates::Rates;
 use crate::resource::resource_page;
 use crate::runtime::{ListedPod, RuntimeStats, running};
 use crate::snapshot::{APART, Place, SystemContainer};
 use crate::summarize::{About, summarize};
 use crate::summary::Time;
-use crate::view::{PodStorage, View, Whole};
+use crate::view::{PodStorage, View, Walk, Whole};
 
 /// For how long what was collected is told again, where nobody says otherwise.
 pub const CACHED_FOR: Duration = Duration::from_secs(1);
+
+/// How many times as long limits are told again: for a minute. Upstream reads them anew after five seconds.
+const LIMITS_FOR: u32 = 60;
 
 /// What a node is, as far as it is told here.
 pub struct Settings {
@@ -116,12 +119,14 @@ struct Inner {
     most_processes: Option<u64>,
     rates: Rates,
     cached_for: Duration,
-    /// What was collected last for each of the answers.
-    collected: [Mutex<Option<Collected>>; 4],
+    /// What was read last of the kernel: every answer that needs no more is made from it.
+    walked: Kept<Walk>,
+    /// What was collected last for each of the answers, and when the kernel was read for it.
+    collected: [Kept<View>; 4],
 }
 
-/// What was collected, and when.
-type Collected = (Instant, Arc<View>);
+/// What is told again for a moment, and since when it is.
+type Kept<T> = Mutex<Option<(Instant, Arc<T>)>>;
 
 /// What is collected for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +153,7 @@ impl Stats {
         let sys = settings.root.join("sys");
         let trees = Trees::of(&settings.hierarchy)?;
         let machine = MachineFacts::new(&settings.machine, &sys);
-        let proc = Proc(settings.root.join("proc"));
+        let proc = settings.root.join("proc");
         let kubelet = match settings.kubelet_cgroup.is_empty() {
             true => own_cgroup(&proc, &trees).unwrap_or_default(),
             false => settings.kubelet_cgroup,
@@ -163,12 +168,13 @@ impl Stats {
         let place = Place {
             trees,
             layout: settings.layout,
-            mounts: proc.0.join("self/mountinfo"),
+            mounts: proc.join("self/mountinfo"),
             proc,
             memory: machine.memory_and_swap(),
             booted: settings.machine.boot_time,
             system: system.into_iter().filter(|(_, path)| !path.is_empty()).collect(),
             clock: parts.clock.clone(),
+            limits: KnownLimits::new(settings.cached_for.saturating_mul(LIMITS_FOR)),
         };
         let about = About {
             node_name: settings.node_name,
@@ -188,6 +194,7 @@ impl Stats {
             most_processes: settings.machine.processes,
             rates: Rates::default(),
             cached_for: settings.cached_for,
+            walked: Mutex::default(),
             collected: Default::default(),
         })))
     }
@@ -215,11 +222,12 @@ impl Stats {
     /// `/metrics/cadvisor`.
     pub async fn cadvisor_metrics(&self) -> String {
         let view = self.collect_or_say("/metrics/cadvisor", Answer::Cadvisor).await;
+        let walk = view.map(|view| Arc::clone(&view.walk));
         let inner = Arc::clone(&self.0);
         let render = move || {
             let images = (inner.parts.images)();
             let now = inner.place.clock.now();
-            cadvisor_page(view.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
+            cadvisor_page(walk.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
         };
         spawn_blocking(render).await.unwrap_or_default()
     }
@@ -240,41 +248,32 @@ impl Stats {
         {
             return Ok(Arc::clone(view));
         }
-        let view = Arc::new(self.collect_now(answer).await?);
+        let (at, view) = self.collect_now(answer).await?;
+        let view = Arc::new(view);
         if !inner.cached_for.is_zero() {
-            *collected = Some((Instant::now(), Arc::clone(&view)));
-            tokio::spawn(self.clone().let_go(answer));
+            *collected = Some((at, Arc::clone(&view)));
+            drop(collected);
+            tokio::spawn(self.clone().let_go());
         }
         Ok(view)
     }
 
     /// Nothing stays in memory while nobody asks.
-    async fn let_go(self, answer: Answer) {
+    async fn let_go(self) {
         let cached_for = self.0.cached_for;
         sleep(cached_for).await;
-        let mut collected = self.0.collected[answer as usize].lock().await;
-        if collected.as_ref().is_some_and(|(at, _)| at.elapsed() >= cached_for) {
-            *collected = None;
+        let is_old = |at: &Instant| at.elapsed() >= cached_for;
+        self.0.walked.lock().await.take_if(|(at, _)| is_old(at));
+        for collected in &self.0.collected {
+            collected.lock().await.take_if(|(at, _)| is_old(at));
         }
     }
 
-    async fn collect_now(&self, answer: Answer) -> Result<View, StatsError> {
+    async fn collect_now(&self, answer: Answer) -> Result<(Instant, View), StatsError> {
         let inner = &self.0;
-        let runtime = &inner.parts.runtime;
-        let (sandboxes, containers) = tokio::join!(runtime.sandboxes(), runtime.containers());
-        let containers = containers.map_err(StatsError::Containers)?;
-        let pods = running(sandboxes.map_err(StatsError::Sandboxes)?, containers);
-        let mut view = self
-            .blocking(move |inner| {
-                let snapshot = inner.place.read(&pods, answer.depth());
-                View { time: inner.place.clock.now(), snapshot, pods, ..View::default() }
-            })
-            .await?;
-        if view.snapshot.root.sample.cpu.is_none() {
-            return Err(StatsError::NoRoot);
-        }
-        let all_known = answer == Answer::Cadvisor || view.snapshot.take_rates(&inner.rates);
-        if answer == Answer::Summary || (answer != Answer::Cadvisor && view.lacks_some()) {
+        let (at, walk) = self.walk(answer).await?;
+        let mut view = View::of(walk);
+        if answer == Answer::Summary || (answer != Answer::Cadvisor && view.walk.lacks_some()) {
             self.ask_runtime(&mut view).await?;
         }
         if answer == Answer::Summary {
@@ -283,19 +282,55 @@ impl Stats {
             whole.storage = storage?;
             view.whole = Some(whole);
         }
-        if !all_known && answer != Answer::Resource {
+        let now = inner.place.clock.now();
+        inner.rates.forget_old(now);
+        inner.place.limits.forget_old(now);
+        Ok((at, view))
+    }
+
+    /// What the kernel says, read a moment ago or anew. Who comes meanwhile waits, and gets the same if that is enough.
+    async fn walk(&self, answer: Answer) -> Result<(Instant, Arc<Walk>), StatsError> {
+        let inner = &self.0;
+        let mut walked = inner.walked.lock().await;
+        let recent = walked
+            .take()
+            .filter(|(at, walk)| at.elapsed() < inner.cached_for && walk.depth >= answer.depth());
+        let (at, mut walk) = match recent {
+            Some(recent) => recent,
+            None => (Instant::now(), Arc::new(self.walk_now(answer.depth()).await?)),
+        };
+        let wants_rates = matches!(answer, Answer::Summary | Answer::CpuAndMemory);
+        if wants_rates && walk.snapshot.lacks_rates() {
             sleep(APART).await;
-            view = self
+            walk = self
                 .blocking(move |inner| {
-                    view.snapshot.settle_rates(&inner.place, &inner.rates);
-                    view
+                    Arc::make_mut(&mut walk).snapshot.settle_rates(&inner.place, &inner.rates);
+                    walk
                 })
                 .await?;
         }
-        if answer != Answer::Cadvisor {
-            inner.rates.forget_old(inner.place.clock.now());
+        if !inner.cached_for.is_zero() {
+            *walked = Some((at, Arc::clone(&walk)));
         }
-        Ok(view)
+        Ok((at, walk))
+    }
+
+    async fn walk_now(&self, depth: Depth) -> Result<Walk, StatsError> {
+        let runtime = &self.0.parts.runtime;
+        let (sandboxes, containers) = tokio::join!(runtime.sandboxes(), runtime.containers());
+        let containers = containers.map_err(StatsError::Containers)?;
+        let pods = running(sandboxes.map_err(StatsError::Sandboxes)?, containers);
+        let walk = self
+            .blocking(move |inner| {
+                let mut snapshot = inner.place.read(&pods, depth);
+                snapshot.take_rates(&inner.rates);
+                Walk { time: inner.place.clock.now(), depth, snapshot, pods }
+            })
+            .await?;
+        match walk.snapshot.root.sample.cpu {
+            Some(_) => Ok(walk),
+            None => Err(StatsError::NoRoot),
+        }
     }
 
     async fn ask_runtime(&self, view: &mut View) -> Result<(), StatsError> {
@@ -341,7 +376,7 @@ impl Stats {
     /// What pods have on disk. Volumes that do not answer are left out.
     async fn storage(&self, view: &View) -> Result<HashMap<String, PodStorage>, StatsError> {
         let pods: Vec<ListedPod> =
-            view.pods.iter().filter(|pod| !pod.containers.is_empty()).cloned().collect();
+            view.walk.pods.iter().filter(|pod| !pod.containers.is_empty()).cloned().collect();
         let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.of_pod(uid)));
         let on_disk = self.blocking(move |inner| {
@@ -371,8 +406,8 @@ impl Stats {
 }
 
 /// The cgroup of this process, unless it is the root, which is told anyway.
-fn own_cgroup(proc: &Proc, trees: &Trees) -> Option<String> {
-    let text = std::fs::read_to_string(proc.0.join("self/cgroup")).ok()?;
+fn own_cgroup(proc: &Path, trees: &Trees) -> Option<String> {
+    let text = std::fs::read_to_string(proc.join("self/cgroup")).ok()?;
     let path = text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);

@@ -27,7 +27,7 @@ pub(crate) struct About {
 
 pub(crate) fn summarize(view: &View, about: &About) -> Summary {
     let is_whole = view.whole.is_some();
-    let root = &view.snapshot.root;
+    let root = &view.walk.snapshot.root;
     let mut node = NodeStats {
         node_name: about.node_name.clone(),
         start_time: root.sample.created.map(Time),
@@ -36,7 +36,7 @@ pub(crate) fn summarize(view: &View, about: &About) -> Summary {
         swap: swap_of(&root.sample),
         ..NodeStats::default()
     };
-    for (kind, group) in &view.snapshot.system {
+    for (kind, group) in &view.walk.snapshot.system {
         let known = (*kind == SystemContainer::Kubelet).then_some(about.began);
         node.system_containers.push(ContainerStats {
             name: kind.name().to_owned(),
@@ -60,9 +60,9 @@ pub(crate) fn summarize(view: &View, about: &About) -> Summary {
         let image = whole.image.as_ref().map(|(usage, room)| image_fs(usage, room.as_ref()));
         node.runtime = image.map(|image| RuntimeStats { image_fs: image.clone(), container_fs: image });
         let (maxpid, curproc) = whole.processes;
-        node.rlimit = Some(RlimitStats { time: Time(view.time), maxpid, curproc });
+        node.rlimit = Some(RlimitStats { time: Time(view.walk.time), maxpid, curproc });
     }
-    let running = view.pods.iter().filter(|pod| !pod.containers.is_empty());
+    let running = view.walk.pods.iter().filter(|pod| !pod.containers.is_empty());
     Summary { node, pods: running.map(|pod| pod_of(view, pod)).collect() }
 }
 
@@ -77,7 +77,7 @@ fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
         containers: pod.containers.iter().filter_map(|known| container_of(view, pod, known)).collect(),
         ..PodStats::default()
     };
-    match view.snapshot.pods.get(&pod.uid) {
+    match view.walk.snapshot.pods.get(&pod.uid) {
         Some(group) => {
             stats.cpu = cpu_of(&group.group);
             stats.memory = memory_of(&group.group.sample);
@@ -87,8 +87,8 @@ fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
         None => stats.sum_up(),
     }
     if let Some(whole) = &view.whole {
-        stats.network = view.group(pod, &pod.sandbox).and_then(network_of);
-        let counts = pod.containers.iter().filter_map(|known| view.group(pod, &known.id));
+        stats.network = view.walk.group(pod, &pod.sandbox).and_then(network_of);
+        let counts = pod.containers.iter().filter_map(|known| view.walk.group(pod, &known.id));
         stats.process_stats = counts
             .map(|group| group.processes.count)
             .reduce(|sum, count| sum + count)
@@ -99,7 +99,7 @@ fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
 }
 
 fn container_of(view: &View, pod: &ListedPod, known: &ListedContainer) -> Option<ContainerStats> {
-    let group = view.group(pod, &known.id);
+    let group = view.walk.group(pod, &known.id);
     let by_runtime = view.by_runtime.get(&known.id);
     if group.is_none() && by_runtime.is_none() {
         return None;
@@ -110,7 +110,7 @@ fn container_of(view: &View, pod: &ListedPod, known: &ListedContainer) -> Option
         ..ContainerStats::default()
     };
     if let Some((by_runtime, rate)) = by_runtime {
-        stats.take_runtime(by_runtime, *rate, Time(view.time), view.whole.is_some());
+        stats.take_runtime(by_runtime, *rate, Time(view.walk.time), view.whole.is_some());
     }
     if let Some(group) = group {
         stats.cpu = cpu_of(group).or(stats.cpu);
@@ -129,7 +129,7 @@ fn container_of(view: &View, pod: &ListedPod, known: &ListedContainer) -> Option
             },
         ));
         let logs = whole.storage.get(&pod.uid).and_then(|storage| storage.container_logs.get(&known.name));
-        stats.logs = logs.map(|files| files.on(&whole.root, Time(view.time)));
+        stats.logs = logs.map(|files| files.on(&whole.root, Time(view.walk.time)));
     }
     Some(stats)
 }
@@ -230,7 +230,7 @@ impl PodStats {
     }
 
     fn take_storage(&mut self, view: &View, whole: &Whole, storage: Option<&PodStorage>) {
-        let now = Time(view.time);
+        let now = Time(view.walk.time);
         let mut ephemeral = fs_of(&whole.root, now);
         for container in &self.containers {
             let Some(rootfs) = &container.rootfs else { continue };

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use crablet_cri_api::v1;
 use crablet_volumes::VolumeStats;
 use jiff::Timestamp;
 
+use crate::cgroup::Depth;
 use crate::file_systems::Room;
 use crate::runtime::ListedPod;
 use crate::snapshot::{Group, Snapshot};
@@ -17,16 +19,23 @@ const MOST_FILES: usize = 10_000;
 const BLOCK: u64 = 512;
 
 /// What one answer is made from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct View {
-    /// When it was collected.
-    pub(crate) time: Timestamp,
-    pub(crate) snapshot: Snapshot,
-    pub(crate) pods: Vec<ListedPod>,
+    pub(crate) walk: Arc<Walk>,
     /// What the runtime says of containers, by its names for them, with how much of the CPU they use.
     pub(crate) by_runtime: HashMap<String, (v1::ContainerStats, Option<u64>)>,
     /// What only the whole summary has.
     pub(crate) whole: Option<Whole>,
+}
+
+/// What the pods are and what the kernel says of them. Several answers are made from one.
+#[derive(Debug, Clone)]
+pub(crate) struct Walk {
+    /// When it was done.
+    pub(crate) time: Timestamp,
+    pub(crate) depth: Depth,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) pods: Vec<ListedPod>,
 }
 
 /// What only the whole summary has.
@@ -61,6 +70,12 @@ pub(crate) struct Files {
 }
 
 impl View {
+    pub(crate) fn of(walk: Arc<Walk>) -> View {
+        View { walk, by_runtime: HashMap::new(), whole: None }
+    }
+}
+
+impl Walk {
     /// A container's cgroup, if it was found.
     pub(crate) fn group(&self, pod: &ListedPod, id: &str) -> Option<&Group> {
         let children = &self.snapshot.pods.get(&pod.uid)?.children;

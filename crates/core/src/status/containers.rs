@@ -187,6 +187,13 @@ impl Maker<'_> {
         }
     }
 
+    /// Whether a container that ended is not started again by its pod's policy.
+    fn ends_for_good(&self, run: &observed::Container) -> bool {
+        let StatusInput { pod, features, .. } = *self.input;
+        run.state == Seen::Exited
+            && !restart::restarts_after_exit(self.container, &pod.spec, run.exit_code, features)
+    }
+
     /// Says why a container that is to be started has not been.
     fn hold_back(&self, status: &mut ContainerStatus) {
         let latest = self.input.observed.latest(&self.container.name);
@@ -212,6 +219,8 @@ impl Maker<'_> {
         let why = match (start_errors.get(name), held_back.get(name)) {
             (Some(error), _) => waiting(&error.reason, &error.message),
             (None, Some(message)) => waiting(CRASH_LOOP, message),
+            // An API server takes no other state after an end that is the last by the pod's policy.
+            (None, None) if latest.is_some_and(|latest| self.ends_for_good(latest)) => self.waiting().state,
             (None, None) => return,
         };
         if is_ended(&status.state) {

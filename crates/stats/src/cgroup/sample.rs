@@ -45,6 +45,42 @@ pub(crate) struct Cpu {
     pub(crate) pressure: Pressure,
 }
 
+/// What a cgroup may use; [`Cpu`] and [`Memory`] say in what units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) shares: u64,
+    pub(crate) period: u64,
+    pub(crate) quota: u64,
+    pub(crate) memory: u64,
+    pub(crate) swap: u64,
+    pub(crate) reservation: u64,
+    pub(crate) threads: u64,
+    /// Files that its first process may have open, if that is known.
+    pub(crate) open_files: Option<i64>,
+}
+
+impl Sample {
+    /// What it may use, as it was read with all the rest.
+    pub(crate) fn limits(&self) -> Limits {
+        let mut limits = Limits { threads: self.threads.1, ..Limits::default() };
+        if let Some(cpu) = &self.cpu {
+            (limits.shares, limits.period, limits.quota) = (cpu.shares, cpu.period, cpu.quota);
+        }
+        if let Some(memory) = &self.memory {
+            (limits.memory, limits.swap, limits.reservation) =
+                (memory.limit, memory.swap_limit, memory.reservation);
+        }
+        limits
+    }
+}
+
+impl Cpu {
+    pub(super) fn take_limits(&mut self, limits: Limits) {
+        let Limits { shares, period, quota, .. } = limits;
+        (self.shares, self.period, self.quota) = (shares, period, quota);
+    }
+}
+
 /// In bytes, but for what is counted. No limit is a very large number.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Memory {
@@ -68,6 +104,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(super) fn take_limits(&mut self, limits: Limits) {
+        let Limits { memory, swap, reservation, .. } = limits;
+        (self.limit, self.swap_limit, self.reservation) = (memory, swap, reservation);
+    }
+
     /// What cannot be given back easily.
     pub(crate) fn working_set(&self) -> u64 {
         self.usage.saturating_sub(self.inactive_file)

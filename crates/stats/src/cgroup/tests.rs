@@ -7,6 +7,10 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
     }
 }
 
+fn read(trees: &Trees, cgroup: &str, depth: Depth, buffer: &mut Buffer) -> Option<Sample> {
+    trees.open(cgroup, depth)?.read(depth, None, buffer)
+}
+
 #[test]
 fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
     let place = tempfile::tempdir().unwrap();
@@ -40,7 +44,7 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
     ];
     write(&place.path().join("kubepods/burstable/podu/c"), &files);
     let mut buffer = Buffer::default();
-    let sample = trees.read("/kubepods/burstable/podu/c", Depth::Everything, &mut buffer).unwrap();
+    let sample = read(&trees, "/kubepods/burstable/podu/c", Depth::Everything, &mut buffer).unwrap();
     let cpu = sample.cpu.unwrap();
     assert_eq!((cpu.usage, cpu.user, cpu.system), (1_500_000, 1_000_000, 500_000));
     assert_eq!((cpu.periods, cpu.throttled_periods, cpu.throttled), (4, 2, 7_000));
@@ -56,7 +60,7 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
     let disks = sample.io.unwrap().disks;
     assert_eq!((disks[0].device, DiskUse::of(&disks[0].bytes, "Write")), ((8, 0), 8_192));
     assert_eq!(DiskUse::of(&disks[0].operations, "Read"), 1);
-    assert!(trees.read("/kubepods/none", Depth::Everything, &mut buffer).is_none());
+    assert!(read(&trees, "/kubepods/none", Depth::Everything, &mut buffer).is_none());
     assert_eq!(trees.cpu_usage("/kubepods/burstable/podu/c", &mut buffer), Some(1_500_000));
     assert!(!trees.have_pressure());
     write(place.path(), &[("cpu.pressure", "")]);
@@ -71,7 +75,7 @@ fn the_root_of_v2_has_no_current_memory_and_is_counted_as_v1_does() {
         place.path(),
         &[("cpu.stat", "usage_usec 9\n"), ("memory.stat", "anon 100\nfile 70\ninactive_file 20\n")],
     );
-    let sample = trees.read("/", Depth::CpuAndMemory, &mut Buffer::default()).unwrap();
+    let sample = read(&trees, "/", Depth::CpuAndMemory, &mut Buffer::default()).unwrap();
     let memory = sample.memory.unwrap();
     assert_eq!((memory.usage, memory.working_set()), (170, 150));
     assert!(sample.io.is_none());
@@ -125,7 +129,7 @@ fn a_cgroup_of_v1_is_read_from_its_trees() {
         &[("blkio.throttle.io_service_bytes", bytes), ("blkio.throttle.io_serviced", "8:0 Read 1\n")],
     );
     let mut buffer = Buffer::default();
-    let sample = trees.read("/kubepods/podu", Depth::Everything, &mut buffer).unwrap();
+    let sample = read(&trees, "/kubepods/podu", Depth::Everything, &mut buffer).unwrap();
     let cpu = sample.cpu.unwrap();
     assert_eq!((cpu.usage, cpu.user, cpu.system), (207_526_131, 60_000_000, 130_000_000));
     assert_eq!((cpu.shares, cpu.period, cpu.quota), (20, 100_000, 0));
@@ -137,8 +141,21 @@ fn a_cgroup_of_v1_is_read_from_its_trees() {
     let disks = sample.io.unwrap().disks;
     assert_eq!(disks[0].bytes, [("Read", 4_096), ("Write", 12), ("Total", 4_108)]);
     assert_eq!(disks.len(), 1);
+    // It is the same by way of the one above, and with limits that are known.
+    for depth in [Depth::CpuAndMemory, Depth::Summary, Depth::Everything] {
+        let expected = read(&trees, "/kubepods/podu", depth, &mut buffer).unwrap();
+        let above = trees.open("/kubepods", depth).unwrap();
+        assert_eq!(above.names(9, &mut buffer), ["podu"]);
+        for cgroup in [above.below("podu").unwrap(), above.leaf("podu", depth).unwrap()] {
+            assert_eq!(cgroup.read(depth, None, &mut buffer).as_ref(), Some(&expected));
+            let known = Some(Limits { memory: 7, ..expected.limits() });
+            let told = cgroup.read(depth, known, &mut buffer).unwrap();
+            assert_eq!(told.memory.unwrap().limit, 7);
+        }
+        assert!(above.leaf("none", depth).unwrap().read(depth, None, &mut buffer).is_none());
+    }
     // What a summary shows needs neither ticks nor disks.
-    let sample = trees.read("/kubepods/podu", Depth::Summary, &mut buffer).unwrap();
+    let sample = read(&trees, "/kubepods/podu", Depth::Summary, &mut buffer).unwrap();
     assert_eq!((sample.cpu.unwrap().user, sample.io.unwrap().disks.len()), (0, 0));
-    assert!(trees.read("/kubepods/other", Depth::Summary, &mut buffer).is_none());
+    assert!(read(&trees, "/kubepods/other", Depth::Summary, &mut buffer).is_none());
 }

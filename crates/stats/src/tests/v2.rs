@@ -198,3 +198,34 @@ async fn resources_are_told_without_asking_the_runtime_for_stats_and_many_at_onc
         )
     );
 }
+
+#[tokio::test]
+async fn what_was_read_for_one_page_serves_those_that_need_no_more_and_not_one_that_needs_more() {
+    let mut world = world();
+    world.cached_for = Duration::from_secs(3_600);
+    let listed = || world.runtime.listed.load(Ordering::Relaxed);
+    let stats = world.stats();
+    stats.resource_metrics().await;
+    assert_eq!(listed(), 1);
+    let page = stats.cadvisor_metrics().await;
+    assert_eq!(listed(), 2, "a page that needs more is read anew");
+    assert!(page.contains("container_threads{container=\"main\""), "{page}");
+    usage(&world, SLICE, 1_900, 19_000);
+    let told: Value = serde_json::from_slice(&stats.summary(false).await.unwrap()).unwrap();
+    assert_eq!(told["pods"][0]["cpu"]["usageCoreNanoSeconds"], 900_000, "as it was read before");
+    assert!(told["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].is_u64());
+    stats.summary(true).await.unwrap();
+    stats.resource_metrics().await;
+    assert_eq!(listed(), 2);
+    assert_eq!(
+        world.runtime.asked_for_stats.load(Ordering::Relaxed),
+        1,
+        "only the whole summary asks for them"
+    );
+    // Without a cache each is read anew.
+    world.cached_for = Duration::ZERO;
+    let stats = world.stats();
+    stats.cadvisor_metrics().await;
+    stats.summary(false).await.unwrap();
+    assert_eq!(listed(), 4);
+}
