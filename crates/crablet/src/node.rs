@@ -50,6 +50,7 @@ use tracing::{error, warn};
 use crate::image_access;
 use crate::join::{Membership, OfNode};
 use crate::log_rotation::log_rotation;
+use crate::log_sizes::tell_log_sizes;
 use crate::numbers;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
@@ -191,6 +192,8 @@ impl Prepared {
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }
+        let pod_logs = effective.configuration.pod_logs_dir.to_string();
+        tell_log_sizes(&self.node.metrics.kubelet, pod_logs, agent.statuses.clone());
         let clock = self.node.clock.clone();
         let rotation = log_rotation(&effective.configuration, client.clone(), clock, agent.statuses.clone());
         if let Some(rotation) = rotation {
