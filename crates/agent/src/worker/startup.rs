@@ -136,7 +136,7 @@ mod tests {
 
     fn pod(spec: &str, status: &str) -> Pod {
         pod_yaml(&format!(
-            "metadata: {{name: p, namespace: n, uid: u, creationTimestamp: '{MADE}', \
+            "metadata: {{name: p, namespace: default, uid: u, creationTimestamp: '{MADE}', \
               annotations: {{kubernetes.io/config.source: api}}}}\nspec: {{containers: [{{name: c}}], {spec}}}\n\
              status: {status}"
         ))
