@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_api::core::Pod;
-use crablet_core::admission::{Input, Rejection, admit};
+use crablet_core::admission::{self, Input, Rejection, admit, failures};
 use crablet_core::qos::{Overhead, PodLevel, QosClass, pod_requests, qos_class, quantity};
 use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tracing::info_span;
 
 use crate::mailbox::{End, Input as Told, Mailbox};
-use crate::metrics::Rejections;
+use crate::metrics::AdmissionMetrics;
 use crate::node_facts::LiveFacts;
 use crate::pod_span::pod_span;
 use crate::recorder::{EventType, Involved, Recorder, reason};
@@ -50,7 +50,7 @@ pub struct Admission {
     recorder: Recorder,
     books: Arc<Mutex<Books>>,
     changes: Arc<Notify>,
-    rejections: Option<Rejections>,
+    metrics: Option<AdmissionMetrics>,
 }
 
 /// What a pod that wants in is told.
@@ -160,13 +160,13 @@ impl Admission {
             recorder,
             books: Arc::default(),
             changes: Arc::default(),
-            rejections: None,
+            metrics: None,
         }
     }
 
-    /// Has it counted who is not taken.
-    pub(crate) fn counted_in(self, rejections: Rejections) -> Admission {
-        Admission { rejections: Some(rejections), ..self }
+    /// Has it counted who is not taken, and who has to leave.
+    pub(crate) fn counted_in(self, metrics: AdmissionMetrics) -> Admission {
+        Admission { metrics: Some(metrics), ..self }
     }
 
     /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
@@ -359,13 +359,16 @@ impl Admission {
             .collect();
         let state = match self.admit(&pod, &others) {
             Err(rejection) => {
-                if let Some(rejections) = &self.rejections {
-                    rejections.count(&rejection.reason);
+                if let Some(metrics) = &self.metrics {
+                    metrics.rejected(&rejection.reason);
                 }
                 State::Rejected(Box::new(rejection))
             }
             Ok(victims) if victims.is_empty() => State::Granted { was_there: false },
-            Ok(victims) => State::MakesRoom(Box::new(self.preempt(books, &pod, victims))),
+            Ok(victims) => {
+                self.count_preemptions(&pod, &others, victims.len());
+                State::MakesRoom(Box::new(self.preempt(books, &pod, victims)))
+            }
         };
         if let Some(entry) = books.pods.get_mut(uid) {
             entry.decided(state);
@@ -385,6 +388,24 @@ impl Admission {
             return Err(Rejection::new("AppArmor", message));
         }
         Ok(victims.iter().map(|victim| victim.metadata.uid.to_string()).collect())
+    }
+
+    /// Counts pods that have to leave, by the first resource that there is not enough of.
+    fn count_preemptions(&self, pod: &Pod, others: &[&Pod], victims: usize) {
+        let Some(metrics) = &self.metrics else { return };
+        let facts = self.facts.now();
+        let input = Input { pod, node: &facts.node, others, features: &facts.translation.features };
+        let failures = failures(&input);
+        let resource = failures.iter().find_map(|failure| match failure {
+            admission::Failure::Insufficient(insufficient) => Some(&*insufficient.resource),
+            admission::Failure::NodeAffinity
+            | admission::Failure::NodeName
+            | admission::Failure::NodePorts
+            | admission::Failure::TaintToleration => None,
+        });
+        for _ in 0..victims {
+            metrics.preempted(resource.unwrap_or_default());
+        }
     }
 
     /// Tells pods to make room for a critical one.

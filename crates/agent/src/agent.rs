@@ -17,7 +17,7 @@ use crate::admission::Admission;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::images::{self, Images};
-use crate::metrics::{ImageMetrics, Metrics, Rejections, register_pods};
+use crate::metrics::{AdmissionMetrics, ImageMetrics, Metrics, register_pods};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
@@ -170,7 +170,7 @@ impl Agent {
             checkpoints: checkpoint_writer.clone(),
             restored,
             admission: Admission::new(facts.clone(), description.sysctls, description.app_armor, recorder)
-                .counted_in(Rejections::register(&metrics.kubelet)?),
+                .counted_in(AdmissionMetrics::register(&metrics.kubelet)?),
             readiness,
             facts,
             limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
@@ -178,7 +178,7 @@ impl Agent {
             metrics: Metrics::register(&metrics.kubelet)?,
         });
 
-        register_pods(&metrics.kubelet, node.reports.statuses.clone());
+        register_pods(&metrics.kubelet, node.reports.statuses.clone(), node.metrics.working.clone());
         let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
         let agent = Agent {
             facts: node.facts.clone(),

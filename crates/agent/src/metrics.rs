@@ -1,38 +1,33 @@
 //! What is counted of pods and containers, under upstream's names.
 
+mod admission;
+mod images;
+mod pods;
+mod resizes;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::core::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
+};
 use crablet_core::plan::Role;
-use crablet_core::qos::is_static;
-use crablet_metrics::{Counter, DEFAULT_BUCKETS, Family, Histogram, Kind, RegisterError, Registry};
+use crablet_metrics::{Counter, DEFAULT_BUCKETS, Family, Gauge, Histogram, RegisterError, Registry};
 
-use crate::statuses::Statuses;
+use crate::sources::SourceKind;
+
+pub(crate) use admission::AdmissionMetrics;
+pub(crate) use images::ImageMetrics;
+pub(crate) use pods::{Lifecycle, Working, WorkingPods, register_pods};
 
 /// The upper bounds of starts of pods, in seconds.
 const POD_STARTS: [f64; 25] = [
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
-/// The same of pulls.
-const PULLS: [f64; 18] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
-    2700.0, 3600.0,
-];
-/// Sizes of images that pulls are told apart by, in bytes.
-const SIZES: [(u64, &str); 11] = [
-    (10 << 20, "0-10MB"),
-    (100 << 20, "10MB-100MB"),
-    (500 << 20, "100MB-500MB"),
-    (1 << 30, "500MB-1GB"),
-    (5 << 30, "1GB-5GB"),
-    (10 << 30, "5GB-10GB"),
-    (20 << 30, "10GB-20GB"),
-    (30 << 30, "20GB-30GB"),
-    (40 << 30, "30GB-40GB"),
-    (60 << 30, "40GB-60GB"),
-    (100 << 30, "60GB-100GB"),
-];
+/// What runtimes say first where an image cannot be mounted.
+const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 /// Counters of pods and containers.
 pub struct Metrics {
@@ -50,6 +45,28 @@ pub struct Metrics {
     cgroups: Family<Histogram, 1>,
     http_fallbacks: Counter,
     sleeps_cut_short: Counter,
+    pod_start_sli: Histogram,
+    first_network_pod: Gauge,
+    has_network_pod: AtomicBool,
+    terminated_containers: Family<Counter, 3>,
+    /// By whether they are static.
+    restarted_pods: [Counter; 2],
+    orphaned_pods: Counter,
+    image_volumes: Counter,
+    image_volumes_mounted: Counter,
+    image_volumes_errors: Counter,
+    pub(crate) working: WorkingPods,
+    pub(crate) resizes: resizes::Resizes,
+}
+
+/// How long it took until the containers of a pod of the API server ran, as that server was seen to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Startup {
+    /// Since it was made.
+    pub(crate) total: Duration,
+    /// The same without pulls and init containers; nothing for pods whose volumes may take any time.
+    pub(crate) sli: Option<Duration>,
+    pub(crate) is_on_host_network: bool,
 }
 
 /// Why a worker goes through its pod, in upstream's words.
@@ -77,7 +94,46 @@ impl Metrics {
             ["operation_type"],
             &DEFAULT_BUCKETS,
         )?;
+        let restarted_pods = registry.counter_family(
+            "kubelet_restarted_pods_total",
+            "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
+            ["static"],
+        )?;
         Ok(Metrics {
+            working: WorkingPods::default(),
+            resizes: resizes::Resizes::register(registry)?,
+            restarted_pods: ["", "true"].map(|is_static| restarted_pods.with([is_static])),
+            orphaned_pods: registry.counter(
+                "kubelet_orphaned_runtime_pods_total",
+                "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual.",
+            )?,
+            terminated_containers: registry.counter_family(
+                "kubelet_terminated_containers_total",
+                "[ALPHA] Cumulative number of container terminations.",
+                ["container_type", "exit_code", "reason"],
+            )?,
+            image_volumes: registry.counter(
+                "kubelet_image_volume_requested_total",
+                "[BETA] Number of requested image volumes.",
+            )?,
+            image_volumes_mounted: registry.counter(
+                "kubelet_image_volume_mounted_succeed_total",
+                "[BETA] Number of successful image volume mounts.",
+            )?,
+            image_volumes_errors: registry.counter(
+                "kubelet_image_volume_mounted_errors_total",
+                "[BETA] Number of failed image volume mounts.",
+            )?,
+            pod_start_sli: registry.histogram(
+                "kubelet_pod_start_sli_duration_seconds",
+                "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
+                &POD_STARTS,
+            )?,
+            first_network_pod: registry.gauge(
+                "kubelet_first_network_pod_start_sli_duration_seconds",
+                "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
+            )?,
+            has_network_pod: AtomicBool::new(false),
             worker_start: registry.histogram(
                 "kubelet_pod_worker_start_duration_seconds",
                 "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
@@ -197,12 +253,77 @@ impl Metrics {
         self.started_containers_errors.with([container_type(role), code]).increment();
     }
 
-    /// A pod runs that did not, so long after it was seen first and after it was made.
-    pub(crate) fn runs(&self, since_seen: Duration, since_made: Option<Duration>) {
+    /// A pod runs that did not, so long after it was seen first.
+    pub(crate) fn runs(&self, since_seen: Duration) {
         self.pod_start.observe(since_seen.as_secs_f64());
-        if let Some(since_made) = since_made {
-            self.pod_start_total.observe(since_made.as_secs_f64());
+    }
+
+    /// A pod has started.
+    pub(crate) fn started(&self, startup: Startup) {
+        self.pod_start_total.observe(startup.total.as_secs_f64());
+        let Some(sli) = startup.sli else { return };
+        self.pod_start_sli.observe(sli.as_secs_f64());
+        if !startup.is_on_host_network && !self.has_network_pod.swap(true, Ordering::Relaxed) {
+            self.first_network_pod.set(sli.as_secs_f64());
         }
+    }
+
+    /// A pod has another status than before: counts the containers that ended in between.
+    pub(crate) fn changed(&self, before: &PodStatus, now: &PodStatus) {
+        let kinds = [
+            (Role::Init, &before.init_container_statuses, &now.init_container_statuses),
+            (Role::Main, &before.container_statuses, &now.container_statuses),
+            (Role::Ephemeral, &before.ephemeral_container_statuses, &now.ephemeral_container_statuses),
+        ];
+        for (role, before, now) in kinds {
+            for status in now {
+                let Some(ended) = terminated(status) else { continue };
+                let known = before.iter().find(|known| known.name == status.name);
+                if known.and_then(terminated).is_none() {
+                    let code = ended.exit_code.to_string();
+                    self.terminated_containers.with([container_type(role), &code, &ended.reason]).increment();
+                }
+            }
+        }
+    }
+
+    /// A pod begins anew that its source took away and gave back while it ended.
+    pub(crate) fn restarted(&self, pod: &Pod) {
+        let is_static = SourceKind::of(pod).is_some_and(SourceKind::is_static);
+        self.restarted_pods[usize::from(is_static)].increment();
+    }
+
+    /// A pod runs that nobody wants.
+    pub(crate) fn found_orphan(&self) {
+        self.orphaned_pods.increment();
+    }
+
+    /// A container was asked for that mounts some of these images, with what the runtime refused it for if it did.
+    pub(crate) fn mounts_images<T>(
+        &self,
+        images: &BTreeMap<String, T>,
+        container: &Container,
+        refusal: Option<&str>,
+    ) {
+        if images.is_empty() {
+            return;
+        }
+        self.image_volumes.add(images.len() as u64);
+        let mounts = container.volume_mounts.iter().filter(|mount| images.contains_key(&*mount.name));
+        let count = match refusal {
+            None => &self.image_volumes_mounted,
+            Some(said) if said.starts_with(IMAGE_VOLUME_MOUNT_FAILED) => &self.image_volumes_errors,
+            // Nothing was mounted, and not because of the images.
+            Some(_) => return,
+        };
+        count.add(mounts.count() as u64);
+    }
+}
+
+fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    match status.state.one() {
+        Some(ContainerState::Terminated(terminated)) => Some(terminated),
+        Some(ContainerState::Waiting(_) | ContainerState::Running(_)) | None => None,
     }
 }
 
@@ -211,153 +332,5 @@ fn container_type(role: Role) -> &'static str {
         Role::Ephemeral => "ephemeral_container",
         Role::Init => "init_container",
         Role::Main => "container",
-    }
-}
-
-/// Has it told how many pods there are.
-pub(crate) fn register_pods(registry: &Registry, statuses: Statuses) {
-    registry.collector(move |samples| {
-        let (mut desired, mut active, mut ephemeral) = ([0_u32; 2], [0_u32; 2], 0);
-        for view in statuses.list() {
-            let is_static = usize::from(is_static(&view.pod));
-            desired[is_static] += 1;
-            ephemeral += view.pod.spec.ephemeral_containers.len();
-            match view.status.phase {
-                Some(PodPhase::Succeeded | PodPhase::Failed) => {}
-                _ => active[is_static] += 1,
-            }
-        }
-        for (index, is_static) in [(0, ""), (1, "true")] {
-            let labels = [("static", is_static)];
-            let help = "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.";
-            samples.add("kubelet_desired_pods", help, Kind::Gauge, &labels, f64::from(desired[index]));
-            let help = "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.";
-            samples.add("kubelet_active_pods", help, Kind::Gauge, &labels, f64::from(active[index]));
-        }
-        let help = "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.";
-        samples.add("kubelet_managed_ephemeral_containers", help, Kind::Gauge, &[], ephemeral as f64);
-    });
-}
-
-/// Counters of images.
-#[derive(Clone)]
-pub(crate) struct ImageMetrics {
-    requests: Family<Counter, 3>,
-    pulls: Family<Histogram, 1>,
-}
-
-impl ImageMetrics {
-    pub(crate) fn register(registry: &Registry) -> Result<ImageMetrics, RegisterError> {
-        Ok(ImageMetrics {
-            requests: registry.counter_family(
-                "kubelet_image_manager_ensure_image_requests_total",
-                "[ALPHA] Number of ensure-image requests processed by the kubelet.",
-                ["pull_policy", "present_locally", "pull_required"],
-            )?,
-            pulls: registry.histogram_family(
-                "kubelet_image_pull_duration_seconds",
-                "[ALPHA] Duration in seconds to pull an image.",
-                ["image_size_in_bytes"],
-                &PULLS,
-            )?,
-        })
-    }
-
-    /// An image was asked for. Words that are not known stay empty.
-    pub(crate) fn ensured(&self, policy: &str, is_present: Option<bool>, is_pulled: Option<bool>) {
-        let word = |value| match value {
-            None => "unknown",
-            Some(true) => "true",
-            Some(false) => "false",
-        };
-        self.requests.with([policy, word(is_present), word(is_pulled)]).increment();
-    }
-
-    pub(crate) fn pulled(&self, size: u64, took: Duration) {
-        self.pulls.with([size_name(size)]).observe(took.as_secs_f64());
-    }
-}
-
-fn size_name(size: u64) -> &'static str {
-    match SIZES.iter().find(|(bound, _)| size <= *bound) {
-        _ if size == 0 => "N/A",
-        Some((_, name)) => name,
-        None => "GT100GB",
-    }
-}
-
-/// Counts pods that the node does not take.
-#[derive(Clone)]
-pub(crate) struct Rejections(Family<Counter, 1>);
-
-impl Rejections {
-    pub(crate) fn register(registry: &Registry) -> Result<Rejections, RegisterError> {
-        let name = "kubelet_admission_rejections_total";
-        let help = "[ALPHA] Cumulative number pod admission rejections by the Kubelet.";
-        Ok(Rejections(registry.counter_family(name, help, ["reason"])?))
-    }
-
-    /// Reasons that name what is missing count as one.
-    pub(crate) fn count(&self, reason: &str) {
-        let reason = match reason {
-            known if KNOWN_REASONS.contains(&known) => known,
-            other if other.starts_with("OutOf") => "OutOfExtendedResources",
-            _ => "Other",
-        };
-        self.0.with([reason]).increment();
-    }
-}
-
-/// The reasons that are told apart.
-const KNOWN_REASONS: &[&str] = &[
-    "AppArmor",
-    "SysctlForbidden",
-    "TopologyAffinityError",
-    "Evicted",
-    "NodeShutdown",
-    "UnexpectedAdmissionError",
-    "UnknownReason",
-    "UnexpectedPredicateFailureType",
-    "OutOfcpu",
-    "OutOfmemory",
-    "OutOfephemeral-storage",
-    "OutOfpods",
-    "PodOSSelectorNodeLabelDoesNotMatch",
-    "PodOSNotSupported",
-    "InvalidNodeInfo",
-    "PodLevelResourcesNotSupported",
-    "PodFeatureUnsupported",
-    "InitContainerRestartPolicyForbidden",
-    "SupplementalGroupsPolicyNotSupported",
-    "VolumeAttachmentLimitExceeded",
-    "node(s) had taints that the pod didn't tolerate",
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_of_images_are_few() {
-        assert_eq!(size_name(0), "N/A");
-        assert_eq!(size_name(10 << 20), "0-10MB");
-        assert_eq!(size_name((10 << 20) + 1), "10MB-100MB");
-        assert_eq!(size_name(31 << 30), "30GB-40GB");
-        assert_eq!(size_name(101 << 30), "GT100GB");
-    }
-
-    #[test]
-    fn reasons_that_nobody_knows_count_as_one() {
-        let registry = Registry::new();
-        let rejections = Rejections::register(&registry).unwrap();
-        for reason in ["OutOfcpu", "OutOfexample.com/x", "OutOfexample.com/y", "What"] {
-            rejections.count(reason);
-        }
-        let text = registry.render();
-        for line in
-            ["{reason=\"OutOfcpu\"} 1\n", "{reason=\"OutOfExtendedResources\"} 2\n", "{reason=\"Other\"} 1\n"]
-        {
-            assert!(text.contains(line), "{line} in {text}");
-        }
     }
 }

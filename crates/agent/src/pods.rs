@@ -13,7 +13,7 @@ use crablet_api::core::{Pod, PodIdentity, PodPhase};
 use crablet_core::labels;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
-use crablet_cri_api::{ContainerFilter, SandboxFilter};
+use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
 use crablet_host::cgroup::CgroupError;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -232,17 +232,21 @@ impl Pods {
         self.node.container_gc.forget(uid);
         self.node.reports.stories.close(uid);
         if let Some(pod) = worker.wanted {
+            self.node.metrics.restarted(&pod);
             self.employ(pod, None);
         }
     }
 
     /// Gives every pod that was found and that nobody wants a worker that ends it.
-    fn end_orphans(&mut self, found: Vec<Pod>) {
-        for pod in found {
+    fn end_orphans(&mut self, found: Vec<FoundPod>) {
+        for FoundPod { pod, runs } in found {
             if self.workers.contains_key(&*pod.metadata.uid) {
                 continue;
             }
             pod_span(&pod.identity()).in_scope(|| info!("Ending a pod that nobody wants"));
+            if runs {
+                self.node.metrics.found_orphan();
+            }
             self.employ(Arc::new(pod), Some(End::new(Cause::Orphaned, None)));
         }
     }
@@ -252,11 +256,18 @@ fn full_name(pod: &PodIdentity) -> (Text, Text) {
     (pod.namespace.clone(), pod.name.clone())
 }
 
+/// A pod that is on the node.
+struct FoundPod {
+    pod: Pod,
+    /// Whether something of it lives in the runtime.
+    runs: bool,
+}
+
 /// The search for pods that are on the node, to find those that nobody wants.
 enum Search {
     Due,
     Running {
-        search: BoxFuture<'static, Vec<Pod>>,
+        search: BoxFuture<'static, Vec<FoundPod>>,
         /// Whether something came up that it may have missed.
         again: bool,
     },
@@ -264,7 +275,7 @@ enum Search {
 }
 
 impl Search {
-    fn running(search: BoxFuture<'static, Vec<Pod>>) -> Search {
+    fn running(search: BoxFuture<'static, Vec<FoundPod>>) -> Search {
         Search::Running { search, again: false }
     }
 
@@ -278,7 +289,7 @@ impl Search {
         }
     }
 
-    async fn found(&mut self) -> Vec<Pod> {
+    async fn found(&mut self) -> Vec<FoundPod> {
         match self {
             Search::Running { search, .. } => search.await,
             Search::Due | Search::Done => std::future::pending().await,
@@ -295,7 +306,7 @@ impl Search {
 }
 
 /// Every pod that the runtime, the disk, the cgroups or the checkpoints know. Tries until all could be asked.
-async fn find(node: Arc<Shared>) -> Vec<Pod> {
+async fn find(node: Arc<Shared>) -> Vec<FoundPod> {
     loop {
         match try_to_find(&node).await {
             Ok(found) => return found,
@@ -318,7 +329,7 @@ enum NotSearched {
     Files(#[from] std::io::Error),
 }
 
-async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, NotSearched> {
+async fn try_to_find(node: &Shared) -> Result<Vec<FoundPod>, NotSearched> {
     let sandboxes = node.runtime.list_sandboxes(SandboxFilter::default()).await?;
     let containers = node.runtime.list_containers(ContainerFilter::default()).await?;
     let cgroups = node.host.cgroups.pods().await?;
@@ -334,7 +345,17 @@ async fn try_to_find(node: &Shared) -> Result<Vec<Pod>, NotSearched> {
         .chain(node.restored.left().keys().cloned())
         .collect();
     let restored = node.restored.left();
-    let orphan = |uid: &String| orphan::pod(uid, &sandboxes, &containers, restored.get(uid));
+    let live_sandboxes = sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready);
+    let live_containers = containers.iter().filter(|one| one.state == ContainerState::Running);
+    let live: BTreeSet<&str> = live_sandboxes
+        .map(|sandbox| &sandbox.labels)
+        .chain(live_containers.map(|container| &container.labels))
+        .filter_map(|labels| labels.get(labels::POD_UID).map(String::as_str))
+        .collect();
+    let orphan = |uid: &String| FoundPod {
+        pod: orphan::pod(uid, &sandboxes, &containers, restored.get(uid)),
+        runs: live.contains(uid.as_str()),
+    };
     Ok(uids.iter().map(orphan).collect())
 }
 

@@ -15,6 +15,7 @@
 //! - [`begin`]: what must hold before a pod is started.
 //! - [`sync`]: a pass over a pod that should run.
 //! - [`carry_out`]: what a plan asks for, done.
+//! - [`startup`]: how long it took until a pod ran.
 //! - [`volumes`]: what must be there before either, and goes after both.
 //! - [`pull`]: the images that a container needs.
 //! - [`runtime_config`]: what sandboxes and containers are made from.
@@ -38,6 +39,7 @@ mod resize;
 mod retry;
 mod runtime_config;
 mod starts;
+mod startup;
 mod stops;
 mod sync;
 mod terminate;
@@ -49,7 +51,6 @@ use std::time::Duration;
 
 use crablet_api::core::{Pod, PodIdentity, PodPhase, PodStatus};
 use crablet_core::observed;
-use crablet_core::qos::is_static;
 use crablet_core::status::{Failure, StatusInput, pod_status, readiness_gates_differ};
 use crablet_cri::Error;
 use jiff::Timestamp;
@@ -58,7 +59,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::mailbox::{End, Heard, Mailbox, News};
-use crate::metrics::Pass;
+use crate::metrics::{Lifecycle, Pass, Working};
 use crate::objects::Interest;
 use crate::observe::observe;
 use crate::shared::Shared;
@@ -69,6 +70,7 @@ use probing::Probing;
 use resize::Allocation;
 use retry::{Retries, What};
 use starts::Starts;
+use startup::StartupTracker;
 use stops::Stops;
 use terminate::Terminating;
 use volumes::PodVolumes;
@@ -114,6 +116,9 @@ pub(crate) struct Worker {
     cleared: bool,
     /// When the pod was seen first.
     seen_at: Instant,
+    startup: StartupTracker,
+    /// Its place among those that are counted.
+    working: Working,
     phase: Phase,
 }
 
@@ -161,6 +166,8 @@ impl Worker {
             story,
             owner,
             allocation: Allocation::new(&pod),
+            startup: StartupTracker::new(&pod),
+            working: node.metrics.working.enter(&pod),
             pod,
             observed: Arc::default(),
             probing: Probing::default(),
@@ -234,6 +241,7 @@ impl Worker {
                 (Phase::Syncing, false) => Pass::Sync,
             };
             Box::pin(self.hear(told)).await;
+            self.count_working();
             let begun = Instant::now();
             // On the heap for as long as they take, here and in the passes themselves: a pod that waits, and most do,
             // keeps no room for what it may do.
@@ -244,6 +252,7 @@ impl Worker {
                 Phase::Terminated => Box::pin(self.remove()).await,
             };
             self.node.metrics.passed(pass, begun.elapsed());
+            self.count_working();
             match next {
                 Next::Again => {}
                 Next::Wait(until) => self.wait(until).await,
@@ -252,10 +261,21 @@ impl Worker {
         }
     }
 
+    fn count_working(&mut self) {
+        let lifecycle = match self.phase {
+            Phase::Syncing => Lifecycle::Sync,
+            Phase::Terminating(_) => Lifecycle::Terminating,
+            Phase::Terminated => Lifecycle::Terminated,
+        };
+        self.working.is(&self.pod, self.wanted, lifecycle);
+    }
+
     /// Takes in what was told.
     async fn hear(&mut self, told: News) {
         if let Some(pod) = told.spec {
             self.volumes.pod_changes(&self.pod, &pod);
+            self.count_startup(&pod);
+            self.node.metrics.resizes.asked(&self.pod, &pod);
             self.pod = pod;
             self.probing.told = None;
             self.node.reports.statuses.show_pod(&self.pod);
@@ -307,6 +327,7 @@ impl Worker {
     /// Takes in another status that the pod's source has of it, and says whether that calls for a pass: where those who
     /// are asked whether the pod is ready say something else.
     fn reconcile(&mut self, pod: Arc<Pod>) -> bool {
+        self.count_startup(&pod);
         let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
         // Nobody keeps the object that it was before.
         if Arc::ptr_eq(&self.allocation.pod, &self.pod) {
@@ -436,24 +457,12 @@ impl Worker {
             let phase = status.phase.as_ref().map_or("unknown", |phase| phase.as_str());
             info!(phase, "Pod is in another phase");
         }
+        self.node.metrics.changed(&self.status, &status);
         self.status = Arc::new(status);
         let view = Reported::new(Arc::clone(&self.pod), Arc::clone(&self.status));
         self.node.reports.statuses.show(Reported { terminated, ..view });
         self.have_probed();
         true
-    }
-
-    /// Counts how long it took until the pod ran, if it does now.
-    fn count_start(&self, phase: Option<&PodPhase>) {
-        if self.status.phase != Some(PodPhase::Pending) || phase != Some(&PodPhase::Running) {
-            return;
-        }
-        let made_at = self.pod.metadata.creation_timestamp.filter(|_| !is_static(&self.pod));
-        let since_made = made_at.map(|made_at| {
-            let millis = self.node.clock.now().as_millisecond() - made_at.unix_seconds() * 1000;
-            Duration::from_millis(u64::try_from(millis).unwrap_or_default())
-        });
-        self.node.metrics.runs(self.seen_at.elapsed(), since_made);
     }
 
     /// Shows a status. Readiness is in the checkpoint before anybody sees it: what probes found nobody else remembers, the

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::backoff::Backoff;
 use crate::client_certificate::Credentials;
 use crate::identity::{Identities, Identity, IdentityError};
+use crate::metrics::Renewals;
 use crate::progress::{Progress, Stage, told};
 use crate::signing_request::{Asking, Naming, RequestError};
 use crate::store::{Store, StoreError};
@@ -75,6 +76,7 @@ struct Rotation {
     chance: Chance,
     latest: watch::Sender<Option<Arc<Identity>>>,
     progress: watch::Sender<Progress>,
+    renewals: Option<Renewals>,
 }
 
 impl Manager {
@@ -129,8 +131,15 @@ impl Manager {
         let forced = current.is_none();
         let latest = watch::Sender::new(current.map(Arc::new));
         let progress = watch::Sender::new(Progress::new());
-        let rotation = Rotation { signer, store, clock, chance, latest, progress };
+        let rotation = Rotation { signer, store, clock, chance, latest, progress, renewals: None };
         Ok(Manager { wanted, rotation, answered: None, forced })
+    }
+
+    /// Has its renewals counted.
+    #[must_use]
+    pub fn counted_in(mut self, renewals: Renewals) -> Manager {
+        self.rotation.renewals = Some(renewals);
+        self
     }
 
     /// The certificate to use now, whenever now is.
@@ -272,12 +281,18 @@ impl Rotation {
         let certificate = certificate.obtain().await?;
         let identity = self.store.update(&certificate, &key.to_pem()?, self.clock.now())?;
         info!(signer = self.signer.name(), ends = %identity.not_after(), "There is a new certificate");
-        self.latest.send_replace(Some(Arc::new(identity)));
+        let before = self.latest.send_replace(Some(Arc::new(identity)));
+        if let (Some(renewals), Some(before)) = (&self.renewals, before) {
+            renewals.replaced(self.clock.now().duration_since(before.leaf().not_before()));
+        }
         self.progress.send_modify(|progress| progress.trouble = None);
         Ok(())
     }
 
     async fn rest(&mut self, error: RequestError, backoff: &mut Backoff) {
+        if let Some(renewals) = &self.renewals {
+            renewals.failed();
+        }
         let wait = backoff.next(&mut self.chance);
         rest(error, wait, &self.clock, &self.progress, self.signer).await;
     }

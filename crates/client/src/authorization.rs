@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::counted::Requests;
 use crate::exec::ExecError;
 use crate::kubeconfig::{Cluster, Exec, Kubeconfig, User};
 use crate::secret::Secret;
@@ -82,12 +83,16 @@ impl Authorization {
     }
 
     /// The header to send. A certificate that a program gives goes to `tls`.
-    pub(crate) async fn header(&self, tls: Option<&Tls>) -> Result<Authorized, AuthorizationError> {
+    pub(crate) async fn header(
+        &self,
+        tls: Option<&Tls>,
+        counted: Option<&Requests>,
+    ) -> Result<Authorized, AuthorizationError> {
         match self {
             Authorization::Nothing => Ok(Authorized { header: None, serial: 0 }),
             Authorization::Fixed(header) => Ok(Authorized { header: Some(header.clone()), serial: 0 }),
             Authorization::File(file) => Ok(file.header().await),
-            Authorization::Program(program) => program.header(tls).await,
+            Authorization::Program(program) => program.header(tls, counted).await,
         }
     }
 
@@ -162,11 +167,19 @@ struct Answered {
 
 impl Program {
     /// Only one asks at a time, and the others take what it gets.
-    async fn header(&self, tls: Option<&Tls>) -> Result<Authorized, AuthorizationError> {
+    async fn header(
+        &self,
+        tls: Option<&Tls>,
+        counted: Option<&Requests>,
+    ) -> Result<Authorized, AuthorizationError> {
         let mut held = self.held.lock().await;
         let has_expired = held.expires.is_some_and(|at| self.clock.now().as_second() >= at.unix_seconds());
         if !held.is_good || has_expired {
-            let said = self.exec.ask(&self.cluster).await?;
+            let said = self.exec.ask(&self.cluster).await;
+            if let Some(counted) = counted {
+                counted.ran_plugin(said.as_ref());
+            }
+            let said = said?;
             if let (Some((certificate, key)), Some(tls)) = (&said.certificate, tls)
                 && said.certificate != held.certificate
             {

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::counted::Waited;
 use crate::error::Error;
 use crate::limits::{Limit, Priority};
 use crate::resource::Resource;
@@ -183,11 +184,17 @@ impl Client {
         let deadline = Instant::now() + self.patience;
         let mut retries = 0..MOST_RETRIES;
         loop {
-            if let (Some(limit), Lane::Common) = (&self.limit, self.lane) {
-                limit.turn(self.priority).await;
-            }
+            let waited = match (&self.limit, self.lane) {
+                (Some(limit), Lane::Common) => {
+                    let asked = Instant::now();
+                    limit.turn(self.priority).await;
+                    Some(Waited(asked.elapsed()))
+                }
+                (Some(_) | None, _) => None,
+            };
             let exchange = async {
-                let answer = self.begin(method.clone(), path, body.clone(), accept).await?;
+                let request = self.request(method.clone(), path, body.clone(), accept, waited)?;
+                let answer = self.dispatch(request).await?;
                 read(answer.into_body()).await
             };
             let done = tokio::time::timeout(self.patience, exchange).await;
@@ -212,6 +219,18 @@ impl Client {
         body: Option<(&str, Bytes)>,
         accept: &'static str,
     ) -> Result<Response<Body>, Error> {
+        let request = self.request(method, path, body, accept, None)?;
+        self.dispatch(request).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, Bytes)>,
+        accept: &'static str,
+        waited: Option<Waited>,
+    ) -> Result<Request<Bytes>, TransportError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -221,7 +240,14 @@ impl Client {
             Some((kind, body)) => (request.header(CONTENT_TYPE, kind), body),
             None => (request, Bytes::new()),
         };
-        let request = request.body(body).map_err(TransportError::new)?;
+        let mut request = request.body(body).map_err(TransportError::new)?;
+        if let Some(waited) = waited {
+            request.extensions_mut().insert(waited);
+        }
+        Ok(request)
+    }
+
+    async fn dispatch(&self, request: Request<Bytes>) -> Result<Response<Body>, Error> {
         let answer = self.transport.send(request, self.lane).await?;
         match answer.status().is_success() {
             true => Ok(answer),

@@ -278,6 +278,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn runs_are_counted_by_how_the_program_ended_whatever_it_answered() {
+        let registry = crablet_metrics::Registry::new();
+        let requests = crate::Requests::register(&registry).unwrap();
+        let missing = Exec { command: "/nowhere/plugin".to_owned(), ..program("") };
+        for plugin in [
+            program(&answering("\"token\":\"s3cr3t\"")),
+            program("echo what"),
+            program("exit 3"),
+            program("kill -9 $$"),
+            missing,
+        ] {
+            requests.ran_plugin(plugin.ask(&cluster()).await.as_ref());
+        }
+        let text = registry.render();
+        let calls = text.lines().filter_map(|line| line.strip_prefix("rest_client_exec_plugin_call_total"));
+        assert_eq!(
+            calls.collect::<Vec<_>>(),
+            [
+                r#"{call_status="no_error",code="0"} 2"#,
+                r#"{call_status="plugin_execution_error",code="-1"} 1"#,
+                r#"{call_status="plugin_execution_error",code="3"} 1"#,
+                r#"{call_status="plugin_not_found_error",code="1"} 1"#,
+            ]
+        );
+    }
+
+    #[tokio::test]
     async fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
         let directory = tempfile::tempdir().unwrap();
         let begun = directory.path().join("begun");

@@ -9,7 +9,8 @@
 //! that are there were made with older certificates. Those take nothing new and end when the last answer has.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,13 +21,14 @@ use hyper::body::Bytes;
 use rustix::net::sockopt;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
 use crate::authorization::{Authorization, AuthorizationError};
 use crate::connection::{Bytestream, Chain, Connection, Place, SendError};
+use crate::counted::Requests;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::kubeconfig::Kubeconfig;
 use crate::proxy::{Proxy, ProxyEnvironment, ProxyError};
@@ -58,6 +60,8 @@ struct Inner {
     authorization: Authorization,
     common: Pool,
     heartbeat: Pool,
+    /// Where it is counted what it takes to get there, if it is.
+    counted: OnceLock<Requests>,
 }
 
 /// Why a kubeconfig leads nowhere.
@@ -114,12 +118,18 @@ impl Https {
             authorization,
             common: Pool::default(),
             heartbeat: Pool::default(),
+            counted: OnceLock::new(),
         })))
     }
 
     /// Where it leads: a name or an address, and a port.
     pub fn host(&self) -> String {
         self.0.server.authority()
+    }
+
+    /// Has it counted what it takes to get there; who asks for that first is heard.
+    pub fn counted_in(&self, requests: &Requests) {
+        let _ = self.0.counted.set(requests.clone());
     }
 
     /// From now on this certificate, with its key, both in PEM, says who one is. What is under way is not disturbed.
@@ -143,7 +153,7 @@ impl Transport for Https {
             if let Some(tls) = &inner.tls {
                 tls.look().await;
             }
-            let authorized = inner.authorization.header(inner.tls.as_ref()).await;
+            let authorized = inner.authorization.header(inner.tls.as_ref(), inner.counted.get()).await;
             let authorized = authorized.map_err(TransportError::new)?;
             if let Some(header) = &authorized.header {
                 request.headers_mut().insert(AUTHORIZATION, header.clone());
@@ -265,7 +275,7 @@ impl Inner {
         let generation = self.tls.as_ref().map(Tls::current);
         let stream = match &self.proxy {
             Some(proxy) => self.dial_through(proxy, generation.as_deref()).await?,
-            None => dial(&self.server).await?,
+            None => self.dial(&self.server).await?,
         };
         let (stream, is_http2) = match (generation.as_ref(), &self.name) {
             (Some(generation), Some(name)) => {
@@ -287,7 +297,7 @@ impl Inner {
         proxy: &Proxy,
         generation: Option<&Generation>,
     ) -> Result<Box<dyn Bytestream>, ConnectError> {
-        let mut stream = dial(&proxy.endpoint).await?;
+        let mut stream = self.dial(&proxy.endpoint).await?;
         if proxy.endpoint.is_tls()
             && let Some(generation) = generation
         {
@@ -305,18 +315,34 @@ impl Inner {
             Err(_) => Err(ConnectError::ConnectLate { address }),
         }
     }
-}
 
-async fn dial(endpoint: &Endpoint) -> Result<Box<dyn Bytestream>, ConnectError> {
-    let address = endpoint.authority();
-    let connecting = TcpStream::connect((&*endpoint.host, endpoint.port));
-    match tokio::time::timeout(CONNECTS_WITHIN, connecting).await {
-        Ok(Ok(stream)) => {
-            tune(&stream);
-            Ok(Box::new(stream))
+    async fn dial(&self, endpoint: &Endpoint) -> Result<Box<dyn Bytestream>, ConnectError> {
+        let address = endpoint.authority();
+        let connecting = async {
+            let addresses = self.resolve(endpoint).await?;
+            TcpStream::connect(&*addresses).await
+        };
+        match tokio::time::timeout(CONNECTS_WITHIN, connecting).await {
+            Ok(Ok(stream)) => {
+                tune(&stream);
+                Ok(Box::new(stream))
+            }
+            Ok(Err(source)) => Err(ConnectError::Connect { address, source }),
+            Err(_) => Err(ConnectError::ConnectLate { address }),
         }
-        Ok(Err(source)) => Err(ConnectError::Connect { address, source }),
-        Err(_) => Err(ConnectError::ConnectLate { address }),
+    }
+
+    /// The addresses of an endpoint. One that is an address itself is not asked for.
+    async fn resolve(&self, endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = endpoint.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, endpoint.port)]);
+        }
+        let asked = Instant::now();
+        let found = lookup_host((&*endpoint.host, endpoint.port)).await;
+        if let Some(counted) = self.counted.get() {
+            counted.resolved(&endpoint.host, asked.elapsed());
+        }
+        Ok(found?.collect())
     }
 }
 

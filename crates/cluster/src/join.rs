@@ -19,6 +19,7 @@ use crate::csi_node::CsiNodeKeeper;
 use crate::event_writer::EventWriter;
 use crate::lease::Heart;
 use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::node::{self, NodeKeeper};
 use crate::objects::ObjectTtl;
 use crate::pod_source::PodSource;
@@ -50,6 +51,8 @@ pub struct Joining {
     pub csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
     /// Which volumes are in use, and where it is told which are attached.
     pub attachments: Attachments,
+    /// Where it is counted.
+    pub metrics: Metrics,
 }
 
 /// Whose story a node's is. Events about it are found by its name too.
@@ -74,6 +77,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         memory,
         csi_drivers,
         attachments,
+        metrics,
     } = joining;
     let name: Text = node.name.clone();
     let chance = |part: u64| Chance::new(seed.wrapping_add(part));
@@ -82,6 +86,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let story = agent.stories.open(&node_identity(&name));
     let (source, mirrors) =
         PodSource::new(pods, feed, clock.clone(), story.clone(), agent.stories.clone(), memory.clone());
+    metrics.tell_mirrors(mirrors.clone());
     let parts = node::Parts {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),
@@ -96,6 +101,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         object_ttl,
         story,
         memory,
+        startup: metrics.startup,
     };
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);
@@ -111,6 +117,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         owners,
         ready,
         features,
+        syncs: metrics.status_syncs,
     });
     tasks.spawn(heart.run());
     tasks.spawn(keeper.run());

@@ -20,6 +20,7 @@ pub mod event_writer;
 mod join;
 pub mod lease;
 pub mod memory;
+pub mod metrics;
 pub mod node;
 mod node_registration;
 pub mod node_status;
@@ -36,3 +37,4 @@ mod testing;
 pub mod tokens;
 
 pub use join::{Joining, join, node_identity};
+pub use metrics::{Begun, Metrics};

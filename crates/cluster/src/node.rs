@@ -9,7 +9,7 @@ use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::readiness::{NotReady, Readiness, Ready};
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
-use crablet_api::core::{ContainerImage, Node, NodeConditionType};
+use crablet_api::core::{ContainerImage, Node, NodeCondition, NodeConditionType};
 use crablet_api::meta::{ConditionStatus, ObjectMeta, OwnerReference, Time};
 use crablet_api::{Taint, Text, patch};
 use crablet_client::{Chance, Client, Error, Event, Follower, PatchType};
@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 
 use crate::csi_node::ensure_csi_node;
 use crate::memory::{Kept as _, Memory};
+use crate::metrics::NodeStartup;
 use crate::node_registration::{taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
@@ -99,6 +100,8 @@ pub struct Parts {
     pub story: Teller,
     /// Where what the server says is kept, if it is.
     pub memory: Option<Memory>,
+    /// Where it is counted how long the start of a new node takes.
+    pub startup: NodeStartup,
 }
 
 /// Keeps the node's object.
@@ -177,6 +180,7 @@ impl NodeKeeper {
     }
 
     async fn register(&mut self) {
+        self.parts.startup.tries(self.parts.clock.now());
         let mut backoff = Backoff::new(SHORTEST_REGISTERING, LONGEST_REGISTERING);
         loop {
             let began = Instant::now();
@@ -215,7 +219,10 @@ impl NodeKeeper {
             self.tell_events(&Node::default(), &new);
         }
         match created {
-            Ok(node) => return Ok(node),
+            Ok(node) => {
+                self.parts.startup.is_registered(self.parts.clock.now());
+                return Ok(node);
+            }
             Err(error) if error.is_already_exists() || error.is_forbidden() => {}
             Err(error) => return Err(error),
         }
@@ -341,6 +348,9 @@ impl NodeKeeper {
         }
         let node = self.write(&old, &new).await?;
         self.tell_events(&old, &new);
+        if ready(&node).is_some_and(|ready| ready.status == ConditionStatus::True) {
+            self.parts.startup.is_ready(self.parts.clock.now());
+        }
         self.take(node);
         Ok(true)
     }
@@ -459,10 +469,8 @@ impl NodeKeeper {
 
     fn tell_how_it_is(&self) {
         let Some(node) = &self.at_server else { return };
-        let mut conditions = node.status.conditions.iter();
-        let ready = conditions.find(|condition| condition.r#type == NodeConditionType::Ready);
         let story = &self.parts.story;
-        match ready {
+        match ready(node) {
             Some(ready) if ready.status == ConditionStatus::True => {
                 story.headline(State::Running, format_args!("it is ready"));
             }
@@ -509,6 +517,10 @@ impl NodeKeeper {
         let node = Involved::node(self.settings.name.clone());
         self.parts.recorder.event(&node, event_type, reason, message);
     }
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    node.status.conditions.iter().find(|condition| condition.r#type == NodeConditionType::Ready)
 }
 
 fn identity(node: &Node) -> Identity {

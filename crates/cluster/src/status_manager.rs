@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use crate::metrics::StatusSyncs;
 use crate::node::Identity;
 use crate::pod_source::{ByName, Mirrors, ServerMirrors, key, version};
 use crate::retry::Backoff;
@@ -51,6 +52,8 @@ pub struct Parts {
     pub owners: Owners,
     pub ready: SourcesReady,
     pub features: FeatureGates,
+    /// Where it is counted how long it takes.
+    pub syncs: StatusSyncs,
 }
 
 /// Brings statuses to the API server.
@@ -76,6 +79,10 @@ struct Slot {
     /// Found out when what is shown, or what the server has, changed: not each time that one of a crowd is chosen.
     urgency: Urgency,
     is_under_way: bool,
+    /// Since when there is something to tell that was not sent yet.
+    untold_since: Option<Instant>,
+    /// The same of what is being sent.
+    sent_since: Option<Instant>,
     backoff: Backoff,
     /// What the server answered last, until its watch has told as much.
     answer: Option<Arc<Pod>>,
@@ -96,6 +103,8 @@ impl Default for Slot {
             due: None,
             urgency: Urgency::Awaited,
             is_under_way: false,
+            untold_since: None,
+            sent_since: None,
             backoff: Backoff::new(SHORTEST_WAIT, LONGEST_WAIT),
             answer: None,
             told: Text::default(),
@@ -143,8 +152,9 @@ impl StatusManager {
                     if uids.iter().any(|uid| self.parts.statuses.get(uid).is_none()) {
                         self.mirrors_changed();
                     }
+                    let now = Instant::now();
                     for uid in uids {
-                        self.is_due(&uid);
+                        self.is_due(&uid).untold_since.get_or_insert(now);
                     }
                 }
                 Ok(()) = self.parts.mirrors.changed() => {
@@ -166,7 +176,7 @@ impl StatusManager {
         }
     }
 
-    fn is_due(&mut self, uid: &str) {
+    fn is_due(&mut self, uid: &str) -> &mut Slot {
         let urgency = self.urgency_of(uid);
         let slot = self.slots.entry(uid.to_owned()).or_default();
         slot.urgency = urgency;
@@ -176,6 +186,7 @@ impl StatusManager {
             // Who changes all the time is not behind those who do not.
             slot.due = Some(slot.due.map_or(now, |due| due.min(now)));
         }
+        slot
     }
 
     fn all_are_due(&mut self) {
@@ -225,6 +236,7 @@ impl StatusManager {
             let Some(step) = self.step_now(&uid, now) else { continue };
             if let Some(slot) = self.slots.get_mut(&uid) {
                 (slot.is_under_way, slot.due) = (true, None);
+                slot.sent_since = slot.untold_since.take();
                 slot.sent = step.patch().to_vec();
             }
             under_way.push(Box::pin(carry_out(self.parts.client.clone(), uid, step)));
@@ -276,6 +288,7 @@ impl StatusManager {
         let is_there = self.parts.statuses.get(uid).is_some();
         if let Some(slot) = self.slots.get_mut(uid) {
             (slot.due, slot.has_failed, slot.sent) = (None, false, Vec::new());
+            slot.untold_since = None;
             if !is_there {
                 self.slots.remove(uid);
             }
@@ -362,6 +375,17 @@ impl StatusManager {
         let Some(slot) = self.slots.get_mut(uid) else { return };
         slot.is_under_way = false;
         let now = Instant::now();
+        let since = slot.sent_since.take();
+        match &result {
+            // Mirrors that are made and pods that are deleted are no statuses.
+            Ok(_) if slot.sent.is_empty() => slot.untold_since = since.or(slot.untold_since),
+            Ok(_) => {
+                if let Some(since) = since {
+                    self.parts.syncs.told(now.duration_since(since));
+                }
+            }
+            Err(_) => slot.untold_since = since.or(slot.untold_since),
+        }
         if let Err(error @ (Error::Transport(_) | Error::TimedOut(_))) = &result {
             slot.due = Some(now);
             let mut backoff = match &self.outage {

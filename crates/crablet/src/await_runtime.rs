@@ -8,6 +8,7 @@ use crablet_cri::client::Settings;
 use crablet_cri::{Client, Error, Runtime as _};
 use crablet_cri_api as cri_api;
 use crablet_cri_api::Version;
+use crablet_metrics::{RegisterError, Registry};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -66,9 +67,10 @@ const DRIVER_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) async fn cgroup_driver(
     client: &Client,
     configured: &CgroupDriver,
+    metrics: &Registry,
 ) -> Result<CgroupDriver, Failure> {
     let refused = |message: &str| Err(Failure::Configuration(vec![message.to_owned()]));
-    match ask_for_driver(client).await? {
+    match ask_for_driver(client, metrics).await? {
         Some(cri_api::CgroupDriver::Cgroupfs) => {
             if configured == &CgroupDriver::Systemd {
                 info!(
@@ -89,14 +91,32 @@ pub(crate) async fn cgroup_driver(
     }
 }
 
+/// The version of Kubernetes that does without what is configured: runtimes have to say by then who makes cgroups.
+const LOSES_SUPPORT: &str = "1.37.0";
+
+/// Has it told that the runtime is too old for the Kubernetes to come.
+fn loses_support(metrics: &Registry) -> Result<(), RegisterError> {
+    let name = "kubelet_cri_losing_support";
+    let help = "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.";
+    metrics.gauge_family(name, help, ["version"])?.with([LOSES_SUPPORT]).set(1.0);
+    Ok(())
+}
+
 /// What the runtime says, if it says anything: older ones do not.
-async fn ask_for_driver(client: &Client) -> anyhow::Result<Option<cri_api::CgroupDriver>> {
+async fn ask_for_driver(
+    client: &Client,
+    metrics: &Registry,
+) -> anyhow::Result<Option<cri_api::CgroupDriver>> {
     let mut tries = 1;
     loop {
         match client.cgroup_driver().await {
             Ok(driver) => return Ok(Some(driver)),
+            Err(Error::Unsupported { .. }) => {
+                loses_support(metrics)?;
+                return Ok(None);
+            }
             // An answer without the part for Linux says nothing.
-            Err(Error::Unsupported { .. } | Error::Malformed { .. }) => return Ok(None),
+            Err(Error::Malformed { .. }) => return Ok(None),
             Err(error) if tries == DRIVER_TRIES => {
                 return Err(error).context("cannot tell which cgroup driver the container runtime has");
             }

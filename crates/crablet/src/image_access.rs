@@ -9,11 +9,12 @@ use crablet_agent::images::Access;
 use crablet_api::Gate;
 use crablet_config::Effective;
 use crablet_credentials::{
-    Credentials, NodeConfig, ProviderConfig, Providers, PullRecords, ServiceAccounts, VerificationPolicy,
+    Credentials, LoadedProviders, NodeConfig, Providers, PullRecords, ServiceAccounts, VerificationPolicy,
     load_providers,
 };
 use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_metrics::Registry;
 
 use crate::exit::Failure;
 
@@ -21,31 +22,35 @@ use crate::exit::Failure;
 const LARGEST_RECORD: usize = 1 << 20;
 
 /// The credential providers that the flags name, if any.
-pub(crate) fn providers(effective: &Effective) -> Result<Vec<ProviderConfig>, Failure> {
+pub(crate) fn providers(effective: &Effective) -> Result<Option<LoadedProviders>, Failure> {
     let flags = &effective.flags;
     let (config, programs) =
         (&*flags.image_credential_provider_config, &*flags.image_credential_provider_bin_dir);
     if config.is_empty() && programs.is_empty() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let tokens = effective.features.enabled(Gate::KubeletServiceAccountTokenForCredentialProviders);
-    load_providers(Path::new(config), Path::new(programs), tokens).map_err(Failure::Configuration)
+    load_providers(Path::new(config), Path::new(programs), tokens).map(Some).map_err(Failure::Configuration)
 }
 
 /// Everything that says who may pull and use which images.
 pub(crate) async fn access(
     effective: &Effective,
-    providers: Vec<ProviderConfig>,
+    providers: Option<LoadedProviders>,
     clock: &Clock,
     accounts: Option<Arc<dyn ServiceAccounts>>,
+    metrics: &Registry,
 ) -> anyhow::Result<Access> {
     let root = Path::new(&*effective.flags.root_dir);
     let home = std::env::var_os("HOME");
     let node = NodeConfig::new(root, home.as_deref().map(Path::new));
-    let credentials =
-        Arc::new(Credentials::new(node, Providers::new(providers).with_service_accounts(accounts)));
+    let providers = match providers {
+        Some(LoadedProviders { configs, hash }) => Providers::new(configs).counted_in(metrics, &hash)?,
+        None => Providers::default(),
+    };
+    let credentials = Arc::new(Credentials::new(node, providers.with_service_accounts(accounts)));
     let records = match effective.features.enabled(Gate::KubeletEnsureSecretPulledImages) {
-        true => Some(Arc::new(records(effective, root, clock).await?)),
+        true => Some(Arc::new(records(effective, root, clock).await?.counted_in(metrics)?)),
         false => None,
     };
     Ok(Access { credentials, records })

@@ -12,7 +12,7 @@ use crablet_agent::story::{State, Teller};
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
 use crablet_api::features::Gate;
-use crablet_certificates::{ClientCertificate, ClientSettings, Identities, Progress, Stage};
+use crablet_certificates::{ClientCertificate, ClientSettings, Identities, Progress, Renewals, Stage};
 use crablet_client::{
     Body, Chance, Client, Counted, Https, Kubeconfig, Lane, Limit, ProxyEnvironment, Requests, Transport,
     TransportError,
@@ -20,7 +20,7 @@ use crablet_client::{
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
-use crablet_cluster::{Joining, node, node_identity};
+use crablet_cluster::{Begun, Joining, Metrics, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
@@ -29,6 +29,7 @@ use crablet_server::NodeHandles;
 use crablet_volumes::Csi;
 use http::{Request, Response};
 use hyper::body::Bytes;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::error;
@@ -46,6 +47,7 @@ pub(crate) struct Membership<'a> {
     object_ttl: ObjectTtl,
     /// Where what the server says is kept, if it is.
     memory: Option<Memory>,
+    metrics: Metrics,
 }
 
 /// What the cluster is told of the node.
@@ -85,7 +87,9 @@ impl<'a> Membership<'a> {
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
-        Ok(Membership { effective, client, seed, tasks, progress, object_ttl: ObjectTtl::default(), memory })
+        let metrics = Metrics::register(metrics, begun())?;
+        let object_ttl = ObjectTtl::default();
+        Ok(Membership { effective, client, seed, tasks, progress, object_ttl, memory, metrics })
     }
 
     /// How the API server is asked.
@@ -156,8 +160,20 @@ impl<'a> Membership<'a> {
             memory: self.memory,
             csi_drivers: csi.drivers(),
             attachments: csi.attachments(),
+            metrics: self.metrics,
         };
         crablet_cluster::join(&self.tasks, agent, joining);
+    }
+}
+
+/// Since when there is a node.
+fn begun() -> Begun {
+    let timestamp = |seconds: f64| Timestamp::from_millisecond((seconds * 1e3) as i64).ok();
+    Begun {
+        booted: crablet_metrics::boot_time().and_then(timestamp),
+        started: crablet_metrics::process_start_time()
+            .and_then(timestamp)
+            .unwrap_or_else(|| Clock::system().now()),
     }
 }
 
@@ -194,6 +210,7 @@ fn transport(
     let certificate = ClientCertificate::open(&settings, &clock, Chance::new(seed))?;
     let connect = settings.connect(environment, clock, user_agent);
     let counted = move |https: Https| -> Arc<dyn Transport> {
+        https.counted_in(&requests);
         let host = https.host();
         Arc::new(Counted::new(Arc::new(https), host, requests))
     };
@@ -213,6 +230,7 @@ fn transport(
         ClientCertificate::Rotated(manager) => {
             let (progress, mut identities) = (manager.progress(), manager.identities());
             register_ttl(metrics, manager.identities(), Clock::system())?;
+            let manager = manager.counted_in(Renewals::of_client(metrics)?);
             tasks.spawn(async move {
                 manager.run(&connect).await;
             });

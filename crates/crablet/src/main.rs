@@ -30,6 +30,7 @@ mod image_access;
 mod join;
 mod log_command;
 mod log_rotation;
+mod log_sizes;
 mod logs_command;
 mod node;
 mod node_port;

@@ -26,7 +26,7 @@ use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
-use crablet_credentials::{ProviderConfig, ServiceAccounts};
+use crablet_credentials::{LoadedProviders, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
 use crablet_csi::{PluginRegistry, PluginState, PluginType};
@@ -50,6 +50,7 @@ use tracing::{error, warn};
 use crate::image_access;
 use crate::join::{Membership, OfNode};
 use crate::log_rotation::log_rotation;
+use crate::log_sizes::tell_log_sizes;
 use crate::numbers;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
@@ -78,7 +79,7 @@ pub(crate) struct Started {
 /// What was found out before anything was bound or written, since it could have refused to start.
 pub(crate) struct Checked {
     /// Whom to ask for credentials.
-    pub(crate) providers: Vec<ProviderConfig>,
+    pub(crate) providers: Option<LoadedProviders>,
     /// The users of the machine that pods may have as their own.
     pub(crate) user_ids: UserIds,
     /// What the node is to be reached by.
@@ -163,7 +164,8 @@ impl Prepared {
         let of_cluster = membership.as_ref().map(|membership| (membership.client(), membership.chance()));
         let cluster = membership.as_ref().map(|membership| membership.objects(&self.node.clock));
         let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
-        let access = image_access::access(effective, checked.providers, &self.node.clock, accounts).await?;
+        let (clock, metrics) = (&self.node.clock, &self.node.metrics.kubelet);
+        let access = image_access::access(effective, checked.providers, clock, accounts, metrics).await?;
         let objects: Arc<dyn Objects> = match cluster {
             Some(cluster) => cluster,
             None => Arc::new(NoObjects),
@@ -190,6 +192,8 @@ impl Prepared {
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }
+        let pod_logs = effective.configuration.pod_logs_dir.to_string();
+        tell_log_sizes(&self.node.metrics.kubelet, pod_logs, agent.statuses.clone());
         let clock = self.node.clock.clone();
         let rotation = log_rotation(&effective.configuration, client.clone(), clock, agent.statuses.clone());
         if let Some(rotation) = rotation {

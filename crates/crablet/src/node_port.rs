@@ -10,7 +10,7 @@ use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::NodeAddress;
 use crablet_api::features::Gate;
-use crablet_certificates::{Identities, Manager, ServingFiles, self_signed};
+use crablet_certificates::{Identities, Manager, Renewals, ServingFiles, self_signed};
 use crablet_client::{Chance, Client};
 use crablet_config::{AuthorizationMode, Effective, KubeletConfiguration};
 use crablet_host::clock::Clock;
@@ -197,7 +197,8 @@ fn serving_certificate(
         let (addresses, told) = watch::channel(facts.now().node.status.addresses.clone());
         tasks.spawn(tell_addresses(facts.subscribe(), addresses));
         let manager =
-            Manager::serving(directory, &node.name, files, told, false, node.clock.clone(), chance)?;
+            Manager::serving(directory, &node.name, files, told, false, node.clock.clone(), chance)?
+                .counted_in(Renewals::of_serving(&node.metrics.kubelet)?);
         let identities = manager.identities();
         register_ttl(&node.metrics.kubelet, manager.identities(), node.clock.clone())?;
         tasks.spawn(async move {

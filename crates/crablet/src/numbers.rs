@@ -12,6 +12,7 @@ use crablet_cri::Client;
 use crablet_host::cgroup::{Hierarchy, Layout};
 use crablet_host::machine::Machine;
 use crablet_host::mounts::PROC_SELF_MOUNTINFO;
+use crablet_metrics::{RegisterError, Registry};
 use crablet_server::NodeHandles;
 use crablet_stats::{CACHED_FOR, Parts, Settings, Stats};
 use crablet_volumes::Volumes;
@@ -46,7 +47,16 @@ pub(crate) fn answer(
         images: Arc::new(move || images(&statuses)),
     };
     let stats = Stats::new(settings, parts).context("cgroups of CPU and memory are not mounted")?;
+    tell_provider(&node.metrics.kubelet)?;
     node.numbers.answered_by(stats);
+    Ok(())
+}
+
+/// Has it told where the numbers of containers come from: they are read from their cgroups, as upstream's cAdvisor does.
+fn tell_provider(metrics: &Registry) -> Result<(), RegisterError> {
+    let name = "kubelet_metrics_provider";
+    let help = "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'";
+    metrics.gauge_family(name, help, ["provider"])?.with(["cadvisor"]).set(1.0);
     Ok(())
 }
 

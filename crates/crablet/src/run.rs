@@ -235,7 +235,8 @@ async fn agent(
         start_servers(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;
         let version = await_runtime(&client, endpoint, |awaited| prepared.waits_for(awaited)).await;
-        let driver = cgroup_driver(&client, &effective.configuration.cgroup_driver).await?;
+        let (configured, metrics) = (&effective.configuration.cgroup_driver, &prepared.node.metrics.kubelet);
+        let driver = cgroup_driver(&client, configured, metrics).await?;
         effective.configuration.cgroup_driver = driver;
         let started = prepared.start(&effective, checked, client, &version, &stop, &tasks).await?;
         let agent_tasks = Tasks::new(stop.clone(), tasks.clone());

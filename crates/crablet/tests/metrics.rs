@@ -103,6 +103,47 @@ fn every_metric_of_the_go_kubelet_is_in_the_program_or_it_is_said_why_not() {
     }
 }
 
+/// What the dashboards and alerts of kubernetes-mixin ask of a kubelet. They also ask for `go_goroutines`, which has no
+/// meaning here; for `kubelet_evictions`, which is to come; and for some that Kubernetes itself does not have any more.
+const ASKED_FOR: [&str; 26] = [
+    "kubelet_certificate_manager_client_expiration_renew_errors",
+    "kubelet_certificate_manager_client_ttl_seconds",
+    "kubelet_certificate_manager_server_ttl_seconds",
+    "kubelet_cgroup_manager_duration_seconds",
+    "kubelet_node_name",
+    "kubelet_pleg_relist_duration_seconds",
+    "kubelet_pleg_relist_interval_seconds",
+    "kubelet_pod_start_duration_seconds",
+    "kubelet_pod_worker_duration_seconds",
+    "kubelet_running_containers",
+    "kubelet_running_pods",
+    "kubelet_runtime_operations_duration_seconds",
+    "kubelet_runtime_operations_errors_total",
+    "kubelet_runtime_operations_total",
+    "kubelet_server_expiration_renew_errors",
+    "kubelet_volume_stats_available_bytes",
+    "kubelet_volume_stats_capacity_bytes",
+    "kubelet_volume_stats_inodes",
+    "kubelet_volume_stats_inodes_used",
+    "kubernetes_build_info",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "rest_client_request_duration_seconds",
+    "rest_client_requests_total",
+    "storage_operation_duration_seconds",
+    "volume_manager_total_volumes",
+];
+
+#[test]
+fn what_dashboards_and_alerts_ask_for_is_there() {
+    let (recorded, sources) = (recorded(), sources());
+    let missing: BTreeSet<&str> = rows(NOT_EXPOSED).map(|row| row[0]).collect();
+    for name in ASKED_FOR {
+        assert!(recorded.contains_key(name), "{name} is not one of the Go kubelet's");
+        assert!(!missing.contains(name) && sources.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
 /// The text of the whole program without this test.
 fn sources() -> String {
     fn read(folder: &Path, into: &mut String) {
@@ -131,7 +172,8 @@ async fn what_a_node_with_a_pod_shows_has_the_types_labels_and_help_that_were_re
     let (node, agent, address) =
         start_on_a_port(|port| format!("address: 127.0.0.1\nreadOnlyPort: {port}\nstaticPodPath: manifests"))
             .await;
-    let _runtime = node.runtime_with(Settings { pull_anything: true, ..Settings::default() });
+    // One that is too old to say who makes cgroups, of which a metric tells.
+    let _runtime = node.runtime_with(Settings { pull_anything: true, ..Settings::containerd_1_7() });
     agent.logs(&[READY]).await;
     fs::create_dir_all(node.path("manifests")).unwrap();
     fs::write(node.path("manifests/web.yaml"), PODS).unwrap();
@@ -161,9 +203,13 @@ async fn what_a_node_with_a_pod_shows_has_the_types_labels_and_help_that_were_re
     for name in [
         "kubelet_active_pods",
         "kubelet_containers_per_pod_count",
+        "kubelet_cri_losing_support",
         "kubelet_desired_pods",
         "kubelet_http_requests_total",
         "kubelet_image_manager_ensure_image_requests_total",
+        "kubelet_imagemanager_image_mustpull_checks_total",
+        "kubelet_imagemanager_ondisk_pulledrecords",
+        "kubelet_metrics_provider",
         "kubelet_node_name",
         "kubelet_pleg_relist_duration_seconds",
         "kubelet_pod_start_duration_seconds",
@@ -171,6 +217,7 @@ async fn what_a_node_with_a_pod_shows_has_the_types_labels_and_help_that_were_re
         "kubelet_running_pods",
         "kubelet_runtime_operations_total",
         "kubelet_started_containers_total",
+        "kubelet_working_pods",
     ] {
         assert!(exposed.contains_key(name), "{name} in {text}");
     }

@@ -22,6 +22,7 @@ mod docker_config;
 mod exec;
 mod keyring;
 mod location;
+mod metrics;
 mod node_config;
 mod policy;
 mod provider_config;
@@ -37,7 +38,9 @@ pub use keyring::Keyring;
 pub use location::BadLocation;
 pub use node_config::NodeConfig;
 pub use policy::VerificationPolicy;
-pub use provider_config::{ExecEnvVar, ProviderConfig, TokenAttributes, TokenCacheType, load_providers};
+pub use provider_config::{
+    ExecEnvVar, LoadedProviders, ProviderConfig, TokenAttributes, TokenCacheType, load_providers,
+};
 pub use providers::Providers;
 pub use records::PullRecords;
 pub use service_accounts::{ServiceAccount, ServiceAccountError, ServiceAccounts, WantedToken};

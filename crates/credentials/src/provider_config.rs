@@ -10,7 +10,9 @@ use crablet_api::document::{self, Limits, Tree, Value};
 use crablet_api::{GoDuration, qualified_name_errors, text_enum};
 use crablet_host::files::read_bounded;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
+use crate::credential::hex;
 use crate::location::Location;
 
 const KIND: &str = "CredentialProviderConfig";
@@ -101,16 +103,21 @@ struct File {
     providers: Vec<ProviderConfig>,
 }
 
+/// The configuration of providers.
+#[derive(Debug, Default)]
+pub struct LoadedProviders {
+    pub configs: Vec<ProviderConfig>,
+    /// What tells it from others: the digest of its files, as upstream takes it.
+    pub hash: String,
+}
+
 /// Reads the configuration of providers: a file, or all `*.json`, `*.yaml` and `*.yml` of a directory in the order of
 /// their names. Their programs have to be in `programs`. `tokens` says whether providers may be given tokens.
 ///
 /// An error has a line for each mistake.
-pub fn load_providers(
-    config: &Path,
-    programs: &Path,
-    tokens: bool,
-) -> Result<Vec<ProviderConfig>, Vec<String>> {
-    let mut reader = Reader { tokens, programs, problems: Vec::new(), providers: Vec::new() };
+pub fn load_providers(config: &Path, programs: &Path, tokens: bool) -> Result<LoadedProviders, Vec<String>> {
+    let (problems, providers, digest) = (Vec::new(), Vec::new(), Sha256::new());
+    let mut reader = Reader { tokens, programs, problems, providers, digest };
     match std::fs::metadata(programs) {
         _ if programs.as_os_str().is_empty() => reader.fail(
             "--image-credential-provider-bin-dir",
@@ -131,7 +138,10 @@ pub fn load_providers(
         Err(message) => reader.fail("--image-credential-provider-config", &message),
     }
     match reader.problems.is_empty() {
-        true => Ok(reader.providers),
+        true => {
+            let hash = format!("sha256:{}", hex(&reader.digest.finalize()));
+            Ok(LoadedProviders { configs: reader.providers, hash })
+        }
         false => Err(reader.problems),
     }
 }
@@ -167,6 +177,7 @@ struct Reader<'a> {
     programs: &'a Path,
     problems: Vec<String>,
     providers: Vec<ProviderConfig>,
+    digest: Sha256,
 }
 
 impl Reader<'_> {
@@ -183,6 +194,9 @@ impl Reader<'_> {
             })
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| format!("{name}: is not UTF-8 text")));
         let parsed = text.and_then(|text| {
+            // With its length first, so that no two sets of files are the same.
+            self.digest.update((text.len() as u64).to_be_bytes());
+            self.digest.update(&text);
             document::parse(&name, &text, Limits::MANIFEST).map_err(|error| error.to_string())
         });
         match parsed {
@@ -417,7 +431,7 @@ mod tests {
 
         fn load(&self, config: &str, tokens: bool) -> Result<Vec<ProviderConfig>, Vec<String>> {
             let root = self.directory.path();
-            load_providers(&root.join(config), &root.join("bin"), tokens)
+            load_providers(&root.join(config), &root.join("bin"), tokens).map(|loaded| loaded.configs)
         }
 
         /// The mistakes, with the test's directory as `DIR`.
@@ -480,6 +494,28 @@ mod tests {
             none.mistakes("config"),
             ["--image-credential-provider-config: no configuration files found in directory \"DIR/config\""]
         );
+    }
+
+    #[test]
+    fn the_digest_is_upstreams_and_tells_where_one_file_ends_and_the_next_begins() {
+        let one = format!(
+            "{HEAD}- name: ecr\n  matchImages: [a.io]\n  defaultCacheDuration: 1h\n  \
+             apiVersion: credentialprovider.kubelet.k8s.io/v1\n"
+        );
+        let two = one.replace("ecr", "gcr");
+        let node = Node::new(&[("1.yaml", &one), ("2.yaml", &two)]);
+        let root = node.directory.path();
+        let hash = |path: &str| load_providers(&root.join(path), &root.join("bin"), false).unwrap().hash;
+        let expected = |files: &[&str]| {
+            let mut bytes = Vec::new();
+            for file in files {
+                bytes.extend((file.len() as u64).to_be_bytes());
+                bytes.extend(file.as_bytes());
+            }
+            format!("sha256:{}", hex(&Sha256::digest(&bytes)))
+        };
+        assert_eq!(hash("config/1.yaml"), expected(&[&one]));
+        assert_eq!(hash("config"), expected(&[&one, &two]));
     }
 
     #[test]

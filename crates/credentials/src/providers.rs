@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crablet_metrics::{RegisterError, Registry};
 use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use crate::docker_config::DockerConfig;
 use crate::exec::{Answer, GoodFor, Program, Provider, ProviderError};
 use crate::keyring::Keyring;
 use crate::location::covers;
+use crate::metrics::{Plugins, register_config};
 use crate::provider_config::{ProviderConfig, TokenAttributes, TokenCacheType};
 use crate::service_accounts::{NoToken, ServiceAccounts, Shown, Whose};
 
@@ -30,6 +32,7 @@ pub struct Providers {
     asked: Vec<Asked>,
     /// Who gets tokens of pods' service accounts, if somebody does.
     accounts: Option<Arc<dyn ServiceAccounts>>,
+    plugins: Option<Plugins>,
 }
 
 /// A provider, and what it said.
@@ -56,7 +59,13 @@ impl Providers {
     /// The providers that a configuration names.
     pub fn new(configs: Vec<ProviderConfig>) -> Providers {
         let asked = |config: ProviderConfig| Asked::new(config.clone(), Box::new(Program(config)));
-        Providers { asked: configs.into_iter().map(asked).collect(), accounts: None }
+        Providers { asked: configs.into_iter().map(asked).collect(), accounts: None, plugins: None }
+    }
+
+    /// The same, with their runs counted, and told which configuration they have.
+    pub fn counted_in(self, registry: &Registry, hash: &str) -> Result<Providers, RegisterError> {
+        register_config(registry, hash)?;
+        Ok(Providers { plugins: Some(Plugins::register(registry)?), ..self })
     }
 
     /// The same, with somebody who gets tokens of pods' service accounts for them.
@@ -68,9 +77,9 @@ impl Providers {
     /// What the providers say about a repository, for a pod. One that fails is told in the log, and gives nothing: the
     /// pull is tried with what there is.
     pub(crate) async fn keyring(&self, repository: &str, pod: PodCredentials<'_>) -> Keyring {
-        let accounts = self.accounts.as_deref();
+        let (accounts, plugins) = (self.accounts.as_deref(), self.plugins.as_ref());
         let answers = self.asked.iter().map(|asked| async move {
-            match asked.credentials(repository, pod, accounts).await {
+            match asked.credentials(repository, pod, accounts, plugins).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     asked.complain(repository, &error);
@@ -107,6 +116,7 @@ impl Asked {
         repository: &str,
         pod: PodCredentials<'_>,
         accounts: Option<&dyn ServiceAccounts>,
+        plugins: Option<&Plugins>,
     ) -> Result<Option<(Arc<DockerConfig>, Option<Source>)>, ProviderError> {
         if !self.images.iter().any(|pattern| covers(pattern, repository)) {
             return Ok(None);
@@ -121,7 +131,11 @@ impl Asked {
         }
         let flight = self.flight(repository, shown);
         let answer = flight.get_or_init(|| async {
+            let begun = Instant::now();
             let answer = self.provider.ask(repository, shown).await;
+            if let Some(plugins) = plugins {
+                plugins.ran(&self.name, begun.elapsed(), answer.as_ref().err());
+            }
             match answer.and_then(|answer| self.without_token(answer, shown)) {
                 Ok(answer) => self.keep(repository, &whose, answer),
                 Err(error) => {
@@ -306,7 +320,8 @@ mod tests {
                 ..ProviderConfig::default()
             };
             let asked = told.asked.clone();
-            let providers = Providers { asked: vec![Asked::new(config, Box::new(told))], accounts: None };
+            let providers =
+                Providers { asked: vec![Asked::new(config, Box::new(told))], accounts: None, plugins: None };
             Node { providers: Arc::new(providers), asked }
         }
 
@@ -388,6 +403,34 @@ mod tests {
             assert_eq!(node.passwords("a.io/x").await, [""; 0]);
         }
         assert_eq!(node.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn runs_are_counted_and_so_are_those_that_fail_but_not_what_is_kept_or_not_understood() {
+        let program = |name: &str, script: &str| ProviderConfig {
+            name: name.to_owned(),
+            match_images: vec!["*.io".to_owned()],
+            default_cache_duration: Some(GoDuration::from_secs(60)),
+            program: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            ..ProviderConfig::default()
+        };
+        let registry = Registry::new();
+        let configs = vec![program("fails", "exit 3"), program("babbles", "echo what")];
+        let providers = Providers::new(configs).counted_in(&registry, "sha256:12").unwrap();
+        for _ in 0..2 {
+            providers.keyring("a.io/x", PodCredentials::default()).await;
+        }
+        let text = registry.render();
+        for line in [
+            r#"kubelet_credential_provider_config_info{hash="sha256:12"} 1"#,
+            r#"kubelet_credential_provider_plugin_duration_count{plugin_name="babbles"} 2"#,
+            r#"kubelet_credential_provider_plugin_duration_count{plugin_name="fails"} 2"#,
+            r#"kubelet_credential_provider_plugin_errors_total{plugin_name="fails"} 2"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(!text.contains(r#"errors_total{plugin_name="babbles"}"#), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use crablet_host::clock::Clock;
 use crablet_host::lanes::Lanes;
+use crablet_metrics::{RegisterError, Registry};
 use jiff::Timestamp;
 use tracing::{error, warn};
 
 use crate::credential::{Source, TrackedCredential};
+use crate::metrics::{Check, Checks, register_records};
 use crate::policy::{VerificationPolicy, without_tag_and_digest};
 use crate::record::{
     PullCredentials, PullIntent, PulledRecord, account_of, file_name, is_record, secret_of, whole_seconds,
@@ -28,7 +30,8 @@ pub struct PullRecords {
     clock: Clock,
     pulling: Arc<dyn Checkpoints>,
     pulled: Arc<dyn Checkpoints>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    checks: Option<Checks>,
     /// One change at a time of what is written down of an image, by the name that it is pulled by, and by the runtime's.
     /// Who has both, got the first one first.
     by_name: Lanes,
@@ -75,7 +78,18 @@ impl PullRecords {
             }
         }
         let (by_name, by_ref) = (Lanes::default(), Lanes::default());
-        Ok(PullRecords { policy, clock, pulling, pulled, state: Mutex::new(state), by_name, by_ref })
+        let state = Arc::new(Mutex::new(state));
+        Ok(PullRecords { policy, clock, pulling, pulled, state, checks: None, by_name, by_ref })
+    }
+
+    /// Has it counted what is asked, and told how much is written down.
+    pub fn counted_in(self, registry: &Registry) -> Result<PullRecords, RegisterError> {
+        let state = Arc::clone(&self.state);
+        register_records(registry, move || {
+            let state = locked(&state);
+            (state.pulling.len(), state.pulled.len())
+        })?;
+        Ok(PullRecords { checks: Some(Checks::register(registry)?), ..self })
     }
 
     /// The images whose pulls were under way when the agent before ended, as the specs of containers name them.
@@ -134,25 +148,39 @@ impl PullRecords {
         image_ref: &str,
         credentials: impl Future<Output = Result<Vec<TrackedCredential>, E>>,
     ) -> Result<bool, E> {
+        let check = self.check(image, tagged, image_ref, credentials).await;
+        if let Some(checks) = &self.checks {
+            checks.count(*check.as_ref().unwrap_or(&Check::Failed));
+        }
+        check.map(Check::may_use)
+    }
+
+    async fn check<E>(
+        &self,
+        image: &str,
+        tagged: &str,
+        image_ref: &str,
+        credentials: impl Future<Output = Result<Vec<TrackedCredential>, E>>,
+    ) -> Result<Check, E> {
         let name = without_tag_and_digest(image);
         let known = {
             // Who just pulled it is waited for.
             let _lane = self.by_ref.enter(image_ref).await;
             let state = self.state();
             if state.unreadable.contains(&file_name(image_ref)) {
-                return Ok(false);
+                return Ok(Check::Failed);
             }
             let record = state.pulled.get(image_ref);
             if !self.policy.asks(image, record.is_some() || state.is_pulling(image, tagged)) {
-                return Ok(true);
+                return Ok(Check::PolicyAllows);
             }
             record.and_then(|record| record.credential_mapping.get(name)).cloned().unwrap_or_default()
         };
         if known.node_pods_accessible {
-            return Ok(true);
+            return Ok(Check::RecordFound);
         }
         if known == PullCredentials::default() {
-            return Ok(false);
+            return Ok(Check::MustAuthenticate);
         }
         for tracked in credentials.await? {
             match &tracked.source {
@@ -169,19 +197,19 @@ impl PullRecords {
                             let who = PullCredentials::of(Some(&tracked));
                             self.write_down(image, image_ref, &who).await;
                         }
-                        return Ok(true);
+                        return Ok(Check::RecordFound);
                     }
                 }
                 Some(Source::ServiceAccount(account))
                     if known.kubernetes_service_accounts.contains(&account_of(account)) =>
                 {
-                    return Ok(true);
+                    return Ok(Check::RecordFound);
                 }
                 // The node's own are tried by a pull.
                 Some(Source::ServiceAccount(_)) | None => {}
             }
         }
-        Ok(false)
+        Ok(Check::MustAuthenticate)
     }
 
     /// Forgets images that are gone: all but these, and but those of which something was written down since.
@@ -258,8 +286,12 @@ impl PullRecords {
 
     /// What is known. It is never held for as long as a disk takes.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -518,6 +550,35 @@ mod tests {
         pull(&records, IMAGE, Some(&of_secret("mine", "hunter2"))).await;
         for (name, bytes) in node.pulled.content() {
             assert!(!String::from_utf8(bytes).unwrap().contains("hunter2"), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn checks_are_counted_by_what_became_of_them_and_records_as_they_are() {
+        let node = Node::new(VerificationPolicy::new(None, []));
+        let registry = Registry::new();
+        let records = node.start().await.counted_in(&registry).unwrap();
+        let nobody = async || Ok::<Vec<TrackedCredential>, &str>(Vec::new());
+        // Nobody pulled it.
+        assert_eq!(records.may_use(IMAGE, IMAGE, "there", nobody()).await, Ok(true));
+        records.begin(IMAGE).await.unwrap();
+        let intents = "kubelet_imagemanager_ondisk_pullintents 1";
+        assert!(registry.render().lines().any(|line| line == intents), "{}", registry.render());
+        records.succeeded(IMAGE, "pulled", Some(&of_secret("s", "p"))).await;
+        assert_eq!(records.may_use(IMAGE, IMAGE, "pulled", nobody()).await, Ok(false));
+        let its_own = async || Ok::<_, &str>(vec![of_secret("s", "p")]);
+        assert_eq!(records.may_use(IMAGE, IMAGE, "pulled", its_own()).await, Ok(true));
+        assert_eq!(records.may_use(IMAGE, IMAGE, "pulled", async { Err("no") }).await, Err("no"));
+        let text = registry.render();
+        for line in [
+            r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialPolicyAllowed"} 1"#,
+            r#"kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1"#,
+            r#"kubelet_imagemanager_image_mustpull_checks_total{result="error"} 1"#,
+            r#"kubelet_imagemanager_image_mustpull_checks_total{result="mustAuthenticate"} 1"#,
+            "kubelet_imagemanager_ondisk_pulledrecords 1",
+            "kubelet_imagemanager_ondisk_pullintents 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
     }
 }

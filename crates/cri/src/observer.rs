@@ -228,6 +228,9 @@ impl Observer {
 
     fn hinted(&mut self, hint: &Hint) {
         let now = Instant::now();
+        if let (Some(counted), Some(at)) = (&self.counted, hint.at) {
+            counted.metrics.heard((counted.clock)() - at as f64 / 1e9);
+        }
         if !self.looks.hint(&hint.id, hint.kind, now) {
             debug!(id = hint.id, "Too many hints of the runtime at once: relisting");
             self.relists.crowded(now);

@@ -111,6 +111,8 @@ pub struct Hint {
     pub id: String,
     /// What happened.
     pub kind: HintKind,
+    /// When, in nanoseconds since 1970, if the runtime says so.
+    pub at: Option<i64>,
 }
 
 /// What happened.

@@ -30,11 +30,15 @@ pub fn register_process_metrics(registry: &Registry) {
     });
 }
 
+/// When the machine was started, in seconds since 1970, if that can be told.
+pub fn boot_time() -> Option<f64> {
+    parse_boot_time(&fs::read_to_string("/proc/stat").ok()?)
+}
+
 /// When the process started, in seconds since 1970, if that can be told.
 pub fn process_start_time() -> Option<f64> {
     let usage = Usage::parse(&fs::read_to_string("/proc/self/stat").ok()?)?;
-    let boot = boot_time(&fs::read_to_string("/proc/stat").ok()?)?;
-    Some(boot + usage.start_ticks / rustix::param::clock_ticks_per_second() as f64)
+    Some(boot_time()? + usage.start_ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Registers `process_start_time_seconds` alone, for paths whose counters begin with the process.
@@ -127,7 +131,7 @@ impl Usage {
     }
 }
 
-fn boot_time(stat: &str) -> Option<f64> {
+fn parse_boot_time(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
@@ -177,6 +181,12 @@ mod tests {
         assert_eq!(of_netstat(netstat, "IpExt", "OutOctets"), Some(88.0));
         assert_eq!(of_netstat(netstat, "IpExt", "None"), None);
         assert_eq!(of_netstat("", "IpExt", "InOctets"), None);
+    }
+
+    #[test]
+    fn the_machine_was_started_before_this_process() {
+        assert_eq!(parse_boot_time("cpu 1 2\nbtime 1790000000\n"), Some(1_790_000_000.0));
+        assert!(boot_time().unwrap() <= process_start_time().unwrap());
     }
 
     #[test]

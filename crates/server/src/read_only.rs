@@ -34,8 +34,10 @@ pub fn read_only_router(health: Health, node: NodeHandles) -> Result<Router, Reg
     Ok(router.layer(from_fn_with_state(counted, count)))
 }
 
+/// Some of what is told is read from files when it is asked for, which no task has to wait for.
 pub(crate) async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, crablet_metrics::CONTENT_TYPE)], registry.render())
+    let page = tokio::task::spawn_blocking(move || registry.render()).await.unwrap_or_default();
+    ([(CONTENT_TYPE, crablet_metrics::CONTENT_TYPE)], page)
 }
 
 #[cfg(test)]

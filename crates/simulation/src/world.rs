@@ -20,7 +20,7 @@ use crablet_client::Chance;
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
-use crablet_cluster::{Joining, join, node};
+use crablet_cluster::{Begun, Joining, join, node};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::container_gc::Policy;
 use crablet_core::translate;
@@ -255,6 +255,9 @@ impl World {
                 if let Some(server) = &self.api_server
                     && let Some(feed) = feeds.remove(&SourceKind::Api)
                 {
+                    let begun = Begun { booted: Some(settings(0).start), started: self.clock.now() };
+                    let of_cluster = crablet_cluster::Metrics::register(&metrics.kubelet, begun);
+                    let of_cluster = of_cluster.expect("nobody else counts under these names");
                     let joining = Joining {
                         client: server.node(&name),
                         seed: 0,
@@ -275,6 +278,7 @@ impl World {
                             .as_ref()
                             .map_or_else(Attachments::default, crablet_volumes::Csi::attachments),
                         memory,
+                        metrics: of_cluster,
                     };
                     join(&tasks, &agent, joining);
                 }

@@ -267,6 +267,7 @@ impl Worker {
         let Some(images) = images.transpose()?.flatten() else { return Ok(Started::No) };
         let prepare = Box::pin(self.prepare_container(start, &container, &images, made_from));
         let config = unless_ended(&mailbox, prepare).await;
+        let volumes = images.volumes;
         let Some(config) = config.transpose()? else { return Ok(Started::No) };
         if let Err(error) = self.fit_cgroup().await {
             let error = StartError::new("CreateContainerError", format!("the pod's cgroup: {error}"));
@@ -280,6 +281,8 @@ impl Worker {
             None => {
                 let create = || node.runtime.create_container(sandbox, &config.config, &config.sandbox);
                 let created = self.see_through(node.turns.starts.take(create)).await;
+                let refusal = created.as_ref().err().map(said);
+                node.metrics.mounts_images(&volumes, &container, refusal.as_deref());
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
@@ -310,12 +313,17 @@ impl Worker {
 
     fn refused(&self, container: &str, reason: &str, error: &Error) -> NotStarted {
         // Upstream's event has what the runtime said; its status has the error as gRPC words it.
-        let said = match error {
-            Error::Answer { message, .. } => message.clone(),
-            other => other.to_string(),
-        };
+        let said = said(error);
         self.warn(container, reason::FAILED, &format!("Error: {said}"));
         NotStarted { error: StartError::new(reason, said), until: None, has_event: true }
+    }
+}
+
+/// What the runtime said, or why it said nothing.
+fn said(error: &Error) -> String {
+    match error {
+        Error::Answer { message, .. } => message.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ use crablet_api::Gate;
 use crablet_api::core::{Container, PullPolicy, Secret, VolumeSource};
 use crablet_core::status::StartError;
 use crablet_cri_api::v1;
+use tokio::time::Instant;
 
 use crate::images::{Ensured, ImageError, ImageErrorReason, Request};
 use crate::recorder::{Involved, reason};
@@ -133,7 +134,14 @@ impl Worker {
         if !self.starts.errors.contains_key(&container.name) {
             self.story.headline(State::Waiting, format_args!("image {image} of {what}"));
         }
-        self.attend(node.images.ensure(request)).await
+        let asked = Instant::now();
+        let ensured = self.attend(node.images.ensure(request)).await;
+        match &ensured {
+            Some(Ok(Ensured { was_pulled: true, .. })) => self.startup.pulled(asked),
+            Some(Err(_)) => self.startup.not_pulled(asked),
+            Some(Ok(_)) | None => {}
+        }
+        ensured
     }
 
     fn image_failed(&self, container: &Container, error: ImageError) -> NotStarted {

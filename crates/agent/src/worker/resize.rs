@@ -102,7 +102,9 @@ impl Worker {
             return Next::Wait(Some(until));
         }
         let began = Instant::now();
-        match self.try_to_resize(updates).await {
+        let resized = self.try_to_resize(updates).await;
+        self.node.metrics.resizes.done(resized.is_ok(), began.elapsed());
+        match resized {
             Ok(()) => {
                 self.retries.worked(&What::Resize);
                 self.story.step("resize", began.elapsed(), format_args!("gave containers other resources"));

@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 
-use crablet_certificates::{ClientCertificate, Identities, Manager, Progress, Stage};
+use crablet_certificates::{ClientCertificate, Identities, Manager, Progress, Renewals, Stage};
+use crablet_metrics::Registry;
 use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -13,6 +14,7 @@ struct Running {
     identities: Identities,
     progress: watch::Receiver<Progress>,
     task: JoinHandle<Infallible>,
+    metrics: Registry,
 }
 
 impl Drop for Running {
@@ -23,10 +25,11 @@ impl Drop for Running {
 
 fn start(world: &World) -> Running {
     let ClientCertificate::Rotated(manager) = world.open(true) else { panic!("it is not renewed") };
-    let manager: Manager = *manager;
+    let metrics = Registry::new();
+    let manager = Manager::counted_in(*manager, Renewals::of_client(&metrics).unwrap());
     let (identities, progress, connect) = (manager.identities(), manager.progress(), world.connect());
     let task = tokio::spawn(async move { manager.run(&connect).await });
-    Running { identities, progress, task }
+    Running { identities, progress, task, metrics }
 }
 
 async fn held(progress: &mut watch::Receiver<Progress>) -> (jiff::Timestamp, jiff::Timestamp) {
@@ -63,6 +66,17 @@ async fn a_certificate_is_renewed_by_itself_at_70_to_90_percent_of_its_life() {
     // The next start has the newest.
     let again = start(&world);
     assert_eq!(again.identities.current().unwrap().certificate(), certificates[2].certificate());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_that_leads_to_nothing_counts() {
+    let world = World::new();
+    world.fail([Fault::Lost, Fault::Code(403), Fault::Nothing]);
+    let mut node = start(&world);
+    assert!(node.identities.changed().await);
+    let text = node.metrics.render();
+    let errors = "kubelet_certificate_manager_client_expiration_renew_errors 2";
+    assert!(text.lines().any(|line| line == errors), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

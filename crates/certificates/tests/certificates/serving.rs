@@ -1,8 +1,9 @@
 //! Serving certificates that the cluster signs.
 
 use crablet_api::core::{NodeAddress, NodeAddressType};
-use crablet_certificates::{Manager, Stage};
+use crablet_certificates::{Manager, Renewals, Stage};
 use crablet_client::Chance;
+use crablet_metrics::Registry;
 use crablet_x509::AlternativeName;
 use tokio::sync::watch;
 
@@ -23,7 +24,8 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
         let (receiver, clock) = (node_addresses.subscribe(), world.clock.clone());
         Manager::serving(&world.path("pki"), "n1", None, receiver, false, clock, Chance::new(3)).unwrap()
     };
-    let manager = open(&node_addresses);
+    let registry = Registry::new();
+    let manager = open(&node_addresses).counted_in(Renewals::of_serving(&registry).unwrap());
     let (mut identities, mut progress, connect) = (manager.identities(), manager.progress(), world.connect());
     let own = move |_| connect(crablet_certificates::Credentials::Own);
     let running = tokio::spawn(async move { manager.run(&own).await });
@@ -57,6 +59,14 @@ async fn a_serving_certificate_follows_the_nodes_addresses() {
     world.approve(&third).await;
     assert!(identities.changed().await);
     assert!(identities.current().unwrap().leaf().has_exactly(&names(&["192.0.2.2", "2001:db8::1"])));
+    let text = registry.render();
+    for line in [
+        // The request that was of no use, and the certificate that was replaced.
+        "kubelet_server_expiration_renew_errors 1",
+        "kubelet_certificate_manager_server_rotation_seconds_count 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
     running.abort();
     // The next start has it.
     assert!(open(&node_addresses).identities().current().unwrap().leaf().has_all(&names(&["2001:db8::1"])));

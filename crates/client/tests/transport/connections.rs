@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use crablet_api::core::ConfigMap;
-use crablet_client::{Body, Client, Lane};
+use crablet_client::{Body, Client, Lane, Requests};
+use crablet_metrics::Registry;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +27,29 @@ async fn requests_and_watches_share_a_connection_and_heartbeats_have_one_of_thei
         assert_eq!(next_line(watch).await, "5\n");
     }
     assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_name_is_asked_for_when_a_connection_is_made_and_that_is_timed() {
+    let server = Server::start(Manner::default()).await;
+    let by_address = https(&server.kubeconfig());
+    let mut config = server.kubeconfig();
+    // Whoever listens there: nothing but the way to it matters.
+    config.cluster.server = format!("https://localhost:{}", server.address.port());
+    let by_name = https(&config);
+    let registry = Registry::new();
+    let requests = Requests::register(&registry).unwrap();
+    for https in [by_address, by_name] {
+        https.counted_in(&requests);
+        let _ = get(&https, "/a", Lane::Common).await;
+    }
+    let text = registry.render();
+    let counts =
+        text.lines().filter(|line| line.starts_with("rest_client_dns_resolution_duration_seconds_count"));
+    assert_eq!(
+        counts.collect::<Vec<_>>(),
+        [r#"rest_client_dns_resolution_duration_seconds_count{host="localhost"} 1"#]
+    );
 }
 
 #[tokio::test]

@@ -63,7 +63,8 @@ fn from_cri(event: v1::ContainerEventResponse) -> Hint {
         v1::ContainerEventType::ContainerStoppedEvent => HintKind::Stopped,
         v1::ContainerEventType::ContainerDeletedEvent => HintKind::Removed,
     };
-    Hint { id: event.container_id, kind }
+    let at = Some(event.created_at).filter(|at| *at > 0);
+    Hint { id: event.container_id, kind, at }
 }
 
 /// What an event of containerd says about a container, if it says something: an exec that ends does not.
@@ -83,7 +84,8 @@ fn from_containerd(envelope: &Envelope) -> Option<Hint> {
         }
         _ => return None,
     };
-    Some(Hint { id, kind })
+    let at = envelope.timestamp.as_ref().map(|at| at.seconds * 1_000_000_000 + i64::from(at.nanos));
+    Some(Hint { id, kind, at })
 }
 
 #[cfg(test)]
@@ -103,7 +105,7 @@ mod tests {
     fn an_exit_of_the_first_process_is_told_and_that_of_an_exec_is_not() {
         let exit =
             |id: &str| TaskExit { container_id: "c".to_owned(), id: id.to_owned(), ..TaskExit::default() };
-        let stopped = Hint { id: "c".to_owned(), kind: HintKind::Stopped };
+        let stopped = Hint { id: "c".to_owned(), kind: HintKind::Stopped, at: None };
         assert_eq!(from_containerd(&envelope("/tasks/exit", &exit("c"))), Some(stopped));
         assert_eq!(from_containerd(&envelope("/tasks/exit", &exit("exec-1"))), None);
     }
@@ -111,8 +113,22 @@ mod tests {
     #[test]
     fn running_out_of_memory_is_told() {
         let event = TaskOom { container_id: "c".to_owned() };
-        let hint = Hint { id: "c".to_owned(), kind: HintKind::OutOfMemory };
+        let hint = Hint { id: "c".to_owned(), kind: HintKind::OutOfMemory, at: None };
         assert_eq!(from_containerd(&envelope("/tasks/oom", &event)), Some(hint));
+    }
+
+    #[test]
+    fn what_happened_has_its_time_where_the_runtime_gives_it() {
+        let event = |created_at| {
+            from_cri(v1::ContainerEventResponse { created_at, ..v1::ContainerEventResponse::default() })
+        };
+        assert_eq!(
+            (event(1_790_000_000_000_000_007).at, event(0).at),
+            (Some(1_790_000_000_000_000_007), None)
+        );
+        let mut told = envelope("/tasks/oom", &TaskOom { container_id: "c".to_owned() });
+        told.timestamp = Some(prost_types::Timestamp { seconds: 3, nanos: 5 });
+        assert_eq!(from_containerd(&told).and_then(|hint| hint.at), Some(3_000_000_005));
     }
 
     #[test]

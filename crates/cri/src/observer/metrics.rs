@@ -14,6 +14,7 @@ pub struct Metrics {
     running_containers: Family<Gauge, 1>,
     connections: Counter,
     connection_errors: Counter,
+    latency: Histogram,
 }
 
 impl Metrics {
@@ -47,6 +48,11 @@ impl Metrics {
             connection_errors: registry.counter(
                 "kubelet_evented_pleg_connection_error_count",
                 "[ALPHA] The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
+            )?,
+            latency: registry.histogram(
+                "kubelet_evented_pleg_connection_latency_seconds",
+                "[ALPHA] The latency of streaming connection with the CRI runtime, measured in seconds.",
+                &DEFAULT_BUCKETS,
             )?,
         })
     }
@@ -90,5 +96,10 @@ impl Metrics {
 
     pub(super) fn not_connected(&self) {
         self.connection_errors.increment();
+    }
+
+    /// A stream told of something so many seconds after it happened.
+    pub(super) fn heard(&self, after: f64) {
+        self.latency.observe(after.max(0.0));
     }
 }

@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
+/// When what is hinted happened, in nanoseconds since 1970.
+pub const HINTED_AT: i64 = 1_790_000_000_000_000_000;
 /// The pod that everything belongs to, unless it is nobody's.
 pub const POD: &str = "pod-1";
 
@@ -136,11 +138,11 @@ impl Fake {
         }
     }
 
-    /// Hints on whatever streams are open.
+    /// Hints on whatever streams are open, of what happened at [`HINTED_AT`].
     pub fn hint(&self, id: &str, kind: HintKind) {
         for sender in self.world().streams.values() {
             // Nobody listens to a stream that was given up.
-            let _ = sender.try_send(Ok(Hint { id: id.to_owned(), kind }));
+            let _ = sender.try_send(Ok(Hint { id: id.to_owned(), kind, at: Some(HINTED_AT) }));
         }
     }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_cri::HintKind;
+use crablet_cri::observer::{Metrics, Observer};
+use crablet_cri::{HintKind, Runtime};
 use crablet_cri_api::ContainerState::{Created, Exited, Running, Unknown};
 use crablet_cri_api::SandboxState;
+use crablet_metrics::Registry;
 
 use crate::fake::Fake;
 use crate::{observe, settled};
@@ -271,4 +273,24 @@ async fn what_is_there_at_the_start_is_told() {
     }
     assert_eq!(told, ["s: SandboxStarted", "t: SandboxStopped", "a: ContainerStarted", DIED]);
     observed.quiet_for(Duration::from_secs(120)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_late_a_hint_comes_is_counted() {
+    let registry = Registry::new();
+    let fake = Arc::new(Fake::default());
+    let (observer, mut events, _status) = Observer::new(Arc::clone(&fake) as Arc<dyn Runtime>);
+    let observer = observer.counted_in(Metrics::register(&registry).unwrap(), || 1_790_000_002.0);
+    tokio::spawn(observer.run());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fake.container("c", Running);
+    fake.hint("c", HintKind::Started);
+    events.recv().await.unwrap();
+    let text = registry.render();
+    for line in [
+        "kubelet_evented_pleg_connection_latency_seconds_sum 2",
+        "kubelet_evented_pleg_connection_latency_seconds_count 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
 }

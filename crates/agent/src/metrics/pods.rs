@@ -1,0 +1,132 @@
+//! How many pods there are, and how far their workers are: found out when somebody asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crablet_api::core::{Pod, PodPhase};
+use crablet_core::qos::is_static;
+use crablet_metrics::{Kind, Registry, Samples};
+
+use crate::sources::SourceKind;
+use crate::statuses::Statuses;
+
+/// Has it told how many pods there are.
+pub(crate) fn register_pods(registry: &Registry, statuses: Statuses, working: WorkingPods) {
+    registry.collector(move |samples| {
+        let (mut desired, mut active, mut ephemeral) = ([0_u32; 2], [0_u32; 2], 0);
+        for view in statuses.list() {
+            let is_static = usize::from(is_static(&view.pod));
+            desired[is_static] += 1;
+            ephemeral += view.pod.spec.ephemeral_containers.len();
+            match view.status.phase {
+                Some(PodPhase::Succeeded | PodPhase::Failed) => {}
+                _ => active[is_static] += 1,
+            }
+        }
+        for (index, is_static) in [(0, ""), (1, "true")] {
+            let labels = [("static", is_static)];
+            let help = "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.";
+            samples.add("kubelet_desired_pods", help, Kind::Gauge, &labels, f64::from(desired[index]));
+            let help = "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.";
+            samples.add("kubelet_active_pods", help, Kind::Gauge, &labels, f64::from(active[index]));
+        }
+        let help = "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.";
+        samples.add("kubelet_managed_ephemeral_containers", help, Kind::Gauge, &[], ephemeral as f64);
+        working.tell(samples);
+    });
+}
+
+/// How far a pod is, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifecycle {
+    Sync,
+    Terminating,
+    Terminated,
+}
+
+/// Who wants a pod that has a worker, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Config {
+    Desired,
+    DesiredStatic,
+    Orphan,
+    OrphanStatic,
+    /// Nobody, ever: it was found in the runtime or on the disk.
+    RuntimeOnly,
+}
+
+const LIFECYCLES: [(Lifecycle, &str); 3] = [
+    (Lifecycle::Sync, "sync"),
+    (Lifecycle::Terminating, "terminating"),
+    (Lifecycle::Terminated, "terminated"),
+];
+/// With the words for the labels `config` and `static`.
+const CONFIGS: [(Config, &str, &str); 5] = [
+    (Config::Desired, "desired", ""),
+    (Config::DesiredStatic, "desired", "true"),
+    (Config::Orphan, "orphan", ""),
+    (Config::OrphanStatic, "orphan", "true"),
+    (Config::RuntimeOnly, "runtime_only", "unknown"),
+];
+
+/// How many workers there are with pods of each kind. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct WorkingPods(Arc<[AtomicUsize; LIFECYCLES.len() * CONFIGS.len()]>);
+
+impl WorkingPods {
+    /// The place of a pod that should run. It is given up when this is dropped.
+    pub(crate) fn enter(&self, pod: &Pod) -> Working {
+        let place = place(config(pod, true), Lifecycle::Sync);
+        self.0[place].fetch_add(1, Ordering::Relaxed);
+        Working { pods: self.clone(), place }
+    }
+
+    fn tell(&self, samples: &mut Samples) {
+        let help = "[ALPHA] Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted in the API and consumes resources that are not otherwise visible.";
+        for (config, word, is_static) in CONFIGS {
+            for (lifecycle, state) in LIFECYCLES {
+                let labels = [("config", word), ("lifecycle", state), ("static", is_static)];
+                let count = self.0[place(config, lifecycle)].load(Ordering::Relaxed);
+                samples.add("kubelet_working_pods", help, Kind::Gauge, &labels, count as f64);
+            }
+        }
+    }
+}
+
+/// A worker's place among all.
+pub(crate) struct Working {
+    pods: WorkingPods,
+    place: usize,
+}
+
+impl Working {
+    /// It is like this now.
+    pub(crate) fn is(&mut self, pod: &Pod, is_wanted: bool, lifecycle: Lifecycle) {
+        let now = place(config(pod, is_wanted), lifecycle);
+        if now != self.place {
+            self.pods.0[self.place].fetch_sub(1, Ordering::Relaxed);
+            self.pods.0[now].fetch_add(1, Ordering::Relaxed);
+            self.place = now;
+        }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.pods.0[self.place].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn config(pod: &Pod, is_wanted: bool) -> Config {
+    match (SourceKind::of(pod).map(SourceKind::is_static), is_wanted) {
+        (None, _) => Config::RuntimeOnly,
+        (Some(false), true) => Config::Desired,
+        (Some(true), true) => Config::DesiredStatic,
+        (Some(false), false) => Config::Orphan,
+        (Some(true), false) => Config::OrphanStatic,
+    }
+}
+
+const fn place(config: Config, lifecycle: Lifecycle) -> usize {
+    config as usize * LIFECYCLES.len() + lifecycle as usize
+}
