@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use axum::serve::Listener;
 use futures_util::future::BoxFuture;
-use http_body_util::BodyExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -26,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::access::Shown;
+use crate::respond::until_end;
 
 /// Serves `router` on `listener` until `shutdown` completes, then lets requests that are under way finish for up
 /// to five seconds.
@@ -271,12 +270,7 @@ impl Service<Request<Incoming>> for OfClient {
         let answer = self.router.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            Ok(answer.map(|body| {
-                Body::new(body.map_frame(move |frame| {
-                    let _until_here = &counted;
-                    frame
-                }))
-            }))
+            Ok(answer.map(|body| until_end(body, counted)))
         })
     }
 }

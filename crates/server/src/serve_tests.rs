@@ -1,7 +1,9 @@
 //! Connections end when they should, and not before.
 
 use super::*;
+use axum::body::Body;
 use axum::routing::get;
+use http_body_util::BodyExt as _;
 use hyper::client::conn::http2 as http2_client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::middleware::from_fn_with_state;
 use crablet_agent::agent::Agent;
 use crablet_api::core::Container;
 use crablet_cri_api::ExecOutput;
@@ -13,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::testing::{Server, running_node, view};
 
 /// A runtime in which container `a` of the pod `u1` runs.
@@ -60,6 +62,7 @@ struct Played {
     server: Server,
     runtime: Arc<Scripted>,
     streamer: Streamer,
+    counted: Registry,
     /// The runtime's streaming server.
     backend: TcpListener,
     stop: CancellationToken,
@@ -91,8 +94,10 @@ impl Played {
         };
         let router =
             streams_router(streams).method_not_allowed_fallback(crate::node_port::method_not_allowed);
-        let server = Server::start_with_upgrades(router).await;
-        Played { server, runtime, streamer, backend, stop, _agent: agent }
+        let counted = Registry::new();
+        let metrics = HttpMetrics::register(&counted, ServerType::ReadWrite).unwrap();
+        let server = Server::start_with_upgrades(router.layer(from_fn_with_state(metrics, count))).await;
+        Played { server, runtime, streamer, counted, backend, stop, _agent: agent }
     }
 
     /// A client that has sent this request.
@@ -281,6 +286,17 @@ async fn nothing_is_left_when_a_side_dies_is_silent_or_talks_nonsense() {
                     client.read_to_end(&mut rest).await.unwrap();
                     drop(client);
                 }
+                // Who speaks WebSocket is told, in order.
+                "silence" if headers.len() > 3 => {
+                    let mut told = Vec::new();
+                    client.read_to_end(&mut told).await.unwrap();
+                    assert!(told.ends_with(&[0x88, 2, 3, 0xe8]), "{told:?}");
+                    let told = String::from_utf8_lossy(&told).into_owned();
+                    assert!(
+                        told.contains("Internal error occurred: the stream was idle for too long"),
+                        "{told}"
+                    );
+                }
                 "garbage" => client.write_all(&[0xff; 1000]).await.unwrap(),
                 _ => {}
             }
@@ -290,7 +306,28 @@ async fn nothing_is_left_when_a_side_dies_is_silent_or_talks_nonsense() {
     let _client = played.client("POST", EXEC, SPDY).await;
     let (_runtime, _) = played.backend(SWITCHED).await;
     played.stop.cancel();
-    played.awaits_none_open().await;
+    played.streamer.none_open().await;
+}
+
+#[tokio::test]
+async fn a_request_lasts_as_long_as_its_stream() {
+    let played = Played::start().await;
+    let counted = |name: &str| {
+        let of = "{long_running=\"true\",method=\"POST\",path=\"exec\",server_type=\"readwrite\"}";
+        let text = played.counted.render();
+        text.lines().find_map(|line| line.strip_prefix(&format!("{name}{of} ")).map(str::to_owned))
+    };
+    let mut client = played.client("POST", EXEC, SPDY).await;
+    let (runtime, _) = played.backend(SWITCHED).await;
+    assert!(head(&mut client).await.starts_with("HTTP/1.1 101 "));
+    client.write_all(b"a word").await.unwrap();
+    assert_eq!(counted("kubelet_http_requests_total").as_deref(), Some("1"));
+    assert_eq!(counted("kubelet_http_inflight_requests").as_deref(), Some("1"));
+    assert_eq!(counted("kubelet_http_requests_duration_seconds_count"), None);
+    drop((client, runtime));
+    played.streamer.none_open().await;
+    assert_eq!(counted("kubelet_http_inflight_requests").as_deref(), Some("0"));
+    assert_eq!(counted("kubelet_http_requests_duration_seconds_count").as_deref(), Some("1"));
 }
 
 #[tokio::test]
