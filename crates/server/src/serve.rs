@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::Response;
 use axum::serve::Listener;
+use crablet_host::keep_alive::keep_alive;
 use futures_util::future::BoxFuture;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -66,7 +67,8 @@ const TLS_LIMITS: Limits = Limits {
     drain: Duration::from_secs(5),
 };
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-const LARGEST_HEAD: usize = 64 << 10;
+/// A command stands in the path. Upstream takes a megabyte; a path of more than 65,534 bytes `http` does not take.
+const LARGEST_HEAD: usize = 128 << 10;
 const MOST_STREAMS: u32 = 250;
 
 #[derive(Clone, Copy)]
@@ -150,6 +152,10 @@ async fn tls_connection(
 ) {
     // Answers are small, and nobody wants to wait for more of them.
     let _ = stream.set_nodelay(true);
+    // A stream without a byte would not learn that its client is gone.
+    if let Err(error) = keep_alive(&stream) {
+        debug!(err = %error, "A connection cannot be kept alive");
+    }
     let handshake = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream));
     let stream = match place.stopping.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
@@ -218,7 +224,7 @@ async fn http_connection<S>(
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header)
             .max_header_size(LARGEST_HEAD)
-            .max_buf_size(128 << 10);
+            .max_buf_size(LARGEST_HEAD);
         serve!(builder.serve_connection(io, service).with_upgrades());
     }
 }
