@@ -53,6 +53,10 @@ impl StreamRuntime for Scripted {
                 ..ExecOutput::default()
             },
             "true" => ExecOutput::default(),
+            "cat" => {
+                let endpoint = "unix:///x".into();
+                return Err(Error::TooLarge { method: "ExecSync", endpoint, limit: 1, hint: "" });
+            }
             _ => ExecOutput { exit_code: 1, ..ExecOutput::default() },
         })
     }
@@ -198,6 +202,10 @@ async fn paths_name_pods_and_nothing_else() {
         ("", "query parameter \"port\" is required"),
         ("?port=", "query parameter \"port\" cannot be empty"),
         ("?port=80,0", "port \"80,0\" must be > 0"),
+        (
+            "?port=%2B80",
+            "unable to parse \"+80\" as a port: strconv.ParseUint: parsing \"+80\": invalid syntax",
+        ),
         ("?port=x", "unable to parse \"x\" as a port: strconv.ParseUint: parsing \"x\": invalid syntax"),
         (
             "?port=65536",
@@ -328,6 +336,32 @@ async fn a_request_lasts_as_long_as_its_stream() {
     played.streamer.none_open().await;
     assert_eq!(counted("kubelet_http_inflight_requests").as_deref(), Some("0"));
     assert_eq!(counted("kubelet_http_requests_duration_seconds_count").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn what_is_run_may_stand_in_a_form_and_whatever_goes_wrong_with_it_is_the_servers_fault() {
+    let played = Played::start().await;
+    let run = async |query: &str, kind: &str, form: &str| {
+        let target = format!("/run/server/two/a{query}");
+        let (kind, length) = (format!("Content-Type: {kind}"), format!("Content-Length: {}", form.len()));
+        let mut client = played.client("POST", &target, &[&kind, &length, "Connection: close"]).await;
+        client.write_all(form.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].to_owned(), body.to_owned())
+    };
+    let form = "Application/X-WWW-form-urlencoded; charset=utf-8";
+    let id = ("200".to_owned(), "uid=0(root) gid=0(root) groups=0(root)\n".to_owned());
+    assert_eq!(run("", form, "x=1&cmd=id").await, id);
+    assert_eq!(run("?cmd=false", form, "%63md=id").await, id, "the form comes first");
+    assert_eq!(run("?cmd=id", form, "x=1").await, id);
+    assert_eq!(run("?cmd=id", "text/plain", "cmd=false").await, id, "that is no form");
+    let (status, body) = run("", form, "cmd=not+there").await;
+    assert_eq!((status.as_str(), body.as_str()), ("500", "command 'not there' exited with 1: "));
+    // For exec that would be no room, and come with when to try again.
+    assert_eq!(run("", form, "cmd=cat").await.0, "500");
+    assert_eq!(run("?cmd=id", form, &"x".repeat(LARGEST_FORM + 1)).await.0, "413");
 }
 
 #[tokio::test]
