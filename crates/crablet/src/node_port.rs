@@ -28,6 +28,7 @@ use crablet_streams::Streamer;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::node::Started;
@@ -38,6 +39,8 @@ use crate::version;
 const LARGEST_FILE: usize = 4 << 20;
 /// How often that file is looked at, whether the kernel tells of a change or not.
 const LOOKS_EVERY: Duration = Duration::from_secs(60);
+/// How long streams may take to end when the node stops.
+const STREAMS_PART_WITHIN: Duration = Duration::from_secs(2);
 
 /// What it is made of.
 pub(crate) struct Parts<'a> {
@@ -47,8 +50,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) started: Started,
 }
 
-/// Serves it until `stop`, unless it is not wanted.
-pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Tasks) -> anyhow::Result<()> {
+/// Serves it until `stop`, unless it is not wanted. Whoever is in a container then hears that it ends, for which `parting`
+/// waits.
+pub(crate) async fn start(
+    parts: Parts<'_>,
+    stop: &CancellationToken,
+    tasks: &Tasks,
+    parting: &TaskTracker,
+) -> anyhow::Result<()> {
     let Parts { effective, logging, health, started } = parts;
     let Started { node, agent, runtime, of_cluster } = started;
     let configuration = &effective.configuration;
@@ -105,10 +114,11 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         has_query: configuration.enable_system_log_query,
     };
     let idle = configuration.streaming_connection_idle_timeout.to_std();
+    let streamer = Streamer::new((!idle.is_zero()).then_some(idle), stop.clone());
     let streams = Streams {
         node: node.clone(),
         runtime: Arc::clone(&runtime) as _,
-        streamer: Streamer::new((!idle.is_zero()).then_some(idle), stop.clone()),
+        streamer: streamer.clone(),
         extends_websockets: effective.features.enabled(Gate::ExtendWebSocketsToKubelet),
         metrics: StreamMetrics::new(&node.metrics.kubelet)?,
     };
@@ -125,6 +135,11 @@ pub(crate) async fn start(parts: Parts<'_>, stop: &CancellationToken, tasks: &Ta
         streams,
     })?;
     tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
+    let stopping = stop.clone().cancelled_owned();
+    parting.spawn(async move {
+        stopping.await;
+        let _ = tokio::time::timeout(STREAMS_PART_WITHIN, streamer.none_open()).await;
+    });
     Ok(())
 }
 

@@ -243,7 +243,7 @@ async fn agent(
         let (statuses, metrics) = (started.agent.statuses.clone(), started.node.metrics.kubelet.clone());
         pod_resources::start(&effective, statuses, &metrics, &stop, &agent_tasks).await?;
         let parts = node_port::Parts { effective: &effective, logging: &logging, health: &health, started };
-        node_port::start(parts, &stop, &agent_tasks).await?;
+        node_port::start(parts, &stop, &agent_tasks, &tasks).await?;
         service_manager::ready();
         info!("Crablet is running");
         tasks.spawn(stay_small(stop.clone()));

@@ -6,6 +6,7 @@
 //! - [`clock`]: the time of day, real or simulated.
 //! - [`files`]: reading what others wrote within bounds, and writing all or nothing.
 //! - [`interfaces`]: the addresses of the machine, and that they change.
+//! - [`keep_alive`]: finding out that the other end of a connection is gone.
 //! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
 //! - [`loop_device`]: a file, or another device, once more as a device.
@@ -24,6 +25,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod files;
 pub mod interfaces;
+pub mod keep_alive;
 pub mod lanes;
 pub mod lock;
 pub mod loop_device;

@@ -26,5 +26,5 @@ pub use info::{BuildInfo, register_build_info, register_features};
 pub use page::{PAGE_CONTENT_TYPE, Page, push_label};
 pub use process::{boot_time, process_start_time, register_process_metrics, register_process_start_time};
 pub use registry::{Registries, Registry, Samples};
-pub use text::{CONTENT_TYPE, Kind};
+pub use text::Kind;
 pub use value::{Counter, Gauge, Histogram};

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::text::{Escaped, Kind, Number};
 
-/// The content type of such a page, as upstream's pages have it.
+/// The content type of a page of metrics, as upstream's pages have it.
 pub const PAGE_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 /// From here on numbers have an exponent.

@@ -59,7 +59,9 @@ impl v1::pod_resources_lister_server::PodResourcesLister for Lister {
             view.pod.metadata.name == pod_name.as_str()
                 && view.pod.metadata.namespace == pod_namespace.as_str()
         };
-        let Some(view) = views.iter().find(is_it) else {
+        // Where one that ends has the name of the next, that next one is meant.
+        let Some(view) = views.iter().filter(is_it).min_by_key(|view| (view.terminated, is_ending(view)))
+        else {
             self.metrics.get_errors.with(["v1"]).increment();
             // Upstream gives it no code of its own.
             let why = format!("pod {pod_name} in namespace {pod_namespace} not found");
@@ -108,7 +110,14 @@ fn resources(pod: &Pod) -> v1::PodResources {
     }
 }
 
-/// Whether a pod is not over.
+/// Whether a pod has something of the node still: as upstream, one that is over by its phase has while it is ending, and
+/// none that has terminated.
 fn is_active(view: &Reported) -> bool {
-    !matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
+    let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    !view.terminated && (!is_over || is_ending(view))
+}
+
+/// Whether nobody wants it any more.
+fn is_ending(view: &Reported) -> bool {
+    view.ends.is_some() || view.pod.metadata.deletion_timestamp.is_some()
 }

@@ -42,9 +42,12 @@ struct Running {
 }
 
 fn start(folder: &Path, only_active: bool) -> Running {
+    start_with(folder, only_active, [pod("web", PodPhase::Running), pod("over", PodPhase::Succeeded)])
+}
+
+fn start_with(folder: &Path, only_active: bool, pods: impl IntoIterator<Item = Reported>) -> Running {
     let statuses = Statuses::new();
-    statuses.show(pod("web", PodPhase::Running));
-    statuses.show(pod("over", PodPhase::Succeeded));
+    pods.into_iter().for_each(|pod| statuses.show(pod));
     let (registry, stop) = (Registry::new(), CancellationToken::new());
     let socket = folder.join("kubelet.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -84,6 +87,54 @@ async fn pods_are_listed_with_the_containers_that_last() {
         assert_eq!(names(&listed.pod_resources), expected);
         running.stop.cancel();
         running.done.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_active_until_it_has_terminated_and_not_by_its_phase_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = Some(crablet_api::meta::Time::from_unix_seconds(1_794_763_469));
+    let mut ending = pod("ending", PodPhase::Failed);
+    ending.ends = at;
+    let mut deleted = pod("deleted", PodPhase::Succeeded);
+    Arc::make_mut(&mut deleted.pod).metadata.deletion_timestamp = at;
+    let mut terminated = pod("terminated", PodPhase::Running);
+    terminated.terminated = true;
+    let mut ended = pod("ended", PodPhase::Failed);
+    (ended.ends, ended.terminated) = (at, true);
+    let pods = [ending, deleted, terminated, ended, pod("over", PodPhase::Failed)];
+    let running = start_with(folder.path(), true, pods);
+    let mut client = PodResourcesListerClient::new(connect(&running.socket).await);
+    let listed = client.list(v1::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let listed: Vec<&str> = listed.pod_resources.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(listed, ["deleted", "ending"]);
+}
+
+#[tokio::test]
+async fn of_two_pods_of_a_name_the_one_that_stays_is_told() {
+    let of = |uid: &str, container_name: &str| {
+        let mut pod = pod("web", PodPhase::Running);
+        let inner = Arc::make_mut(&mut pod.pod);
+        inner.metadata.uid = uid.into();
+        inner.spec.init_containers = [].into();
+        inner.spec.containers = [container(container_name)].into();
+        pod
+    };
+    let mut terminated = of("1", "terminated");
+    terminated.terminated = true;
+    let mut ending = of("2", "ending");
+    ending.ends = Some(crablet_api::meta::Time::from_unix_seconds(1_794_763_469));
+    let next = of("3", "next");
+    for (pods, expected) in [
+        (vec![terminated.clone(), ending.clone(), next], "default/web: next"),
+        (vec![terminated, ending], "default/web: ending"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let running = start_with(folder.path(), true, pods);
+        let mut client = PodResourcesListerClient::new(connect(&running.socket).await);
+        let ask = v1::GetPodResourcesRequest { pod_name: "web".into(), pod_namespace: "default".into() };
+        let got = client.get(ask).await.unwrap().into_inner().pod_resources.unwrap();
+        assert_eq!(names(&[got]), [expected]);
     }
 }
 

@@ -11,6 +11,8 @@ use axum::response::Response;
 use axum::routing::post;
 use crablet_api::core::{ContainerState, PodStatus};
 use crablet_cri::CheckpointRuntime;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::container_logs::{container_status, find, has_container};
 use crate::node::NodeHandles;
@@ -88,12 +90,18 @@ impl ContainerCheckpoints {
         let id = running(&pod.status, container)
             .ok_or_else(|| failed(format!("container {container} not found")))?;
         // The names are those of a pod that is there, so none of them leads elsewhere.
-        let at = self.node.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ");
+        let at = go_time(self.node.clock.now(), TimeZone::system());
         let location = self.folder.join(format!("checkpoint-{name}_{namespace}-{container}-{at}.tar"));
         let made = self.runtime.checkpoint_container(id, &location, Duration::from_secs(within)).await;
         made.map_err(|error| failed(error.in_go_words()))?;
         Ok(location)
     }
+}
+
+/// A time as Go writes it by RFC 3339.
+fn go_time(at: Timestamp, zone: TimeZone) -> String {
+    let at = at.to_zoned(zone);
+    at.strftime(if at.offset().is_zero() { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%:z" }).to_string()
 }
 
 /// The ID of a container that runs.
@@ -177,12 +185,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_time_is_that_of_the_machine_with_its_distance_from_utc() {
+        let at: Timestamp = "2026-11-15T03:46:00.5Z".parse().unwrap();
+        let in_zone = |hours, minutes: i32| {
+            let seconds = hours * 3600 + minutes * 60;
+            go_time(at, TimeZone::fixed(jiff::tz::Offset::from_seconds(seconds).unwrap()))
+        };
+        assert_eq!(in_zone(0, 0), "2026-11-15T03:46:00Z");
+        assert_eq!(in_zone(5, 30), "2026-11-15T09:16:00+05:30");
+        assert_eq!(in_zone(-8, 0), "2026-11-14T19:46:00-08:00");
+    }
+
     #[tokio::test]
     async fn an_archive_is_named_after_the_pod_the_container_and_the_time() {
         let runtime = Arc::<Runtime>::default();
         let server = server(&runtime).await;
         let answer = server.send("POST", "/checkpoint/server/two/a?timeout=1&timeout=300", &[]).await;
-        let name = "/var/lib/kubelet/checkpoints/checkpoint-two_server-a-2026-11-15T03:46:00Z.tar";
+        let at = go_time("2026-11-15T03:46:00Z".parse().unwrap(), TimeZone::system());
+        let name = &format!("/var/lib/kubelet/checkpoints/checkpoint-two_server-a-{at}.tar");
         assert_eq!((answer.status, answer.body), (200, format!("{{\"items\":[\"{name}\"]}}")));
         let asked = runtime.asked.lock().unwrap().clone();
         assert_eq!(asked, [("1".to_owned(), PathBuf::from(name), Duration::from_secs(300))]);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{Method, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
 use axum::routing::any;
 use crablet_metrics::{Counter, Family, Gauge, Registry};
 use percent_encoding::percent_decode_str;
@@ -26,10 +26,13 @@ pub struct Health {
 }
 
 /// What all checks together found, each time that someone asked: what `/metrics/slis` shows.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Results {
     registry: Registry,
     counted: Option<(Family<Gauge, 2>, Family<Counter, 3>)>,
+    started: Option<Family<Gauge, 0>>,
+    /// To find out when the process was started takes a while: that is left until somebody asks.
+    find_start: Arc<Once>,
 }
 
 impl Results {
@@ -45,8 +48,19 @@ impl Results {
             "[STABLE] This metric records the results of all healthcheck.",
             ["type", "name", "status"],
         );
+        let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
+        let started = registry.gauge_family("process_start_time_seconds", help, []);
         // Nothing else has these names.
-        Results { registry, counted: of_one.ok().zip(of_all.ok()) }
+        let (counted, started) = (of_one.ok().zip(of_all.ok()), started.ok());
+        Results { registry, counted, started, find_start: Arc::new(Once::new()) }
+    }
+
+    fn show_start(&self) {
+        self.find_start.call_once(|| {
+            if let (Some(started), Some(at)) = (&self.started, crablet_metrics::process_start_time()) {
+                started.with([]).set(at);
+            }
+        });
     }
 
     fn count(&self, name: &str, has_passed: bool) {
@@ -59,6 +73,11 @@ impl Results {
         if let Some((last, total)) = &self.counted {
             last.clear();
             total.clear();
+        }
+        // Upstream forgets that with the rest.
+        self.find_start.call_once(|| {});
+        if let Some(started) = &self.started {
+            started.clear();
         }
     }
 }
@@ -168,12 +187,13 @@ pub(crate) fn slis_routes(health: &Health) -> Router {
     Router::new().route("/metrics/slis", any(slis)).with_state(health.results.clone())
 }
 
-async fn slis(State(results): State<Results>, method: Method) -> Response {
+async fn slis(State(results): State<Results>, method: Method, headers: HeaderMap) -> Response {
     if method == Method::DELETE {
         results.clear();
         return text(StatusCode::OK, "metrics reset\n");
     }
-    metrics(State(results.registry)).await.into_response()
+    results.show_start();
+    metrics(State(results.registry), headers).await
 }
 
 async fn all_checks(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> Response {
@@ -274,6 +294,12 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+        let started = text.lines().find_map(|line| line.strip_prefix("process_start_time_seconds "));
+        assert!(started.unwrap().parse::<f64>().unwrap() > 1.7e9, "{text}");
+        assert!(
+            text.contains("# HELP process_start_time_seconds [ALPHA] Start time of the process"),
+            "{text}"
+        );
         assert_eq!(server.send("DELETE", "/metrics/slis", &[]).await.body, "metrics reset\n");
         assert_eq!(server.get("/metrics/slis").await.body, "");
     }

@@ -29,6 +29,7 @@ mod node;
 mod node_logs;
 mod node_port;
 mod numbers;
+mod page;
 mod pod_log_options;
 mod pods;
 mod query;

@@ -176,7 +176,7 @@ fn escaped(name: &str) -> String {
     format!("{prefix}{}", utf8_percent_encode(name, REST))
 }
 
-fn in_html(name: &str) -> String {
+pub(crate) fn in_html(name: &str) -> String {
     let name = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     name.replace('"', "&#34;").replace('\'', "&#39;")
 }

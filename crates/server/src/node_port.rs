@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::header::{ALLOW, CONTENT_TYPE, LOCATION};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
@@ -20,7 +20,7 @@ use crate::container_logs::{ContainerLogs, container_logs_router};
 use crate::health::{Health, health_routes, slis_routes};
 use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
-use crate::node_logs::{NodeLogSettings, node_logs_router};
+use crate::node_logs::{NodeLogSettings, in_html, node_logs_router};
 use crate::numbers::numbers_router;
 use crate::pods::list_routes;
 use crate::read_only::metrics;
@@ -103,6 +103,9 @@ fn unguarded(port: NodePort) -> (Router, Arc<[&'static str]>) {
                 .merge(running_pods_router(runtime))
                 .merge(streams_router(port.streams))
                 .merge(debugging_router(debugging, logging));
+            let router = ["/runningpods", "/logs", "/debug/pprof"]
+                .into_iter()
+                .fold(router, |router, path| router.route(path, any(slash_missing)));
             (router, missing)
         }
     };
@@ -125,12 +128,32 @@ const DEBUGGING: &[&str] = &[
 /// What is said instead where debugging is not wanted.
 pub(crate) fn disabled_router() -> Router {
     DEBUGGING.iter().fold(Router::new(), |router, path| {
-        router.route(path, any(disabled)).route(&format!("{path}{{*rest}}"), any(disabled))
+        router
+            .route(path, any(disabled))
+            .route(&format!("{path}{{*rest}}"), any(disabled))
+            .route(path.trim_end_matches('/'), any(slash_missing))
     })
 }
 
 async fn disabled() -> Response {
     text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n")
+}
+
+/// Sends who forgot the slash at the end of a path there, as Go's router does.
+async fn slash_missing(method: Method, uri: Uri) -> Response {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let to = format!("{}/{query}", uri.path());
+    let page = match method {
+        Method::GET => format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", in_html(&to)),
+        _ => String::new(),
+    };
+    let mut response = (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, to)], page).into_response();
+    let headers = response.headers_mut();
+    headers.remove(CONTENT_TYPE);
+    if matches!(method, Method::GET | Method::HEAD) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    }
+    response
 }
 
 fn debugging_router(debugging: Debugging, logging: Handle) -> Router {

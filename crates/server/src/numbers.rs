@@ -4,14 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use crablet_metrics::PAGE_CONTENT_TYPE;
 use crablet_stats::Stats;
 use tracing::error;
 
+use crate::page::page;
 use crate::query;
 use crate::respond::text;
 
@@ -49,18 +49,14 @@ async fn summary(State(numbers): State<Numbers>, RawQuery(query): RawQuery) -> R
     }
 }
 
-async fn resource(State(numbers): State<Numbers>) -> Response {
+async fn resource(State(numbers): State<Numbers>, headers: HeaderMap) -> Response {
     let Some(stats) = numbers.0.get() else { return awaited() };
-    page(stats.resource_metrics().await)
+    page(stats.resource_metrics().await, &headers).await
 }
 
-async fn cadvisor(State(numbers): State<Numbers>) -> Response {
+async fn cadvisor(State(numbers): State<Numbers>, headers: HeaderMap) -> Response {
     let Some(stats) = numbers.0.get() else { return awaited() };
-    page(stats.cadvisor_metrics().await)
-}
-
-fn page(text: String) -> Response {
-    ([(CONTENT_TYPE, PAGE_CONTENT_TYPE)], text).into_response()
+    page(stats.cadvisor_metrics().await, &headers).await
 }
 
 fn awaited() -> Response {
@@ -71,12 +67,6 @@ fn awaited() -> Response {
 mod tests {
     use super::*;
     use crate::testing::Server;
-
-    #[test]
-    fn pages_say_how_they_are_written_as_upstream_does() {
-        let expected = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-        assert_eq!(page(String::new()).headers()[CONTENT_TYPE], expected);
-    }
 
     #[tokio::test]
     async fn there_are_no_numbers_before_there_is_a_runtime_and_no_other_paths() {

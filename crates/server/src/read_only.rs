@@ -2,9 +2,9 @@
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
 use axum::middleware::from_fn_with_state;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use axum::routing::any;
 use crablet_metrics::{RegisterError, Registries, Registry};
 
@@ -13,6 +13,7 @@ use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::node::NodeHandles;
 use crate::node_port::{disabled_router, method_not_allowed};
 use crate::numbers::numbers_router;
+use crate::page::page;
 use crate::pods::list_routes;
 use crate::respond::not_found;
 
@@ -35,9 +36,9 @@ pub fn read_only_router(health: Health, node: NodeHandles) -> Result<Router, Reg
 }
 
 /// Some of what is told is read from files when it is asked for, which no task has to wait for.
-pub(crate) async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
-    let page = tokio::task::spawn_blocking(move || registry.render()).await.unwrap_or_default();
-    ([(CONTENT_TYPE, crablet_metrics::CONTENT_TYPE)], page)
+pub(crate) async fn metrics(State(registry): State<Registry>, headers: HeaderMap) -> Response {
+    let rendered = tokio::task::spawn_blocking(move || registry.render()).await.unwrap_or_default();
+    page(rendered, &headers).await
 }
 
 #[cfg(test)]
@@ -57,7 +58,9 @@ mod tests {
         assert!(answer.body.ends_with("# HELP runs Runs.\n# TYPE runs counter\nruns 3\n"), "{}", answer.body);
         let counted = "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"metrics\",server_type=\"readonly\"} 1\n";
         assert!(answer.body.contains(counted), "{}", answer.body);
-        assert!(answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+        let written = "content-type: text/plain; version=0.0.4; charset=utf-8; escaping=underscores\r\n";
+        assert!(answer.head.contains(written), "{}", answer.head);
+        assert!(!answer.head.contains("content-encoding"), "{}", answer.head);
         let probes = server.get("/metrics/probes").await;
         assert_eq!(probes.body, "# HELP probes Probes.\n# TYPE probes counter\nprobes 7\n");
         assert_eq!(server.get("/healthz").await.body, "ok");

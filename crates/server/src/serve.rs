@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use axum::serve::Listener;
+use crablet_host::keep_alive::keep_alive;
 use futures_util::future::BoxFuture;
-use http_body_util::BodyExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -26,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::access::Shown;
+use crate::respond::until_end;
 
 /// Serves `router` on `listener` until `shutdown` completes, then lets requests that are under way finish for up
 /// to five seconds.
@@ -67,7 +67,8 @@ const TLS_LIMITS: Limits = Limits {
     drain: Duration::from_secs(5),
 };
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-const LARGEST_HEAD: usize = 64 << 10;
+/// A command stands in the path. Upstream takes a megabyte; a path of more than 65,534 bytes `http` does not take.
+const LARGEST_HEAD: usize = 128 << 10;
 const MOST_STREAMS: u32 = 250;
 
 #[derive(Clone, Copy)]
@@ -151,6 +152,10 @@ async fn tls_connection(
 ) {
     // Answers are small, and nobody wants to wait for more of them.
     let _ = stream.set_nodelay(true);
+    // A stream without a byte would not learn that its client is gone.
+    if let Err(error) = keep_alive(&stream) {
+        debug!(err = %error, "A connection cannot be kept alive");
+    }
     let handshake = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream));
     let stream = match place.stopping.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
@@ -219,7 +224,7 @@ async fn http_connection<S>(
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header)
             .max_header_size(LARGEST_HEAD)
-            .max_buf_size(128 << 10);
+            .max_buf_size(LARGEST_HEAD);
         serve!(builder.serve_connection(io, service).with_upgrades());
     }
 }
@@ -271,12 +276,7 @@ impl Service<Request<Incoming>> for OfClient {
         let answer = self.router.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            Ok(answer.map(|body| {
-                Body::new(body.map_frame(move |frame| {
-                    let _until_here = &counted;
-                    frame
-                }))
-            }))
+            Ok(answer.map(|body| until_end(body, counted)))
         })
     }
 }

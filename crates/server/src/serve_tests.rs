@@ -1,7 +1,9 @@
 //! Connections end when they should, and not before.
 
 use super::*;
+use axum::body::Body;
 use axum::routing::get;
+use http_body_util::BodyExt as _;
 use hyper::client::conn::http2 as http2_client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -174,4 +176,63 @@ async fn an_answer_that_was_begun_late_on_an_old_connection_goes_on() {
     drop(text);
     assert_eq!(followed.collect().await.unwrap().to_bytes(), "");
     ended.await.unwrap();
+}
+
+/// Whether the server asks by itself whether the client of this connection is there: by the timer that the kernel tells.
+fn is_kept_alive(client: &TcpStream) -> bool {
+    let (near, far) = (client.peer_addr().unwrap().port(), client.local_addr().unwrap().port());
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_it = |fields: &Vec<&str>| {
+        fields[1].ends_with(&format!(":{near:04X}")) && fields[2].ends_with(&format!(":{far:04X}"))
+    };
+    let mut lines = sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.find(is_it).is_some_and(|fields| fields[5].starts_with("02:"))
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+    tokio::spawn(serve_tls(listener, config, Router::new(), std::future::pending()));
+    let client = TcpStream::connect(address).await.unwrap();
+    let kept = async {
+        while !is_kept_alive(&client) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), kept).await.expect("the server's socket asks for signs of life");
+}
+
+/// What a server says to a request of one path with headers of this size together.
+async fn asked(target: &str, headers: usize) -> String {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let router = Router::new().route("/quick", get(|| async { "quick" }));
+    let place = Place { stopping: CancellationToken::new(), _permit: None };
+    tokio::spawn(http_connection(QUICK, TokioIo::new(server), false, Shown::default(), router, place));
+    let headers: String = (0..headers / 1000).map(|at| format!("X-{at}: {}\r\n", "x".repeat(990))).collect();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_command_may_be_long_and_not_longer_than_that() {
+    let long = format!("/quick?command={}", "x".repeat(65_000));
+    let answer = asked(&long, 30_000).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("quick"), "{answer}");
+    let answer = asked("/quick", 90_000).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let answer = asked(&long, 99_000).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let too_long = format!("/quick?command={}", "x".repeat(66_000));
+    let answer = asked(&too_long, 0).await;
+    assert!(answer.starts_with("HTTP/1.1 414 "), "{answer}");
 }

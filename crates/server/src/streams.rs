@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use crablet_agent::statuses::Reported;
@@ -28,6 +28,8 @@ use crate::respond::{plain, text};
 const TRY_AGAIN_IN: &str = "60";
 /// What the port to forward is called in the target.
 const PORT: &str = "port";
+/// The longest form that says what `/run` is to run.
+const LARGEST_FORM: usize = 1 << 20;
 
 /// What streams are made from.
 pub struct Streams {
@@ -50,7 +52,7 @@ impl StreamMetrics {
     pub fn new(registry: &Registry) -> Result<StreamMetrics, RegisterError> {
         let websockets = registry.counter_family(
             "kubelet_websocket_streaming_requests_total",
-            "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+            "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
             ["subresource"],
         )?;
         Ok(StreamMetrics { websockets })
@@ -148,6 +150,11 @@ enum Refusal {
     NotFoundInRuntime(String),
     #[error("{}", .0.in_go_words())]
     Runtime(#[from] Error),
+    /// The same where upstream does not look what it is.
+    #[error("{}", .0.in_go_words())]
+    Run(Error),
+    #[error("the form is larger than {LARGEST_FORM} bytes, or was not sent to its end")]
+    Form,
     #[error("{0}\n")]
     Stream(#[from] StreamError),
     #[error("command '{command}' exited with {code}: {stderr}")]
@@ -160,9 +167,10 @@ impl IntoResponse for Refusal {
         match self {
             Refusal::Bad(_) => plain(StatusCode::BAD_REQUEST, why),
             Refusal::NoPod | Refusal::OtherPod => plain(StatusCode::NOT_FOUND, why),
-            Refusal::NotFoundInRuntime(_) | Refusal::Exited { .. } => {
+            Refusal::NotFoundInRuntime(_) | Refusal::Exited { .. } | Refusal::Run(_) => {
                 plain(StatusCode::INTERNAL_SERVER_ERROR, why)
             }
+            Refusal::Form => plain(StatusCode::PAYLOAD_TOO_LARGE, why),
             Refusal::Stream(error) => text(error.status(), why),
             Refusal::Runtime(error) if error.is_not_found() => plain(StatusCode::NOT_FOUND, why),
             Refusal::Runtime(error) if error.is_exhausted() => {
@@ -235,10 +243,11 @@ impl Streams {
 
     async fn run(&self, target: Target, request: Request) -> Result<Response, Refusal> {
         let pod = self.pod(&target)?;
-        let command = values(request.uri().query(), "cmd").next().unwrap_or_default();
-        let id = self.container(&pod, &target).await?.ok_or_else(|| no_container(&target))?;
+        let command = command_to_run(request).await?;
+        let id = self.container(&pod, &target).await.map_err(Refusal::Run)?;
+        let id = id.ok_or_else(|| no_container(&target))?;
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-        let output = self.runtime.run(&id, &words).await?;
+        let output = self.runtime.run(&id, &words).await.map_err(Refusal::Run)?;
         if output.exit_code != 0 {
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(Refusal::Exited { command, code: output.exit_code, stderr });
@@ -274,9 +283,27 @@ impl Streams {
         find(&statuses, &target.namespace, &target.pod).ok_or(Refusal::NoPod)
     }
 
-    async fn container(&self, pod: &Reported, target: &Target) -> Result<Option<String>, Refusal> {
-        Ok(self.runtime.running_container(&pod.pod.metadata.uid, &target.container).await?)
+    async fn container(&self, pod: &Reported, target: &Target) -> Result<Option<String>, Error> {
+        self.runtime.running_container(&pod.pod.metadata.uid, &target.container).await
     }
+}
+
+/// What is to be run: what the form in the body says comes before what the path says.
+async fn command_to_run(request: Request) -> Result<String, Refusal> {
+    let (parts, body) = request.into_parts();
+    let form = match is_form(&parts.headers) {
+        true => to_bytes(body, LARGEST_FORM).await.map_err(|_| Refusal::Form)?,
+        false => Default::default(),
+    };
+    let form = String::from_utf8_lossy(&form);
+    let mut commands = values(Some(&form), "cmd").chain(values(parts.uri.query(), "cmd"));
+    Ok(commands.next().unwrap_or_default())
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let of = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = of.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 /// The runtime keeps an address for a while, so it is asked for one only for who can use it.
@@ -309,7 +336,9 @@ fn ports(query: Option<&str>) -> Result<Vec<i32>, Refusal> {
             return Err(Refusal::Bad(format!("query parameter {PORT:?} cannot be empty")));
         }
         for port in text.split(',') {
-            match port.parse::<u16>() {
+            // Go takes no sign there.
+            let number = if port.starts_with('+') { "" } else { port };
+            match number.parse::<u16>() {
                 Ok(0) => return Err(Refusal::Bad(format!("port {} must be > 0", go_quote(&text)))),
                 Ok(port) => ports.push(port.into()),
                 Err(error) => {

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::middleware::from_fn_with_state;
 use crablet_agent::agent::Agent;
 use crablet_api::core::Container;
 use crablet_cri_api::ExecOutput;
@@ -13,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::http_metrics::{HttpMetrics, ServerType, count};
 use crate::testing::{Server, running_node, view};
 
 /// A runtime in which container `a` of the pod `u1` runs.
@@ -51,6 +53,10 @@ impl StreamRuntime for Scripted {
                 ..ExecOutput::default()
             },
             "true" => ExecOutput::default(),
+            "cat" => {
+                let endpoint = "unix:///x".into();
+                return Err(Error::TooLarge { method: "ExecSync", endpoint, limit: 1, hint: "" });
+            }
             _ => ExecOutput { exit_code: 1, ..ExecOutput::default() },
         })
     }
@@ -60,6 +66,7 @@ struct Played {
     server: Server,
     runtime: Arc<Scripted>,
     streamer: Streamer,
+    counted: Registry,
     /// The runtime's streaming server.
     backend: TcpListener,
     stop: CancellationToken,
@@ -91,8 +98,10 @@ impl Played {
         };
         let router =
             streams_router(streams).method_not_allowed_fallback(crate::node_port::method_not_allowed);
-        let server = Server::start_with_upgrades(router).await;
-        Played { server, runtime, streamer, backend, stop, _agent: agent }
+        let counted = Registry::new();
+        let metrics = HttpMetrics::register(&counted, ServerType::ReadWrite).unwrap();
+        let server = Server::start_with_upgrades(router.layer(from_fn_with_state(metrics, count))).await;
+        Played { server, runtime, streamer, counted, backend, stop, _agent: agent }
     }
 
     /// A client that has sent this request.
@@ -193,6 +202,10 @@ async fn paths_name_pods_and_nothing_else() {
         ("", "query parameter \"port\" is required"),
         ("?port=", "query parameter \"port\" cannot be empty"),
         ("?port=80,0", "port \"80,0\" must be > 0"),
+        (
+            "?port=%2B80",
+            "unable to parse \"+80\" as a port: strconv.ParseUint: parsing \"+80\": invalid syntax",
+        ),
         ("?port=x", "unable to parse \"x\" as a port: strconv.ParseUint: parsing \"x\": invalid syntax"),
         (
             "?port=65536",
@@ -281,6 +294,17 @@ async fn nothing_is_left_when_a_side_dies_is_silent_or_talks_nonsense() {
                     client.read_to_end(&mut rest).await.unwrap();
                     drop(client);
                 }
+                // Who speaks WebSocket is told, in order.
+                "silence" if headers.len() > 3 => {
+                    let mut told = Vec::new();
+                    client.read_to_end(&mut told).await.unwrap();
+                    assert!(told.ends_with(&[0x88, 2, 3, 0xe8]), "{told:?}");
+                    let told = String::from_utf8_lossy(&told).into_owned();
+                    assert!(
+                        told.contains("Internal error occurred: the stream was idle for too long"),
+                        "{told}"
+                    );
+                }
                 "garbage" => client.write_all(&[0xff; 1000]).await.unwrap(),
                 _ => {}
             }
@@ -290,7 +314,54 @@ async fn nothing_is_left_when_a_side_dies_is_silent_or_talks_nonsense() {
     let _client = played.client("POST", EXEC, SPDY).await;
     let (_runtime, _) = played.backend(SWITCHED).await;
     played.stop.cancel();
-    played.awaits_none_open().await;
+    played.streamer.none_open().await;
+}
+
+#[tokio::test]
+async fn a_request_lasts_as_long_as_its_stream() {
+    let played = Played::start().await;
+    let counted = |name: &str| {
+        let of = "{long_running=\"true\",method=\"POST\",path=\"exec\",server_type=\"readwrite\"}";
+        let text = played.counted.render();
+        text.lines().find_map(|line| line.strip_prefix(&format!("{name}{of} ")).map(str::to_owned))
+    };
+    let mut client = played.client("POST", EXEC, SPDY).await;
+    let (runtime, _) = played.backend(SWITCHED).await;
+    assert!(head(&mut client).await.starts_with("HTTP/1.1 101 "));
+    client.write_all(b"a word").await.unwrap();
+    assert_eq!(counted("kubelet_http_requests_total").as_deref(), Some("1"));
+    assert_eq!(counted("kubelet_http_inflight_requests").as_deref(), Some("1"));
+    assert_eq!(counted("kubelet_http_requests_duration_seconds_count"), None);
+    drop((client, runtime));
+    played.streamer.none_open().await;
+    assert_eq!(counted("kubelet_http_inflight_requests").as_deref(), Some("0"));
+    assert_eq!(counted("kubelet_http_requests_duration_seconds_count").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn what_is_run_may_stand_in_a_form_and_whatever_goes_wrong_with_it_is_the_servers_fault() {
+    let played = Played::start().await;
+    let run = async |query: &str, kind: &str, form: &str| {
+        let target = format!("/run/server/two/a{query}");
+        let (kind, length) = (format!("Content-Type: {kind}"), format!("Content-Length: {}", form.len()));
+        let mut client = played.client("POST", &target, &[&kind, &length, "Connection: close"]).await;
+        client.write_all(form.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].to_owned(), body.to_owned())
+    };
+    let form = "Application/X-WWW-form-urlencoded; charset=utf-8";
+    let id = ("200".to_owned(), "uid=0(root) gid=0(root) groups=0(root)\n".to_owned());
+    assert_eq!(run("", form, "x=1&cmd=id").await, id);
+    assert_eq!(run("?cmd=false", form, "%63md=id").await, id, "the form comes first");
+    assert_eq!(run("?cmd=id", form, "x=1").await, id);
+    assert_eq!(run("?cmd=id", "text/plain", "cmd=false").await, id, "that is no form");
+    let (status, body) = run("", form, "cmd=not+there").await;
+    assert_eq!((status.as_str(), body.as_str()), ("500", "command 'not there' exited with 1: "));
+    // For exec that would be no room, and come with when to try again.
+    assert_eq!(run("", form, "cmd=cat").await.0, "500");
+    assert_eq!(run("?cmd=id", form, &"x".repeat(LARGEST_FORM + 1)).await.0, "413");
 }
 
 #[tokio::test]

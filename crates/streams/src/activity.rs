@@ -1,19 +1,38 @@
-//! When something last went through a stream.
+//! When something last went through a stream, and why one ends that neither side has ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::SetOnce;
 use tokio::time::{Instant, sleep_until};
+
+/// Why a stream ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Idle,
+    Stopping,
+}
+
+impl Over {
+    /// In words for who was at its other end.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Over::Idle => "the stream was idle for too long",
+            Over::Stopping => "the node's agent is stopping",
+        }
+    }
+}
 
 pub(crate) struct Activity {
     began: Instant,
     /// Since then, in milliseconds.
     last: AtomicU64,
+    over: SetOnce<Over>,
 }
 
 impl Activity {
     pub(crate) fn new() -> Activity {
-        Activity { began: Instant::now(), last: AtomicU64::new(0) }
+        Activity { began: Instant::now(), last: AtomicU64::new(0), over: SetOnce::new() }
     }
 
     pub(crate) fn note(&self) {
@@ -32,6 +51,16 @@ impl Activity {
             }
             sleep_until(end).await;
         }
+    }
+
+    /// Tells the stream that it is over. The first reason stays.
+    pub(crate) fn end(&self, why: Over) {
+        let _ = self.over.set(why);
+    }
+
+    /// Waits until the stream is over.
+    pub(crate) async fn over(&self) -> Over {
+        *self.over.wait().await
     }
 }
 

@@ -35,6 +35,11 @@ const NOT_PASSED_ON: [HeaderName; 8] = [
 pub enum BackendError {
     #[error("the container runtime gave no address of a streaming server: {0:?}")]
     Address(String),
+    #[error(
+        "the container runtime's streaming server at {0} speaks TLS, which is not supported: have it stream without \
+         (containerd: enable_tls_streaming = false; CRI-O: stream_enable_tls = false)"
+    )]
+    Tls(String),
     #[error("dial tcp {address}: {source}")]
     Dial { address: String, source: std::io::Error },
     #[error("dial tcp {0}: i/o timeout")]
@@ -59,7 +64,12 @@ pub(crate) async fn ask(
 ) -> Result<Response<Incoming>, BackendError> {
     let bad = || BackendError::Address(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
-    let authority = uri.authority().filter(|_| uri.scheme() == Some(&Scheme::HTTP)).ok_or_else(bad)?;
+    let authority = uri.authority().ok_or_else(bad)?;
+    match uri.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => {}
+        Some(scheme) if *scheme == Scheme::HTTPS => return Err(BackendError::Tls(authority.to_string())),
+        Some(_) | None => return Err(bad()),
+    }
     let (host, port) = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
     let address = authority.to_string();
     let stream = match tokio::time::timeout(CONNECTS_WITHIN, TcpStream::connect((host, port))).await {
@@ -99,4 +109,22 @@ pub(crate) async fn whole(response: Response<Incoming>) -> Result<Response<Bytes
         response.headers_mut().remove(name);
     }
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_wants_tls_is_told_from_who_gives_no_address() {
+        for (url, expected) in [
+            ("https://127.0.0.1:1/exec/token", "at 127.0.0.1:1 speaks TLS, which is not supported"),
+            ("/exec/token", "gave no address of a streaming server: \"/exec/token\""),
+            ("unix:///run/x", "gave no address of a streaming server"),
+        ] {
+            let error = ask(url, Method::POST, HeaderMap::new()).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(!url.starts_with("https") || !error.contains("token"), "{error}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// How much is taken in at a time.
 pub(crate) const SIZE: usize = 32 << 10;
@@ -70,4 +70,19 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         self.end += count;
         Ok(count)
     }
+}
+
+/// Writes what is not written yet. May be given up at any time, and gone on with later.
+pub(crate) async fn write_rest<W: AsyncWrite + Unpin>(
+    io: &mut W,
+    bytes: &[u8],
+    written: &mut usize,
+) -> io::Result<()> {
+    while let Some(rest @ [_, ..]) = bytes.get(*written..) {
+        match io.write(rest).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => *written += count,
+        }
+    }
+    io.flush().await
 }

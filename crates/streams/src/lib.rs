@@ -4,7 +4,8 @@
 //!   passes as bytes. WebSocket v5 is translated ([`Streamer::translate`]), and SPDY in a WebSocket is unwrapped
 //!   ([`Streamer::tunnel`]).
 //! - Each stream is one task that owns both connections and ends with either, when nothing came for too long, or when
-//!   the node stops. There is a place for so many. Nothing is gathered: a stream holds two buffers of one size.
+//!   the node stops; of the last two a client of WebSockets is told. There is a place for so many. Nothing is
+//!   gathered: a stream holds two buffers of one size.
 //! - `websocket` and `spdy` read and write frames, `translate` and `tunnel` say what they mean.
 
 mod activity;
@@ -23,6 +24,6 @@ mod websocket;
 pub use backend::BackendError;
 pub use request::{is_tunnel, is_upgrade, is_v5, is_websocket};
 pub use runtime::StreamRuntime;
-pub use streamer::{StreamError, Streamer};
+pub use streamer::{Kept, StreamError, Streamer};
 pub use translate::Wanted;
 pub use websocket::BadHandshake;

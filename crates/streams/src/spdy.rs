@@ -10,7 +10,7 @@ use std::io;
 use flate2::{Compress, CompressError, Compression, FlushCompress};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use crate::buffered::Buffered;
+use crate::buffered::{Buffered, write_rest};
 
 const VERSION: u16 = 3;
 const SYN_STREAM: u16 = 1;
@@ -131,35 +131,37 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-/// Writes to a runtime. A call that is given up leaves half a frame behind: nothing can be written after that.
+/// Writes to a runtime. What a call leaves behind that is given up goes before what the next one writes.
 pub(crate) struct Writer<W> {
     io: W,
-    frame: Vec<u8>,
+    frames: Vec<u8>,
+    /// How much of them is written.
+    written: usize,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(crate) fn new(io: W) -> Writer<W> {
-        Writer { io, frame: Vec::new() }
+        Writer { io, frames: Vec::new(), written: 0 }
     }
 
     /// Opens streams of these kinds at once, with the numbers 1, 3, 5 and so on.
     pub(crate) async fn open(&mut self, kinds: &[&str]) -> io::Result<()> {
-        self.frame.clear();
-        syn_streams(kinds, &mut self.frame).map_err(io::Error::other)?;
+        self.begin().await?;
+        syn_streams(kinds, &mut self.frames).map_err(io::Error::other)?;
         self.flush().await
     }
 
     pub(crate) async fn data(&mut self, stream: u32, bytes: &[u8], is_last: bool) -> io::Result<()> {
-        self.frame.clear();
-        header(&mut self.frame, stream, if is_last { FLAG_FIN } else { 0 }, bytes.len());
-        self.frame.extend_from_slice(bytes);
+        self.begin().await?;
+        header(&mut self.frames, stream, if is_last { FLAG_FIN } else { 0 }, bytes.len());
+        self.frames.extend_from_slice(bytes);
         self.flush().await
     }
 
     pub(crate) async fn ping(&mut self, number: u32) -> io::Result<()> {
-        self.frame.clear();
-        header(&mut self.frame, control(PING), 0, 4);
-        self.frame.extend_from_slice(&number.to_be_bytes());
+        self.begin().await?;
+        header(&mut self.frames, control(PING), 0, 4);
+        self.frames.extend_from_slice(&number.to_be_bytes());
         self.flush().await
     }
 
@@ -168,9 +170,17 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.io.shutdown().await
     }
 
+    async fn begin(&mut self) -> io::Result<()> {
+        if self.written < self.frames.len() {
+            self.flush().await?;
+        }
+        self.frames.clear();
+        self.written = 0;
+        Ok(())
+    }
+
     async fn flush(&mut self) -> io::Result<()> {
-        self.io.write_all(&self.frame).await?;
-        self.io.flush().await
+        write_rest(&mut self.io, &self.frames, &mut self.written).await
     }
 }
 

@@ -39,14 +39,19 @@ fn exit_code(message: &[u8]) -> Result<Option<u8>, String> {
     if status["reason"] != NON_ZERO {
         return Err(status["message"].as_str().unwrap_or_default().to_owned());
     }
+    if status["details"].is_null() {
+        return Err("error stream protocol error: details must be set".to_owned());
+    }
     let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(cause) = causes.iter().find(|cause| cause["reason"] == EXIT_CODE) else {
         return Err(format!("error stream protocol error: no {EXIT_CODE} cause given"));
     };
     let code = cause["message"].as_str().unwrap_or_default();
-    let code =
-        code.parse().map_err(|_| format!("error stream protocol error: invalid exit code value {code:?}"))?;
-    Ok(Some(code))
+    // Go takes no sign there.
+    match code.parse() {
+        Ok(number) if !code.starts_with('+') => Ok(Some(number)),
+        _ => Err(format!("error stream protocol error: invalid exit code value {code:?}")),
+    }
 }
 
 #[cfg(test)]
@@ -57,7 +62,9 @@ mod tests {
     fn the_end_of_a_command_is_told_as_upstream_tells_it() {
         let exit = br#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: error executing command [false], exit code 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
         let failure = br#"{"status":"Failure","message":"no \"sh\""}"#;
-        let unnamed = br#"{"status":"Failure","reason":"NonZeroExitCode"}"#;
+        let bare = br#"{"status":"Failure","reason":"NonZeroExitCode"}"#;
+        let unnamed = br#"{"status":"Failure","reason":"NonZeroExitCode","details":{}}"#;
+        let signed = br#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"+3"}]}}"#;
         for (message, expected) in [
             (&br#"{"metadata":{},"status":"Success"}"#[..], SUCCESS),
             (
@@ -75,6 +82,8 @@ mod tests {
         ] {
             assert_eq!(of_message(message), expected);
         }
+        assert!(of_message(bare).contains("error stream protocol error: details must be set"));
+        assert!(of_message(signed).contains(r#"invalid exit code value \"+3\""#));
         assert!(of_message(b"oh no").contains("error stream protocol error: expected value"));
     }
 }

@@ -1,5 +1,6 @@
 //! Connects clients with the runtime's streaming server, each pair in a task of its own.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Over};
 use crate::backend::{self, BackendError};
 use crate::request::{self, TUNNEL, V5};
 use crate::translate::{Client, Wanted, translate};
@@ -24,6 +25,8 @@ use crate::{pass, status, tunnel};
 const MOST_STREAMS: usize = 1024;
 /// How long a client may take from our word that protocols are switched to the switch itself.
 const SWITCHES_WITHIN: Duration = Duration::from_secs(10);
+/// How long a stream that is over may take to tell its client.
+const PARTS_WITHIN: Duration = Duration::from_secs(1);
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: HeaderValue = HeaderValue::from_static("SPDY/3.1");
@@ -60,6 +63,25 @@ impl StreamError {
     }
 }
 
+/// Among the extensions of a request: what is dropped no sooner than its stream ends.
+#[derive(Clone)]
+pub struct Kept {
+    _until_then: Arc<dyn Any + Send + Sync>,
+}
+
+impl Kept {
+    pub fn new(kept: Arc<dyn Any + Send + Sync>) -> Kept {
+        Kept { _until_then: kept }
+    }
+}
+
+/// What a stream has while it lasts.
+struct Lasting {
+    _kept: Option<Kept>,
+    // The last to go: who waits for the end of all streams waits for what they kept, too.
+    _place: OwnedSemaphorePermit,
+}
+
 /// Connects clients with the runtime. Clones share the places for streams.
 #[derive(Clone)]
 pub struct Streamer {
@@ -79,12 +101,17 @@ impl Streamer {
         MOST_STREAMS - self.places.available_permits()
     }
 
+    /// Waits until there is none.
+    pub async fn none_open(&self) {
+        let _ = self.places.acquire_many(MOST_STREAMS as u32).await;
+    }
+
     /// Passes a request on to the runtime's address, and bytes in both directions after that.
     pub async fn pass<B>(&self, url: &str, mut request: Request<B>) -> Result<Response<Bytes>, StreamError> {
         if !request::is_upgrade(request.headers()) {
             return Err(StreamError::NoUpgrade);
         }
-        let place = self.place()?;
+        let lasting = self.lasting(&mut request)?;
         let client = hyper::upgrade::on(&mut request);
         let headers = backend::passed_on(request.headers());
         let mut answered = backend::ask(url, request.method().clone(), headers).await?;
@@ -97,7 +124,7 @@ impl Streamer {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *response.headers_mut() = backend::passed_on(answered.headers());
         let runtime = hyper::upgrade::on(&mut answered);
-        self.spawn(place, |activity| async move {
+        self.spawn(lasting, |activity| async move {
             let (Some(client), Some(runtime)) = (switched(client).await, switched(runtime).await) else {
                 return;
             };
@@ -115,9 +142,9 @@ impl Streamer {
         wanted: Wanted,
     ) -> Result<Response<Bytes>, StreamError> {
         let accept = websocket::accept(request.method(), request.headers())?;
-        let place = self.place()?;
+        let lasting = self.lasting(&mut request)?;
         let client = hyper::upgrade::on(&mut request);
-        self.spawn(place, |activity| async move {
+        self.spawn(lasting, |activity| async move {
             let Some(client) = switched(client).await else { return };
             let Ok(mut client) = Client::greet(client, wanted).await else { return };
             let mut headers = HeaderMap::new();
@@ -141,7 +168,7 @@ impl Streamer {
         mut request: Request<B>,
     ) -> Result<Response<Bytes>, StreamError> {
         let accept = websocket::accept(request.method(), request.headers())?;
-        let place = self.place()?;
+        let lasting = self.lasting(&mut request)?;
         let client = hyper::upgrade::on(&mut request);
         let mut headers = backend::passed_on(request.headers());
         for name in [
@@ -170,7 +197,7 @@ impl Streamer {
         let protocol = answered.headers().get(STREAM_PROTOCOL).and_then(|chosen| chosen.to_str().ok());
         let protocol = protocol.map(|chosen| format!("{TUNNEL}{}", chosen.trim()));
         let runtime = hyper::upgrade::on(&mut answered);
-        self.spawn(place, |activity| async move {
+        self.spawn(lasting, |activity| async move {
             let (Some(client), Some(runtime)) = (switched(client).await, switched(runtime).await) else {
                 return;
             };
@@ -179,24 +206,29 @@ impl Streamer {
         Ok(websocket::switching(&accept, protocol.as_deref()))
     }
 
-    fn place(&self) -> Result<OwnedSemaphorePermit, StreamError> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| StreamError::TooMany)
+    fn lasting<B>(&self, request: &mut Request<B>) -> Result<Lasting, StreamError> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| StreamError::TooMany)?;
+        Ok(Lasting { _kept: request.extensions_mut().remove(), _place: place })
     }
 
     /// Has a stream live until it ends, is idle for too long, or the node stops.
-    fn spawn<F>(&self, place: OwnedSemaphorePermit, stream: impl FnOnce(Arc<Activity>) -> F)
+    fn spawn<F>(&self, lasting: Lasting, stream: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (idle, stop, activity) = (self.idle, self.stop.clone(), Arc::new(Activity::new()));
         let stream = stream(Arc::clone(&activity));
         tokio::spawn(async move {
-            let _place = place;
-            tokio::select! {
-                () = stream => {}
-                () = activity.idle_for(idle) => debug!("Closed a stream that was idle for too long"),
-                () = stop.cancelled() => {}
-            }
+            let _lasting = lasting;
+            tokio::pin!(stream);
+            let over = tokio::select! {
+                () = &mut stream => return,
+                () = activity.idle_for(idle) => Over::Idle,
+                () = stop.cancelled() => Over::Stopping,
+            };
+            debug!(reason = over.reason(), "Closing a stream");
+            activity.end(over);
+            let _ = tokio::time::timeout(PARTS_WITHIN, stream).await;
         });
     }
 }

@@ -3,6 +3,7 @@
 //! Two loops in one task: what the client says goes to the runtime, and the other way round. Neither gathers anything,
 //! so who reads slowly slows down who writes.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf, split};
@@ -26,6 +27,8 @@ const CLOSE: u8 = 255;
 
 /// How long the runtime may take to open the streams, as upstream.
 const OPENS_WITHIN: Duration = Duration::from_secs(30);
+/// How often the runtime is asked whether it is there, as upstream. Its idle time begins anew with each.
+const PINGS_EVERY: Duration = Duration::from_secs(5);
 /// How long a client may take to be told how all ended, as upstream.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// The longest account of how a command ended.
@@ -103,14 +106,13 @@ impl<C: AsyncRead + AsyncWrite> Client<C> {
 async fn tell<W: AsyncWrite + Unpin>(to: &Mutex<websocket::Writer<W>>, status: &str) -> bool {
     let telling = async {
         let mut to = to.lock().await;
-        to.binary(Some(ERROR), status.as_bytes()).await?;
-        to.close(NORMAL).await?;
+        to.last(ERROR, status.as_bytes()).await?;
         to.shutdown().await
     };
     matches!(tokio::time::timeout(TOLD_WITHIN, telling).await, Ok(Ok(())))
 }
 
-/// Translates until the command ended, or a side is gone.
+/// Translates until the command ended, a side is gone, or the stream is over. Of the last the client is told.
 pub(crate) async fn translate<C, R>(client: &mut Client<C>, runtime: R, wanted: Wanted, activity: &Activity)
 where
     C: AsyncRead + AsyncWrite,
@@ -140,6 +142,7 @@ where
             () = not_opened(&opened) => {
                 status::internal_error("the container runtime did not open the streams in time")
             }
+            never = ping(&to_runtime) => match never {},
         };
         tell(to, &status).await.then_some(())
     };
@@ -152,6 +155,9 @@ where
             return;
         }
         code = inward.run(&opened) => code,
+        over = activity.over() => {
+            return client.end(&status::internal_error(over.reason())).await;
+        }
     };
     // The client is gone. The runtime is told so in order, so that it takes what came before.
     let parting = async {
@@ -166,6 +172,20 @@ where
         }
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), parting).await;
+}
+
+/// Pings the runtime every now and then. Ours have odd numbers.
+async fn ping<W: AsyncWrite + Unpin>(to_runtime: &Mutex<spdy::Writer<W>>) -> Infallible {
+    for number in (1..).step_by(2) {
+        tokio::time::sleep(PINGS_EVERY).await;
+        // Who writes to it hears by that whether it is there.
+        if let Ok(mut to_runtime) = to_runtime.try_lock()
+            && to_runtime.ping(number).await.is_err()
+        {
+            break;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Waits until it is too late for the streams to be opened.
@@ -287,9 +307,14 @@ where
             let (is_last, mut bytes) = match from.next().await {
                 Ok(Some(Piece::Data { is_last, bytes, .. })) => (is_last, bytes),
                 Ok(Some(Piece::Ping(payload))) => {
+                    activity.note();
                     if to_client.lock().await.pong(&payload).await.is_err() {
                         return NORMAL;
                     }
+                    continue;
+                }
+                Ok(Some(Piece::Pong)) => {
+                    activity.note();
                     continue;
                 }
                 Ok(Some(Piece::Close) | None) => return NORMAL,

@@ -1,9 +1,13 @@
 //! WebSocket v5 against a runtime's SPDY, both played by hand.
 
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::activity::Over;
 
 const ALL: Wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
 const TERMINAL: Wanted = Wanted { stdin: true, stdout: true, stderr: false, tty: true };
@@ -12,6 +16,7 @@ struct Played {
     client: DuplexStream,
     from_us: spdy::Reader<ReadHalf<DuplexStream>>,
     to_us: WriteHalf<DuplexStream>,
+    activity: Arc<Activity>,
     done: JoinHandle<()>,
 }
 
@@ -19,12 +24,14 @@ impl Played {
     /// With buffers of this size between the sides.
     async fn start(wanted: Wanted, size: usize) -> Played {
         let ((client, near), (far, runtime)) = (duplex(size), duplex(size));
+        let activity = Arc::new(Activity::new());
+        let noted = Arc::clone(&activity);
         let done = tokio::spawn(async move {
             let mut client = Client::greet(near, wanted).await.unwrap();
-            translate(&mut client, far, wanted, &Activity::new()).await;
+            translate(&mut client, far, wanted, &noted).await;
         });
         let (from_us, to_us) = split(runtime);
-        let mut played = Played { client, from_us: spdy::Reader::new(from_us), to_us, done };
+        let mut played = Played { client, from_us: spdy::Reader::new(from_us), to_us, activity, done };
         assert_eq!(played.heard().await, Some((2, vec![1])));
         played
     }
@@ -167,7 +174,7 @@ async fn nothing_is_left_when_a_side_dies() {
     let mut played = Played::start(ALL, 1 << 16).await;
     played.reply(4).await;
     played.runtime_says(5, b"half a wo", false).await;
-    let Played { mut client, from_us, to_us, done } = played;
+    let Played { mut client, from_us, to_us, done, .. } = played;
     drop((from_us, to_us));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).await.unwrap();
@@ -201,4 +208,64 @@ async fn a_flood_waits_for_who_reads_slowly() {
     let stdin = [&[STDIN][..], &flood].concat();
     let saying = tokio::time::timeout(Duration::from_millis(200), played.say(0x82, &stdin)).await;
     assert!(saying.is_err(), "a megabyte was taken for a command that reads nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sign_of_life_of_the_client_begins_the_idle_time_anew() {
+    for ping_or_pong in [0x89, 0x8a] {
+        let mut played = Played::start(ALL, 1 << 16).await;
+        played.reply(4).await;
+        let (began, activity) = (Instant::now(), Arc::clone(&played.activity));
+        let alive = async {
+            sleep(Duration::from_secs(5)).await;
+            played.say(ping_or_pong, b"x").await;
+        };
+        tokio::join!(activity.idle_for(Some(Duration::from_secs(8))), alive);
+        assert_eq!(began.elapsed().as_secs(), 13, "{ping_or_pong:x}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_parted_with_hears_why_even_amid_a_frame() {
+    for (over, why) in
+        [(Over::Idle, "the stream was idle for too long"), (Over::Stopping, "the node's agent is stopping")]
+    {
+        let mut played = Played::start(ALL, 64).await;
+        // Time goes on when nobody has anything to do: the runtime has read what opens the streams.
+        let moment = Duration::from_millis(1);
+        assert!(tokio::time::timeout(moment, played.from_us.next()).await.is_err());
+        played.reply(4).await;
+        sleep(moment).await;
+        // The second does not fit any more, and is in the middle of being written.
+        played.runtime_says(5, &[b'1'; 40], false).await;
+        sleep(moment).await;
+        played.runtime_says(5, &[b'2'; 40], false).await;
+        sleep(moment).await;
+        played.activity.end(over);
+        assert_eq!(played.heard_text().await, (STDOUT, "1".repeat(40)));
+        assert_eq!(played.heard_text().await, (STDOUT, "2".repeat(40)));
+        let (channel, told) = played.heard_text().await;
+        assert_eq!(channel, ERROR);
+        let expected = format!(r#""message":"Internal error occurred: {why}","reason":"InternalError""#);
+        assert!(told.contains(&expected), "{told}");
+        assert_eq!(played.heard().await, Some((8, NORMAL.to_be_bytes().to_vec())));
+        drop(played.client);
+        played.done.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_pinged_every_five_seconds_with_odd_numbers() {
+    let mut played = Played::start(ALL, 1 << 16).await;
+    played.reply(4).await;
+    let began = Instant::now();
+    for (number, seconds) in [(1, 5), (3, 10), (5, 15)] {
+        assert_eq!(played.from_us.next().await.unwrap(), Some(spdy::Event::Ping(number)));
+        assert_eq!(began.elapsed().as_secs(), seconds);
+        // Its answer is no sign of somebody who uses the stream.
+        let answer = [&[0x80, 3, 0, 6, 0, 0, 0, 4][..], &number.to_be_bytes()].concat();
+        played.to_us.write_all(&answer).await.unwrap();
+    }
+    played.activity.idle_for(Some(Duration::from_secs(15))).await;
+    assert_eq!(began.elapsed().as_secs(), 15);
 }

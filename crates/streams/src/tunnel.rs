@@ -8,12 +8,12 @@ use tokio::sync::Mutex;
 use crate::activity::Activity;
 use crate::buffered::SIZE;
 use crate::pass::LINGER;
-use crate::websocket::{NORMAL, PROTOCOL_ERROR, Piece, Reader, Writer};
+use crate::websocket::{GOING_AWAY, NORMAL, PROTOCOL_ERROR, Piece, Reader, Writer};
 
 /// How long a client may take to read that all ends.
 const PARTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Passes on what the messages carry until a side ends.
+/// Passes on what the messages carry until a side ends, or the stream is over.
 pub(crate) async fn tunnel<C, R>(client: C, runtime: R, activity: &Activity)
 where
     C: AsyncRead + AsyncWrite,
@@ -44,8 +44,10 @@ where
                     }
                 }
                 Ok(Some(Piece::Ping(payload))) => {
+                    activity.note();
                     let _ = to_client.lock().await.pong(&payload).await;
                 }
+                Ok(Some(Piece::Pong)) => activity.note(),
                 Ok(Some(Piece::Close) | None) => break NORMAL,
                 Ok(Some(Piece::Data { .. })) | Err(_) => break PROTOCOL_ERROR,
             }
@@ -53,7 +55,7 @@ where
         let _ = to_runtime.shutdown().await;
         code
     };
-    {
+    let code = {
         tokio::pin!(outward, inward);
         let code = tokio::select! {
             ended = &mut outward => {
@@ -63,15 +65,17 @@ where
                 return;
             }
             code = &mut inward => code,
+            _ = activity.over() => GOING_AWAY,
         };
         if code == NORMAL {
             let _ = tokio::time::timeout(LINGER, outward).await;
             return;
         }
-    }
+        code
+    };
     if let Ok(mut to_client) = to_client.try_lock() {
         let parting = async {
-            let _ = to_client.close(PROTOCOL_ERROR).await;
+            let _ = to_client.close(code).await;
             let _ = to_client.shutdown().await;
         };
         let _ = tokio::time::timeout(PARTS_WITHIN, parting).await;
@@ -126,5 +130,32 @@ mod tests {
             drop(runtime);
             tunnelling.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn who_is_parted_with_is_told_that_it_ends() {
+        let ((mut client, near), (far, mut runtime)) = (duplex(1 << 16), duplex(1 << 16));
+        let activity = Activity::new();
+        activity.end(crate::activity::Over::Idle);
+        tunnel(near, far, &activity).await;
+        let (mut told, mut heard) = (Vec::new(), Vec::new());
+        client.read_to_end(&mut told).await.unwrap();
+        runtime.read_to_end(&mut heard).await.unwrap();
+        assert_eq!((told, heard), (b"\x88\x02\x03\xe9".to_vec(), vec![]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_begins_the_idle_time_anew() {
+        let ((mut client, near), (far, _runtime)) = (duplex(1 << 16), duplex(1 << 16));
+        let activity = std::sync::Arc::new(Activity::new());
+        let noted = std::sync::Arc::clone(&activity);
+        tokio::spawn(async move { tunnel(near, far, &noted).await });
+        let began = tokio::time::Instant::now();
+        let alive = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            client.write_all(&message(0x89, b"?")).await.unwrap();
+        };
+        tokio::join!(activity.idle_for(Some(Duration::from_secs(8))), alive);
+        assert_eq!(began.elapsed().as_secs(), 13);
     }
 }

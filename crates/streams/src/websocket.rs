@@ -16,14 +16,20 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use crate::buffered::Buffered;
+use crate::buffered::{Buffered, write_rest};
 
 /// What the protocol proves with that it was understood.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The largest payload of a control frame.
 const LARGEST_CONTROL: usize = 125;
+/// The kinds of frames that we send.
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PONG: u8 = 10;
 /// The end of a connection of which nothing is wrong.
 pub(crate) const NORMAL: u16 = 1000;
+/// The end of one that the server gives up.
+pub(crate) const GOING_AWAY: u16 = 1001;
 /// The end of one whose client does not keep to the protocol.
 pub(crate) const PROTOCOL_ERROR: u16 = 1002;
 
@@ -99,6 +105,8 @@ pub(crate) enum Piece<'a> {
     },
     /// To be answered with the same bytes.
     Ping(Vec<u8>),
+    /// An answer to a ping, or just a sign of life.
+    Pong,
     Close,
 }
 
@@ -155,7 +163,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     match header.opcode {
                         Opcode::Close => return Ok(Some(Piece::Close)),
                         Opcode::Ping => return Ok(Some(Piece::Ping(payload))),
-                        _ => {}
+                        _ => return Ok(Some(Piece::Pong)),
                     }
                 }
             }
@@ -260,29 +268,45 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// Writes to a client. A call that is given up leaves half a frame behind: nothing can be written after that.
+/// Writes to a client. What a call leaves behind that is given up goes before what the next one writes.
 pub(crate) struct Writer<W> {
     io: W,
-    frame: Vec<u8>,
+    frames: Vec<u8>,
+    /// How much of them is written.
+    written: usize,
+    is_closed: bool,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(crate) fn new(io: W) -> Writer<W> {
-        Writer { io, frame: Vec::new() }
+        Writer { io, frames: Vec::new(), written: 0, is_closed: false }
     }
 
     /// Sends a message, behind the number of its channel where there are several.
     pub(crate) async fn binary(&mut self, channel: Option<u8>, bytes: &[u8]) -> io::Result<()> {
-        let channel = channel.as_slice();
-        self.send(2, &[channel, bytes]).await
+        self.begin().await?;
+        self.push(BINARY, &[channel.as_slice(), bytes]);
+        self.flush().await
     }
 
     pub(crate) async fn pong(&mut self, payload: &[u8]) -> io::Result<()> {
-        self.send(10, &[payload]).await
+        self.begin().await?;
+        self.push(PONG, &[payload]);
+        self.flush().await
     }
 
     pub(crate) async fn close(&mut self, code: u16) -> io::Result<()> {
-        self.send(8, &[&code.to_be_bytes()]).await
+        self.begin().await?;
+        self.push_close(code);
+        self.flush().await
+    }
+
+    /// Sends a message that is the last one: nothing comes between it and the close.
+    pub(crate) async fn last(&mut self, channel: u8, bytes: &[u8]) -> io::Result<()> {
+        self.begin().await?;
+        self.push(BINARY, &[&[channel], bytes]);
+        self.push_close(NORMAL);
+        self.flush().await
     }
 
     /// Says that nothing more comes.
@@ -290,26 +314,44 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.io.shutdown().await
     }
 
-    async fn send(&mut self, opcode: u8, parts: &[&[u8]]) -> io::Result<()> {
+    async fn begin(&mut self) -> io::Result<()> {
+        if self.written < self.frames.len() {
+            self.flush().await?;
+        }
+        if self.is_closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.frames.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    fn push_close(&mut self, code: u16) {
+        self.push(CLOSE, &[&code.to_be_bytes()]);
+        self.is_closed = true;
+    }
+
+    fn push(&mut self, opcode: u8, parts: &[&[u8]]) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.frame.clear();
-        self.frame.push(0x80 | opcode);
+        self.frames.push(0x80 | opcode);
         match length {
-            0..=125 => self.frame.push(length as u8),
+            0..=125 => self.frames.push(length as u8),
             126..=0xffff => {
-                self.frame.push(126);
-                self.frame.extend_from_slice(&(length as u16).to_be_bytes());
+                self.frames.push(126);
+                self.frames.extend_from_slice(&(length as u16).to_be_bytes());
             }
             _ => {
-                self.frame.push(127);
-                self.frame.extend_from_slice(&(length as u64).to_be_bytes());
+                self.frames.push(127);
+                self.frames.extend_from_slice(&(length as u64).to_be_bytes());
             }
         }
         for part in parts {
-            self.frame.extend_from_slice(part);
+            self.frames.extend_from_slice(part);
         }
-        self.io.write_all(&self.frame).await?;
-        self.io.flush().await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        write_rest(&mut self.io, &self.frames, &mut self.written).await
     }
 }
 

@@ -42,6 +42,7 @@ async fn read(bytes: &[u8], at_a_time: usize) -> (Vec<Vec<u8>>, Option<String>) 
                 }
             }
             Ok(Some(Piece::Ping(payload))) => whole.push([b"ping ", &*payload].concat()),
+            Ok(Some(Piece::Pong)) => whole.push(b"pong".to_vec()),
             Ok(Some(Piece::Close)) => whole.push(b"close".to_vec()),
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),
@@ -69,11 +70,33 @@ async fn messages_come_whole_however_they_are_cut() {
             b"ping are you there".to_vec(),
             b"two".to_vec(),
             large.clone(),
+            b"pong".to_vec(),
             b"close".to_vec(),
         ];
         assert!(messages == expected, "{at_a_time} at a time: {} messages", messages.len());
         assert_eq!(end, None);
     }
+}
+
+#[tokio::test]
+async fn a_frame_whose_writing_was_given_up_is_finished_before_the_next() {
+    let (near, mut far) = tokio::io::duplex(4);
+    let mut writer = Writer::new(near);
+    let given_up =
+        tokio::time::timeout(std::time::Duration::from_millis(10), writer.binary(None, b"a frame"));
+    assert!(given_up.await.is_err());
+    let reading = async {
+        let mut heard = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(&mut far, &mut heard).await.unwrap();
+        heard
+    };
+    let writing = async {
+        writer.last(3, b"!").await.unwrap();
+        assert!(writer.binary(None, b"late").await.is_err(), "nothing comes after a close");
+        writer.shutdown().await.unwrap();
+    };
+    let ((), heard) = tokio::join!(writing, reading);
+    assert_eq!(heard, b"\x82\x07a frame\x82\x02\x03!\x88\x02\x03\xe8");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crablet_host::keep_alive::keep_alive;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,7 +26,8 @@ const MOST_CONNECTIONS: usize = 1_000;
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a client may take to send the head of a request, as upstream.
 const HEAD_WITHIN: Duration = Duration::from_secs(32);
-const LARGEST_HEAD: usize = 64 << 10;
+/// A command stands in the path. Upstream takes a megabyte; a path of more than 65,534 bytes `http` does not take.
+const LARGEST_HEAD: usize = 128 << 10;
 const MOST_STREAMS: u32 = 250;
 /// How long a connection without requests is kept, as upstream.
 const IDLE: Duration = Duration::from_secs(90);
@@ -93,6 +95,10 @@ pub(super) async fn accept(
 async fn serve(stream: TcpStream, acceptor: TlsAcceptor, api: Arc<Api>, stop: CancellationToken) {
     // Answers are small, and nobody wants to wait for more of them.
     let _ = stream.set_nodelay(true);
+    // Who watches says nothing, and would not be missed.
+    if let Err(error) = keep_alive(&stream) {
+        debug!(err = %error, "A connection cannot be kept alive");
+    }
     let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream));
     let stream = match stop.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
@@ -149,7 +155,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, api: Arc<Api>, stop: Ca
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WITHIN)
             .max_header_size(LARGEST_HEAD)
-            .max_buf_size(128 << 10)
+            .max_buf_size(LARGEST_HEAD)
             .serve_connection(io, service)
             .with_upgrades();
         let mut served = std::pin::pin!(served);

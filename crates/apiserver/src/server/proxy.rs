@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_host::keep_alive::keep_alive;
 use crablet_x509::AnyServer;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
@@ -95,6 +96,7 @@ impl NodeClient {
             let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
             // Keys are typed one by one.
             let _ = stream.set_nodelay(true);
+            keep_alive(&stream)?;
             self.connector.connect(name, stream).await
         };
         match tokio::time::timeout(CONNECTS_WITHIN, connecting).await {

@@ -312,6 +312,28 @@ async fn a_token_that_the_server_could_not_judge_is_asked_about_anew_and_websock
 }
 
 #[tokio::test]
+async fn who_forgot_a_slash_is_sent_to_where_it_is() {
+    let reviewer = Reviewer::that_allows(&["log", "pods", "proxy"]);
+    for (debugging, paths) in [
+        (Some(debugging()), &["/runningpods", "/logs", "/debug/pprof"][..]),
+        (None, &["/runningpods", "/logs", "/debug/pprof", "/run", "/exec", "/containerLogs"]),
+    ] {
+        let server = server_with(&reviewer, debugging).await;
+        for path in paths {
+            let answer = server.send("GET", &format!("{path}?a=1&b"), GOOD).await;
+            assert_eq!(answer.status, 307, "{path}");
+            assert!(answer.head.contains(&format!("\r\nlocation: {path}/?a=1&b\r\n")), "{}", answer.head);
+            assert!(answer.head.contains("content-type: text/html; charset=utf-8\r\n"), "{}", answer.head);
+            let page = format!("<a href=\"{path}/?a=1&amp;b\">Temporary Redirect</a>.\n\n");
+            assert_eq!(answer.body, page);
+            let answer = server.send("POST", path, GOOD).await;
+            assert_eq!((answer.status, answer.body.as_str()), (307, ""), "{path}");
+            assert!(!answer.head.contains("content-type"), "{}", answer.head);
+        }
+    }
+}
+
+#[tokio::test]
 async fn each_handler_can_be_turned_off_by_itself() {
     let reviewer = Reviewer::that_allows(&["configz", "proxy", "statusz"]);
     let less =
