@@ -534,6 +534,11 @@ impl Staged {
         }
     }
 
+    /// Whether it is the same to whoever attaches it, be it with files or a device.
+    fn is_same_volume(&self, other: &Staged) -> bool {
+        (&self.driver, &self.handle) == (&other.driver, &other.handle)
+    }
+
     /// What the node's object calls it.
     fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
