@@ -47,7 +47,10 @@ impl Csi {
         let staged = wanted.staged();
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
-        let data = VolumeData::of_staged(&staged.driver, &staged.handle);
+        let data = VolumeData {
+            se_linux_mount_context: wanted.label.clone(),
+            ..VolumeData::of_staged(&staged.driver, &staged.handle)
+        };
         let known = lock(&self.0.staged).get(&staged).copied();
         if let Some(was_mounted) = known
             && (!was_mounted || self.is_mounted(request, &place).await?)
@@ -115,6 +118,7 @@ impl Csi {
             node_name: Some(self.0.node.clone()),
             volume_lifecycle_mode: Some(wanted.mode.clone()),
             attachment_id: Some(self.attachment(wanted)),
+            se_linux_mount_context: wanted.label.clone(),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
         let is_known =
