@@ -175,7 +175,7 @@ impl Csi {
             let (place, began) = (target.clone(), Instant::now());
             let given = request.blocking(move |request| {
                 let policy = ChangePolicy::of_pod(&request.pod);
-                Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
+                Ok(ownership::give(request, &place, Ownership { group, read_only: false, policy })?)
             });
             let given = given.await;
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
