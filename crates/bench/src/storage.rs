@@ -24,6 +24,8 @@ use crate::promises::Figure;
 const DRIVER: &str = "bench.csi.example.com";
 /// Pods that come one after another, with a volume each.
 const ONE_BY_ONE: usize = 50;
+/// How long after one the next comes: sooner, and the agent's limit of requests (`kubeAPIQPS`) would be measured.
+const APART: Duration = Duration::from_millis(300);
 /// Pods that come at once, and the volumes of each.
 const PODS: usize = 200;
 const VOLUMES: usize = 5;
@@ -108,6 +110,7 @@ async fn one_by_one(cluster: &mut Cluster, spent: &Spent) -> anyhow::Result<Figu
         ours.push(took - driver);
         of_driver.push(driver);
         cluster.delete_pods(std::slice::from_ref(name)).await?;
+        sleep(APART).await;
     }
     agent.terminate();
     agent.wait().await?;
