@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crablet_host::files::{self, ReadError, WriteError};
 use crablet_api::core::SELinuxOptions;
+use crablet_host::files::{self, ReadError, WriteError};
 use crablet_host::mounts::{self, Mount, MountTable};
 use crablet_host::selinux;
 use futures_util::future::BoxFuture;
