@@ -238,7 +238,7 @@ pub(crate) async fn at_rest(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     Ok(figures.into())
 }
 
-fn cgroup() -> String {
+pub(crate) fn cgroup() -> String {
     format!("/crablet-bench-{}", std::process::id())
 }
 

@@ -1,4 +1,7 @@
 //! What volumes of CSI drivers cost: beside what the driver itself takes, at rest, and when their pods end.
+//!
+//! The mounts are real and the runtime is simulated: each process that a real one starts gets a copy of all of the node's
+//! mounts, and reads their table several times, which would be most of what is measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,26 +12,27 @@ use anyhow::ensure;
 use async_trait::async_trait;
 use crablet_csi::stand_in::{Capability, Effects, LocalVolumes, Settings, StandIn};
 use crablet_csi::v1;
-use crablet_testkit::{Containerd, Image};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use crate::cluster::{Cluster, SETTLING, WATCHED, milliseconds, names, pod};
+use crate::cluster::{Cluster, SETTLING, WATCHED, cgroup, milliseconds, names, pod};
 use crate::counters::Counters;
+use crate::on_simulator::SimulatedRuntime;
 use crate::promises::Figure;
 
 const DRIVER: &str = "bench.csi.example.com";
 /// Pods that come one after another, with a volume each.
 const ONE_BY_ONE: usize = 50;
+/// How long after one the next comes: sooner, and the agent's limit of requests (`kubeAPIQPS`) would be measured.
+const APART: Duration = Duration::from_millis(300);
 /// Pods that come at once, and the volumes of each.
 const PODS: usize = 200;
 const VOLUMES: usize = 5;
 
 pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
-    let containerd = Containerd::start().await?;
-    containerd.import(&Image::pause()?).await?;
-    let mut cluster = Cluster::new(crablet, &containerd.endpoint(), &containerd.cgroup()).await?;
+    let runtime = SimulatedRuntime::start(crablet).await?;
+    let mut cluster = Cluster::new(crablet, &runtime.endpoint, &cgroup()).await?;
     let spent =
         Arc::new(Spent { volumes: LocalVolumes::new(&cluster.node.path("driver")), on: Mutex::default() });
     let root = cluster.node.root();
@@ -45,7 +49,6 @@ pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     figures.extend(many(&mut cluster, &driver).await?);
     drop(driver);
     cluster.server.end().await?;
-    containerd.stop().await?;
     Ok(figures)
 }
 
@@ -107,6 +110,7 @@ async fn one_by_one(cluster: &mut Cluster, spent: &Spent) -> anyhow::Result<Figu
         ours.push(took - driver);
         of_driver.push(driver);
         cluster.delete_pods(std::slice::from_ref(name)).await?;
+        sleep(APART).await;
     }
     agent.terminate();
     agent.wait().await?;

@@ -130,16 +130,8 @@ fn a_pod_that_is_done_has_succeeded_or_failed() {
 
 #[test]
 fn what_is_replaced_against_the_pods_policy_is_not_told_as_ended() {
-    check(
-        "Never: c d",
-        "c replaced 143, d running",
-        expect![[r#""#]],
-    );
-    check(
-        "Always: c d",
-        "c replaced 143, d running",
-        expect![[r#""#]],
-    );
+    check("Never: c d", "c replaced 143, d running", expect![[r#""#]]);
+    check("Always: c d", "c replaced 143, d running", expect![[r#""#]]);
 }
 
 #[track_caller]

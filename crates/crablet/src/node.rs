@@ -172,6 +172,9 @@ impl Prepared {
         };
         let contents = Arc::clone(&objects) as Arc<dyn Contents>;
         let csi = Csi::open(root(effective), &self.node.name, contents, Attachments::default());
+        if effective.features.enabled(Gate::SELinuxMount) {
+            csi.label_all();
+        }
         let cluster_objects = Arc::clone(&objects);
         let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
         let volumes = Arc::clone(&parts.volumes);

@@ -33,6 +33,7 @@ pub mod loopback;
 pub mod machine;
 pub mod mounts;
 pub mod program_pages;
+pub mod selinux;
 mod shared_sync;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulation;

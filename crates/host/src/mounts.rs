@@ -4,6 +4,7 @@
 //! what is mounted, by its table, or of one place whether a step there leads to another mount.
 
 mod act;
+mod places;
 mod shared;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ pub use act::{
     MountError, Tmpfs, UnmountMode, Unmounted, bind, mount_huge_pages, mount_tmpfs, remount_bind_read_only,
     unmount,
 };
+pub use places::is_free_of_mounts;
 
 /// The mount table of this process.
 pub const PROC_SELF_MOUNTINFO: &str = "/proc/self/mountinfo";
@@ -197,6 +199,10 @@ fn text(field: &[u8]) -> String {
 
 /// A field with `\040` and the like read as the bytes that they stand for.
 fn unescaped(field: &[u8]) -> OsString {
+    // Few have any, and a table has tens of thousands of fields.
+    if !field.contains(&b'\\') {
+        return OsString::from_vec(field.to_vec());
+    }
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {

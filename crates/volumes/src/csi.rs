@@ -15,7 +15,7 @@
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other. What a driver was asked
 //! for is seen through to its end, whoever gives up waiting for it: until then its volume, and its pod, are not touched.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
+//! [`wanted`]: what a pod wants of a driver. [`labels`]: with which SELinux label. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
 //! volumes. [`left`]: what nobody waits for any more. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
 //! written down.
 
@@ -23,6 +23,7 @@ mod allocatable;
 mod block;
 mod expand;
 mod files;
+mod labels;
 mod left;
 mod measured;
 mod unstage;
@@ -93,6 +94,8 @@ struct Inner {
     expandable: Mutex<BTreeSet<String>>,
     sizes: Mutex<BTreeMap<Staged, Known>>,
     metrics: Arc<OnceLock<Arc<Metrics>>>,
+    /// Whether volumes of any access mode are mounted with a label: the gate `SELinuxMount`.
+    labels_all: OnceLock<()>,
     /// Volumes that nobody uses any more.
     unused: Mutex<BTreeMap<Staged, Retry>>,
     left: Left,
@@ -202,6 +205,7 @@ impl Csi {
             expandable: Mutex::default(),
             sizes: Mutex::default(),
             metrics: Arc::default(),
+            labels_all: OnceLock::new(),
             unused: Mutex::new(unused),
             left: Left::default(),
             news: Notify::new(),
@@ -283,6 +287,18 @@ impl Csi {
         users.insert(request.uid().to_owned());
         lock(&self.0.unused).remove(staged);
         Ok(())
+    }
+
+    /// A pod does not use what is staged after all. Nobody does then, if nobody else does.
+    fn use_no_more(&self, staged: &Staged, uid: &str) {
+        let mut used = lock(&self.0.used);
+        let Some(users) = used.get_mut(staged) else { return };
+        users.remove(uid);
+        if users.is_empty() {
+            used.remove(staged);
+            lock(&self.0.unused).insert(staged.clone(), Retry::now());
+            self.0.news.notify_one();
+        }
     }
 
     /// Whether others than a pod use what is staged.
@@ -376,7 +392,7 @@ impl Csi {
     }
 
     /// Waits for what comes before a driver is asked.
-    async fn ready(&self, request: &Request, wanted: &Wanted) -> Result<Ready, PluginError> {
+    async fn ready(&self, request: &Request, wanted: &mut Wanted) -> Result<Ready, PluginError> {
         let ready = async {
             let of_cluster = self.of_cluster(&wanted.driver).await?;
             if wanted.mode != VolumeLifecycleMode::Persistent {
@@ -386,6 +402,7 @@ impl Csi {
             self.use_for(&staged, request)?;
             let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
             let lane = Some(self.0.staging.enter(&staged.key()).await);
+            wanted.label = self.label(request, &staged, of_cluster.as_deref()).await?;
             Ok(Ready { of_cluster, context, lane })
         };
         match block::is_wanted(request) {
@@ -408,10 +425,12 @@ impl Csi {
         }
         let target = self.set_up_files(request, wanted, ready).await?;
         self.expand_if_smaller(request, wanted, Moment::Mount).await?;
-        let place = target.clone();
-        let labels = self
-            .work_for(request, move |machine| machine.has_labels(&place).map_err(PluginError::MountTable));
-        let relabel = labels.await?;
+        // Whatever is mounted with a label has it.
+        let relabel = self.0.machine.has_selinux() && wanted.label.is_none() && {
+            let place = target.clone();
+            let labels = move |machine: &dyn Machine| machine.has_labels(&place);
+            self.work_for(request, move |machine| labels(machine).map_err(PluginError::MountTable)).await?
+        };
         Ok(MountedVolume::Files { host_path: text(&target), read_only: wanted.read_only, relabel })
     }
 
@@ -474,22 +493,22 @@ impl Plugin for Csi {
     }
 
     async fn set_up(&self, request: &Request) -> Result<MountedVolume, PluginError> {
-        let wanted = Wanted::of(request)?;
-        let ready = self.ready(request, &wanted).await?;
+        let mut wanted = Wanted::of(request)?;
+        let ready = self.ready(request, &mut wanted).await?;
         let (csi, request) = (self.clone(), request.clone());
         self.see_through(async move { csi.make(&request, &wanted, ready).await }).await
     }
 
     /// What is there is not looked at, but where a driver wants to publish it again.
     async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
-        let wanted = Wanted::of(request)?;
+        let mut wanted = Wanted::of(request)?;
         let mut again = None;
         if self.republishes(request.uid()) {
             let of_cluster = self.of_cluster(&wanted.driver).await?;
             let republishes = requires_republish(of_cluster.as_deref());
             self.note_republished(request, &wanted.driver, republishes);
             if republishes {
-                again = Some(self.ready(request, &wanted).await?);
+                again = Some(self.ready(request, &mut wanted).await?);
             }
         }
         let (csi, request) = (self.clone(), request.clone());
@@ -532,6 +551,11 @@ impl Staged {
             Some(name) => name.clone(),
             None => format!("{}^{}", self.driver, self.handle),
         }
+    }
+
+    /// Whether it is the same to whoever attaches it, be it with files or a device.
+    fn is_same_volume(&self, other: &Staged) -> bool {
+        (&self.driver, &self.handle) == (&other.driver, &other.handle)
     }
 
     /// What the node's object calls it.

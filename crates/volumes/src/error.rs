@@ -66,6 +66,17 @@ pub enum PluginError {
     /// Another pod has the volume, and no two may.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     InUse,
+    /// It is still staged as another pod had it.
+    #[error(
+        "waiting for unmount of volume \"{0}\", because it is already mounted to a different pod with a different SELinux label"
+    )]
+    OtherLabel(String),
+    /// The pod's containers would each need another one.
+    #[error("multiple SELinux labels found: {0}")]
+    Labels(String),
+    /// The node does not say which labels files have.
+    #[error("failed to construct SELinux label: {0}")]
+    NoLabel(#[source] io::Error),
     /// A driver could not do it.
     #[error(transparent)]
     Csi(crablet_csi::Error),

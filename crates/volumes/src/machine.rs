@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crablet_api::core::SELinuxOptions;
 use crablet_host::files::{self, ReadError, WriteError};
 use crablet_host::mounts::{self, Mount, MountTable};
+use crablet_host::selinux;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -36,6 +38,12 @@ pub trait Machine: Send + Sync {
     fn children(&self, directory: &Path) -> Result<Vec<PathBuf>, FileError>;
 
     fn is_mount_point(&self, path: &Path) -> io::Result<bool>;
+
+    /// Whether files have SELinux labels here.
+    fn has_selinux(&self) -> bool;
+
+    /// The label of files that processes with these options may use, where their level is known.
+    fn file_label(&self, options: &SELinuxOptions) -> io::Result<Option<String>>;
 
     /// Whether the file system at a path has SELinux labels for its files.
     fn has_labels(&self, path: &Path) -> io::Result<bool>;
@@ -85,9 +93,20 @@ impl Machine for Host {
         mounts::is_mount_point(path)
     }
 
+    fn has_selinux(&self) -> bool {
+        Path::new("/sys/fs/selinux/enforce").exists()
+    }
+
+    fn file_label(&self, options: &SELinuxOptions) -> io::Result<Option<String>> {
+        if options.level.is_empty() {
+            return Ok(None);
+        }
+        selinux::file_label(Path::new("/"), &options.user, &options.level).map(Some)
+    }
+
     fn has_labels(&self, path: &Path) -> io::Result<bool> {
         // Without SELinux nothing has any, and the table may be long.
-        if !Path::new("/sys/fs/selinux/enforce").exists() {
+        if !self.has_selinux() {
             return Ok(false);
         }
         let path = mounts::resolved(path)?;

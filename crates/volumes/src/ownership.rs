@@ -3,6 +3,8 @@
 //! Containers may run while this works, and may put links in its way. So nothing is reached by its path: each file is
 //! opened without following links, looked at, and changed by what was opened.
 
+mod progress;
+
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +16,8 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use crate::error::{FileError, failed};
+use progress::Progress;
+pub(crate) use progress::give;
 
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
@@ -83,13 +87,17 @@ pub fn mode_for_group(mode: u32, is_directory: bool, read_only: bool) -> u32 {
 /// Gives a volume to a group. A file that cannot be changed is passed by, as upstream does: a container that cannot
 /// read it will say so.
 pub fn apply(root: &Path, ownership: Ownership) -> Result<(), FileError> {
+    walk(root, ownership, None)
+}
+
+fn walk(root: &Path, ownership: Ownership, progress: Option<Progress<'_>>) -> Result<(), FileError> {
     let opened = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let opened = opened.map_err(failed("open", root))?;
     let status = rustix::fs::fstat(&opened).map_err(failed("stat", root))?;
     if ownership.policy == ChangePolicy::OnRootMismatch && is_right(&status, ownership) {
         return Ok(());
     }
-    let mut walk = Walk { root, ownership, skipped: 0 };
+    let mut walk = Walk { root, ownership, skipped: 0, progress };
     walk.visit(&opened, &status, 0).map_err(failed("open", root))?;
     if walk.skipped > 0 {
         warn!(volume = %root.display(), files = walk.skipped, "Cannot give all files of a volume to the pod's group");
@@ -108,6 +116,7 @@ struct Walk<'a> {
     root: &'a Path,
     ownership: Ownership,
     skipped: usize,
+    progress: Option<Progress<'a>>,
 }
 
 impl Walk<'_> {
@@ -130,6 +139,9 @@ impl Walk<'_> {
     }
 
     fn change(&mut self, file: &OwnedFd, status: &Stat, kind: FileType) {
+        if let Some(progress) = &mut self.progress {
+            progress.one_more();
+        }
         let Ownership { group, read_only, policy: _ } = self.ownership;
         let group = Some(Gid::from_raw(group));
         let owned = rustix::fs::chownat(file, "", None, group, AtFlags::EMPTY_PATH);

@@ -18,6 +18,7 @@ use crablet_cri_api::v1;
 use crablet_host::clock::Clock;
 use crablet_host::lanes::Lanes;
 use crablet_host::simulation::Fault;
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -316,9 +317,9 @@ impl SimulatedVolumes {
             let busy = |volume: &str| (volume.to_owned(), Err(PluginError::Busy(DEADLINE)));
             return used_volumes(pod).into_iter().map(busy).collect();
         };
-        let (used, shared, mut collected) = (used_volumes(pod), Arc::new(pod.clone()), Vec::new());
-        for volume in pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            let Some(source) = volume.source.one() else { continue };
+        let (used, shared, same) = (used_volumes(pod), Arc::new(pod.clone()), Lanes::default());
+        let one = async |volume: &Volume| {
+            let source = volume.source.one()?;
             let mut request = Request {
                 pod: Arc::clone(&shared),
                 volume: volume.name.as_str().into(),
@@ -334,16 +335,20 @@ impl SimulatedVolumes {
                 lane: lane.clone(),
             };
             let found = match source {
-                VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => continue,
+                VolumeSource::EmptyDir(_) | VolumeSource::HostPath(_) | VolumeSource::Image(_) => {
+                    return None;
+                }
                 VolumeSource::PersistentVolumeClaim(_)
                 | VolumeSource::Ephemeral(_)
                 | VolumeSource::Csi(_) => {
                     if csi.is_some() && why == Why::Refresh {
-                        continue;
+                        return None;
                     }
                     let mounted = async {
                         request.claimed = claims::resolve(&*contents, pod, volume).await?;
                         request.read_only = request.claimed.as_ref().is_some_and(|claimed| claimed.read_only);
+                        // Two volumes of a pod may be the same piece of storage.
+                        let _alone = same.enter(request.spec_name()).await;
                         match &csi {
                             Some(csi) => csi.set_up(&request).await.map(Some),
                             None => Ok(None),
@@ -360,9 +365,10 @@ impl SimulatedVolumes {
                     files.map(|files| Collected { files, ..Collected::default() })
                 }
             };
-            collected.push((volume.name.to_string(), found));
-        }
-        collected
+            Some((volume.name.to_string(), found))
+        };
+        let used = pod.spec.volumes.iter().filter(|volume| used.contains(volume.name.as_str()));
+        join_all(used.map(one)).await.into_iter().flatten().collect()
     }
 
     /// What a node would have for a volume.

@@ -76,6 +76,11 @@ pub trait Volumes: Send + Sync {
         Vec::new()
     }
 
+    /// Waits until there is something for [`Volumes::take_events`].
+    async fn wait_for_events(&self, _uid: &str) {
+        std::future::pending().await
+    }
+
     /// Makes the part of a volume ready that a mount of a container asks for, and says where it is on the node.
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError>;
 
@@ -307,6 +312,10 @@ impl Volumes for HostVolumes {
 
     fn take_events(&self, uid: &str) -> Vec<VolumeEvent> {
         self.events.take(uid)
+    }
+
+    async fn wait_for_events(&self, uid: &str) {
+        self.events.come(uid).await;
     }
 
     async fn sub_path(&self, wanted: &SubPath) -> Result<String, SubPathError> {

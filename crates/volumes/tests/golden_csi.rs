@@ -702,6 +702,7 @@ fn check_events(name: &str, recorded: &Json, events: &[VolumeEvent]) {
         Occurrence::Resized => "FileSystemResizeSuccessful",
         Occurrence::NotResized => "FileSystemResizeFailed",
         Occurrence::Abnormal => "VolumeConditionAbnormal",
+        Occurrence::GroupTakesLong => "VolumePermissionChangeInProgress",
     };
     let told = |event: &VolumeEvent| (word(event.what).to_owned(), event.message.clone());
     let of_pod: Vec<_> = events.iter().map(told).collect();

@@ -68,5 +68,7 @@ pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
 pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 /// A pod was active for longer than it may.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+/// It takes long to give a volume's files to the pod's group.
+pub const VOLUME_PERMISSION_CHANGE_IN_PROGRESS: &str = "VolumePermissionChangeInProgress";
 pub const VOLUME_CONDITION_ABNORMAL: &str = "VolumeConditionAbnormal";
 pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";

@@ -11,6 +11,7 @@ use crablet_core::plan::{Plan, Sandbox};
 use crablet_core::status::Failure;
 use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
 use crablet_volumes::{FailureKind, Occurrence, SubPath, SubPathError, VolumeError, used_volumes};
+use futures_util::future::{Either, select};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -111,8 +112,15 @@ impl Worker {
         let began = Instant::now();
         let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
         let facts = node.facts.now();
-        let Some(set_up) = self.attend(node.host.volumes.set_up(&pod, &facts.translation)).await else {
-            return Err(Next::Again);
+        let mut set_up = node.host.volumes.set_up(&pod, &facts.translation);
+        let set_up = loop {
+            // What people should know of is told though the rest takes long.
+            let events = node.host.volumes.wait_for_events(&pod.metadata.uid);
+            match self.attend(select(&mut set_up, events)).await {
+                Some(Either::Left((set_up, _))) => break set_up,
+                Some(Either::Right(_)) => self.tell_of_events(),
+                None => return Err(Next::Again),
+            }
         };
         self.tell_of_events();
         match set_up {
@@ -190,6 +198,9 @@ impl Worker {
                 Occurrence::OtherGroup => (EventType::Warning, reason::ALREADY_MOUNTED_VOLUME),
                 Occurrence::Resized => (EventType::Normal, reason::FILE_SYSTEM_RESIZE_SUCCESSFUL),
                 Occurrence::NotResized => (EventType::Warning, reason::FILE_SYSTEM_RESIZE_FAILED),
+                Occurrence::GroupTakesLong => {
+                    (EventType::Warning, reason::VOLUME_PERMISSION_CHANGE_IN_PROGRESS)
+                }
                 Occurrence::Abnormal => (EventType::Warning, reason::VOLUME_CONDITION_ABNORMAL),
             };
             let mut involved = vec![self.involved()];

@@ -47,7 +47,10 @@ impl Csi {
         let staged = wanted.staged();
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
-        let data = VolumeData::of_staged(&staged.driver, &staged.handle);
+        let data = VolumeData {
+            se_linux_mount_context: wanted.label.clone(),
+            ..VolumeData::of_staged(&staged.driver, &staged.handle)
+        };
         let known = lock(&self.0.staged).get(&staged).copied();
         if let Some(was_mounted) = known
             && (!was_mounted || self.is_mounted(request, &place).await?)
@@ -115,6 +118,7 @@ impl Csi {
             node_name: Some(self.0.node.clone()),
             volume_lifecycle_mode: Some(wanted.mode.clone()),
             attachment_id: Some(self.attachment(wanted)),
+            se_linux_mount_context: wanted.label.clone(),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
         let is_known =
@@ -171,7 +175,7 @@ impl Csi {
             let (place, began) = (target.clone(), Instant::now());
             let given = request.blocking(move |request| {
                 let policy = ChangePolicy::of_pod(&request.pod);
-                Ok(ownership::apply(&place, Ownership { group, read_only: false, policy })?)
+                Ok(ownership::give(request, &place, Ownership { group, read_only: false, policy })?)
             });
             let given = given.await;
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);

@@ -107,9 +107,8 @@ impl Csi {
         self.count(&staged.driver, Operation::UnmountDevice, done.is_ok(), began);
         // A pod that came to use it meanwhile waits for the lane.
         let used = lock(&self.0.used);
-        let volume = staged.unique_name();
-        if done.is_ok() && !used.keys().any(|used| used.unique_name() == volume) {
-            self.0.attachments.uses_no_more(&volume);
+        if done.is_ok() && !used.keys().any(|used| used.is_same_volume(&staged)) {
+            self.0.attachments.uses_no_more(&staged.unique_name());
         }
         drop(used);
         if let Err(error) = done {

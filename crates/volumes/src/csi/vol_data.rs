@@ -29,6 +29,9 @@ pub(super) struct VolumeData {
     pub(super) driver_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_name: Option<String>,
+    /// The label that it is mounted with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) se_linux_mount_context: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", rename = "specVolID")]
     pub(super) spec_vol_id: Option<String>,
     pub(super) volume_handle: String,

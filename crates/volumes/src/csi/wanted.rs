@@ -18,6 +18,8 @@ pub(super) struct Wanted {
     pub(super) fs_type: String,
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) mount_flags: Vec<String>,
+    /// The SELinux label that it is mounted with, once that is known.
+    pub(super) label: Option<String>,
     pub(super) access_mode: String,
     /// Whether one node at a time has it, by any of its modes.
     is_once: bool,
@@ -45,6 +47,7 @@ impl Wanted {
                     mount_flags: spec
                         .map(|spec| spec.mount_options.iter().map(ToString::to_string).collect())
                         .unwrap_or_default(),
+                    label: None,
                     is_once: modes.clone().any(|mode| {
                         matches!(
                             mode,
@@ -66,6 +69,7 @@ impl Wanted {
                 fs_type: source.fs_type.as_ref().map(ToString::to_string).unwrap_or_default(),
                 attributes: strings(source.volume_attributes.iter()),
                 mount_flags: Vec::new(),
+                label: None,
                 access_mode: "ReadWriteOnce".to_owned(),
                 is_once: true,
                 stage_secret: None,
@@ -83,10 +87,12 @@ impl Wanted {
 
     pub(super) fn capability(&self, capabilities: NodeCapabilities, group: Option<u32>) -> VolumeCapability {
         let group = group.filter(|_| capabilities.volume_mount_group).map(i64::from);
+        // There may be a comma in it, which the quotes keep together.
+        let label = self.label.as_ref().map(|label| format!("context=\"{label}\""));
         VolumeCapability {
             access: Access::Mount {
                 fs_type: self.fs_type.clone(),
-                mount_flags: self.mount_flags.clone(),
+                mount_flags: self.mount_flags.iter().cloned().chain(label).collect(),
                 volume_mount_group: group,
             },
             access_mode: AccessMode::of_persistent_volume(&self.access_mode, capabilities),
@@ -170,6 +176,7 @@ mod tests {
                 fs_type: fs_type.to_owned(),
                 attributes: BTreeMap::new(),
                 mount_flags: Vec::new(),
+                label: None,
                 access_mode: String::new(),
                 is_once,
                 stage_secret: None,

@@ -266,5 +266,5 @@ fn give_to_group(request: &Request, target: &Path, was_mounted: bool) -> Result<
         true => ChangePolicy::OnRootMismatch,
         false => ChangePolicy::of_pod(&request.pod),
     };
-    Ok(ownership::apply(target, Ownership { group, read_only: false, policy })?)
+    Ok(ownership::give(request, target, Ownership { group, read_only: false, policy })?)
 }

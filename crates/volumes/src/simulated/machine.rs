@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crablet_api::core::SELinuxOptions;
 use crablet_host::files::{ReadError, WriteError};
 use futures_util::future::{BoxFuture, pending};
 
@@ -198,6 +199,14 @@ impl Machine for SimulatedMachine {
             true => Ok(state.mounts.contains_key(path)),
             false => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    fn has_selinux(&self) -> bool {
+        false
+    }
+
+    fn file_label(&self, _: &SELinuxOptions) -> io::Result<Option<String>> {
+        Ok(None)
     }
 
     fn has_labels(&self, _: &Path) -> io::Result<bool> {

@@ -40,6 +40,31 @@ fn everything_is_unmounted_and_removed_whoever_made_it() {
 }
 
 #[test]
+fn the_table_is_read_only_where_something_is_mounted_or_there_is_too_much_to_look_at() {
+    let place = Place::new();
+    let volume = place.directory(&format!("{EMPTY}/v"));
+    let pod = mounts::resolved(&place.path().join("pods/uid")).unwrap();
+    let readings = std::cell::Cell::new(0);
+    let unmounted = || {
+        readings.set(0);
+        let read = || {
+            readings.set(readings.get() + 1);
+            read_table()
+        };
+        unmount_all(&pod, None, read).unwrap();
+        readings.get()
+    };
+    assert_eq!(unmounted(), 0);
+    mount_tmpfs(&volume, Tmpfs::default()).unwrap();
+    assert_eq!(unmounted(), 1);
+    assert!(place.mounts().is_empty());
+    for number in 0..FEW_PLACES {
+        fs::write(volume.join(number.to_string()), "").unwrap();
+    }
+    assert_eq!(unmounted(), 1);
+}
+
+#[test]
 fn nothing_to_take_away_is_fine_and_a_name_that_leads_elsewhere_is_not() {
     let place = Place::new();
     torn_down(&place).unwrap();

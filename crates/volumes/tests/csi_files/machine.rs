@@ -32,6 +32,8 @@ pub struct Machine {
     pub csi: Option<Csi>,
     /// Whether agents tell how drivers say that volumes are.
     pub tells_health: bool,
+    /// What agents are told of the machine, if it is not all as it is.
+    pub told: Option<Arc<dyn crablet_volumes::Machine>>,
     /// How long agents wait for volumes.
     pub deadline: Duration,
     tasks: Vec<JoinHandle<()>>,
@@ -72,6 +74,7 @@ impl Machine {
             volumes: None,
             csi: None,
             tells_health: false,
+            told: None,
             deadline: DEADLINE,
             tasks: Vec::new(),
             registrations: 0,
@@ -83,7 +86,11 @@ impl Machine {
 
     pub async fn start_agent(&mut self) {
         let cluster = Arc::new(self.cluster.clone());
-        let csi = Csi::open(&self.root, "node", cluster.clone(), self.attachments.clone());
+        let (root, attachments) = (&self.root, self.attachments.clone());
+        let csi = match self.told.clone() {
+            Some(told) => Csi::open_on(told, root, "node", cluster.clone(), attachments),
+            None => Csi::open(root, "node", cluster.clone(), attachments),
+        };
         let volumes = HostVolumes::new(&self.root, Clock::system(), cluster).with_csi(csi.clone());
         let volumes = volumes.with_deadline(self.deadline);
         let measuring = Measuring { period: Some(Duration::ZERO), tells_health: self.tells_health };
