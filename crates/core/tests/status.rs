@@ -130,8 +130,18 @@ fn a_pod_that_is_done_has_succeeded_or_failed() {
 
 #[test]
 fn what_is_replaced_against_the_pods_policy_is_not_told_as_ended() {
-    check("Never: c d", "c replaced 143, d running", expect![[r#""#]]);
-    check("Always: c d", "c replaced 143, d running", expect![[r#""#]]);
+    check("Never: c d", "c replaced 143, d running", expect![[r#"
+        Running
+        c: waiting ContainerCreating, last Error 143
+        d: running, started, ready
+        not Ready: ContainersNotReady containers with unready status: [c]
+        not ContainersReady: ContainersNotReady containers with unready status: [c]"#]]);
+    check("Always: c d", "c replaced 143, d running", expect![[r#"
+        Running
+        c: Error 143
+        d: running, started, ready
+        not Ready: ContainersNotReady containers with unready status: [c]
+        not ContainersReady: ContainersNotReady containers with unready status: [c]"#]]);
 }
 
 #[track_caller]
