@@ -10,6 +10,8 @@ use anyhow::Context;
 pub(crate) struct Counters {
     /// Memory that is resident.
     pub(crate) rss_kib: f64,
+    /// The part of it that is no file's: without the program itself, of which more or less is resident at any time.
+    pub(crate) anonymous_kib: f64,
     /// Voluntary context switches of each thread. They go when it does.
     wakes: BTreeMap<OsString, f64>,
     /// Hundredths of a second, on every Linux that we know.
@@ -30,7 +32,12 @@ impl Counters {
         let after_name = stat.rsplit_once(')').context("no name in the process's stat")?.1;
         let ticks: Vec<f64> =
             after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
-        Ok(Counters { rss_kib: field(&status, "VmRSS:")?, wakes, cpu_ticks: ticks.iter().sum() })
+        Ok(Counters {
+            rss_kib: field(&status, "VmRSS:")?,
+            anonymous_kib: field(&status, "RssAnon:")?,
+            wakes,
+            cpu_ticks: ticks.iter().sum(),
+        })
     }
 
     /// How often its threads woke since then. What a thread did that ended meanwhile is not known.

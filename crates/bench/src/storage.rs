@@ -145,7 +145,12 @@ async fn many(cluster: &mut Cluster, driver: &StandIn) -> anyhow::Result<Vec<Fig
         println!("    {PODS} pods with {volumes} volumes: ready after {started:.1?}, gone after {ended:.1?}");
         agent.terminate();
         agent.wait().await?;
-        seen.push((after.rss_kib, after.wakes_since(&before) / WATCHED.as_secs_f64(), ended.as_secs_f64()));
+        println!("    all that was resident: {:.2} MiB", after.rss_kib / 1024.0);
+        seen.push((
+            after.anonymous_kib,
+            after.wakes_since(&before) / WATCHED.as_secs_f64(),
+            ended.as_secs_f64(),
+        ));
     }
     let [without, with] = seen[..] else { anyhow::bail!("both are measured") };
     ensure!(without.2 > 0.0, "pods end in no time");
