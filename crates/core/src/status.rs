@@ -35,7 +35,7 @@ pub use resources::PodCgroup;
 pub use termination_message::{
     MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, termination_message,
 };
-pub use transition::illegal_transition;
+pub use transition::keep_what_ended;
 
 /// What a status is made from.
 #[derive(Debug, Clone, Copy)]

@@ -60,6 +60,23 @@ async fn a_pod_that_is_over_says_so_and_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_begins_anew_in_another_sandbox_is_told_of_though_its_init_container_ended_for_good() {
+    let cluster = Cluster::start().await;
+    let spec = "{restartPolicy: OnFailure, initContainers: [{name: i, image: 'sim/exits-0-3:1'}],
+                 containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("p", spec).await;
+    cluster.until_phase("p", PodPhase::Running).await;
+    let sandbox = cluster.world.simulator.sandboxes().remove(0).id;
+    cluster.world.simulator.kill_sandbox_process(&sandbox);
+    eventually("the container of the new sandbox is told", async || {
+        let status = cluster.pod("p").await.unwrap().status;
+        let container = &status.container_statuses[0];
+        container.restart_count == 1 && container.ready
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
     for trouble in [Trouble::Refused, Trouble::Hangs, Trouble::AnswersAreLost, Trouble::Says(500, None)] {
         let cluster = Cluster::start().await;

@@ -7,7 +7,7 @@ use crablet_agent::statuses::Reported;
 use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
 use crablet_api::meta::{ConditionStatus, OwnerReference};
 use crablet_api::{FeatureGates, Text, patch};
-use crablet_core::status::to_publish;
+use crablet_core::status::{keep_what_ended, to_publish};
 use jiff::Timestamp;
 
 use crate::node::{Identity, node_owner};
@@ -103,6 +103,10 @@ impl View<'_> {
             return None;
         }
         let mut new = to_publish(at_server, &self.report.status, false, self.features, self.now);
+        // A mirror is made anew instead.
+        if !is_static(&self.report.pod) {
+            keep_what_ended(at_server, &mut new, self.features);
+        }
         // The server says it of every pod, also of one that nobody has looked at yet.
         new.qos_class = new.qos_class.or_else(|| at_server.status.qos_class.clone());
         if new == at_server.status {

@@ -1,42 +1,39 @@
-//! Whether a container may go from one state to another.
+//! Which states a container does not leave any more.
 
 use crablet_api::core::{Container, ContainerState, ContainerStatus, Pod, PodStatus, RestartPolicy};
-use crablet_api::{FeatureGates, Gate, Text};
+use crablet_api::{FeatureGates, Gate};
 
 use super::containers::is_ended;
 use crate::restart;
 
-/// The container, if there is one, that ended for good in `old` and has not in `new`. A status that says so is wrong and
-/// is not published: something forgot a container, and it must not look as if it ran once more.
-pub fn illegal_transition(
-    pod: &Pod,
-    old: &PodStatus,
-    new: &PodStatus,
-    features: &FeatureGates,
-) -> Option<Text> {
-    let spec = &pod.spec;
+/// Leaves containers as the API server has them (`pod.status`) that ended there for good by the pod's policy, and run again
+/// all the same: init containers in another sandbox. The server takes no other state of such a container, and with it
+/// nothing else of the status. Upstream tells nothing more of the pod.
+pub fn keep_what_ended(pod: &Pod, new: &mut PodStatus, features: &FeatureGates) {
+    let (spec, old) = (&pod.spec, &pod.status);
     let any_may_restart = spec.restart_policy == Some(RestartPolicy::Always)
         || (features.enabled(Gate::RestartAllContainersOnContainerExits) && restart::could_restart_all(spec));
     if any_may_restart {
-        return None;
+        return;
     }
     let for_good = |container: &Container, status: &ContainerStatus| {
         let Some(ContainerState::Terminated(end)) = status.state.one() else { return false };
-        container.name == status.name
-            && !restart::restarts_after_exit(container, spec, end.exit_code, features)
+        !restart::restarts_after_exit(container, spec, end.exit_code, features)
     };
-    let revived = |container: &Container, old: &[ContainerStatus], new: &[ContainerStatus]| {
-        old.iter().any(|old| for_good(container, old))
-            && new.iter().any(|new| new.name == container.name && !is_ended(&new.state))
+    let keep = |container: &Container, old: &[ContainerStatus], new: &mut [ContainerStatus]| {
+        let ended = old.iter().find(|old| old.name == container.name && for_good(container, old));
+        let revived = new.iter_mut().find(|new| new.name == container.name && !is_ended(&new.state));
+        if let (Some(ended), Some(revived)) = (ended, revived) {
+            *revived = ended.clone();
+        }
     };
-    let (old_init, new_init) = (&old.init_container_statuses, &new.init_container_statuses);
     // Sidecars always restart.
-    let mut init = spec.init_containers.iter().filter(|container| !restart::is_sidecar(container));
-    let mut regular = spec.containers.iter();
-    let found = regular
-        .find(|container| revived(container, &old.container_statuses, &new.container_statuses))
-        .or_else(|| init.find(|container| revived(container, old_init, new_init)));
-    found.map(|container| container.name.clone())
+    for container in spec.init_containers.iter().filter(|container| !restart::is_sidecar(container)) {
+        keep(container, &old.init_container_statuses, &mut new.init_container_statuses);
+    }
+    for container in &spec.containers {
+        keep(container, &old.container_statuses, &mut new.container_statuses);
+    }
 }
 
 pub(super) fn is_running(status: &ContainerStatus) -> bool {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
+use crablet_api::FeatureGates;
 use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, PodStatus};
+use crablet_core::status::keep_what_ended;
 
 use crate::api_server::ApiServer;
 use crate::at_server;
@@ -64,7 +66,7 @@ pub fn check_shown(ledger: &Ledger, server: &ApiServer) {
         if let Some(what) = not_of(life, shown) {
             broken.push((invariant, format!("{uid}: {what}")));
         } else if let Some(view) = statuses.get(uid)
-            && let Some(what) = difference(&view.status, &shown.status)
+            && let Some(what) = difference(&as_told(life, &view.status, shown), &shown.status)
         {
             broken.push((10, format!("{uid}: {what}")));
         }
@@ -97,6 +99,15 @@ fn not_of(life: &Life, shown: &Pod) -> Option<String> {
             (mirror != Some(uid)).then(|| format!("its mirror is that of {mirror:?}"))
         }
     }
+}
+
+/// What of a status can be told to the server.
+fn as_told(life: &Life, says: &PodStatus, shown: &Pod) -> PodStatus {
+    let mut told = says.clone();
+    if !life.source.is_static() {
+        keep_what_ended(shown, &mut told, &FeatureGates::default());
+    }
+    told
 }
 
 /// Where what is shown is not what the agent says.
