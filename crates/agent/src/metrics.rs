@@ -15,6 +15,7 @@ use crablet_api::core::{
 use crablet_core::plan::Role;
 use crablet_metrics::{Counter, DEFAULT_BUCKETS, Family, Gauge, Histogram, RegisterError, Registry};
 
+use crate::mailbox::{Cause, End, News};
 use crate::sources::SourceKind;
 
 pub(crate) use admission::AdmissionMetrics;
@@ -41,7 +42,7 @@ pub struct Metrics {
     pod_start: Histogram,
     pod_start_total: Histogram,
     worker_start: Histogram,
-    passes: [Histogram; 4],
+    passes: Family<Histogram, 1>,
     cgroups: Family<Histogram, 1>,
     http_fallbacks: Counter,
     sleeps_cut_short: Counter,
@@ -76,6 +77,32 @@ pub(crate) enum Pass {
     Update,
     Sync,
     Kill,
+    /// What is left of a pod that ended is put away.
+    Terminated,
+}
+
+impl Pass {
+    /// Why one goes through a pod that has not ended: what was told says it. A pod that was deleted comes as an update from
+    /// its source; one that is gone from there, or has to make room, is killed.
+    pub(crate) fn of(told: &News, is_first: bool) -> Pass {
+        match &told.end {
+            Some(End { cause: Cause::Evicted | Cause::Removed | Cause::Orphaned, .. }) => Pass::Kill,
+            _ if is_first => Pass::Create,
+            Some(End { cause: Cause::Deleted, .. }) => Pass::Update,
+            None if told.spec.is_some() => Pass::Update,
+            None => Pass::Sync,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Pass::Create => "create",
+            Pass::Update => "update",
+            Pass::Sync => "sync",
+            Pass::Kill => "kill",
+            Pass::Terminated => "terminated",
+        }
+    }
 }
 
 /// What is done to a pod's cgroup.
@@ -139,7 +166,7 @@ impl Metrics {
                 "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
                 &DEFAULT_BUCKETS,
             )?,
-            passes: ["create", "update", "sync", "kill"].map(|pass| passes.with([pass])),
+            passes,
             sleeps_cut_short: registry.counter(
                 "kubelet_sleep_action_terminated_early_total",
                 "[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes",
@@ -208,7 +235,7 @@ impl Metrics {
 
     /// A worker went through its pod once: looked at it, and did what was the next to do.
     pub(crate) fn passed(&self, pass: Pass, took: Duration) {
-        self.passes[pass as usize].observe(took.as_secs_f64());
+        self.passes.with([pass.label()]).observe(took.as_secs_f64());
     }
 
     /// A hook went without TLS, after it was refused with it.
@@ -332,5 +359,40 @@ fn container_type(role: Role) -> &'static str {
         Role::Ephemeral => "ephemeral_container",
         Role::Init => "init_container",
         Role::Main => "container",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_have_upstreams_names_from_the_first_of_each_on() {
+        let told = |spec, cause: Option<Cause>| News {
+            spec,
+            end: cause.map(|cause| End::new(cause, None)),
+            ..News::default()
+        };
+        let pod = || Some(std::sync::Arc::new(Pod::default()));
+        for (told, is_first, expected) in [
+            (told(pod(), None), true, Pass::Create),
+            (told(pod(), None), false, Pass::Update),
+            (told(None, None), false, Pass::Sync),
+            (told(pod(), Some(Cause::Deleted)), false, Pass::Update),
+            (told(None, Some(Cause::Deleted)), false, Pass::Update),
+            (told(None, Some(Cause::Removed)), false, Pass::Kill),
+            (told(None, Some(Cause::Evicted)), false, Pass::Kill),
+            (told(pod(), Some(Cause::Orphaned)), true, Pass::Kill),
+        ] {
+            assert_eq!(Pass::of(&told, is_first), expected, "{told:?}");
+        }
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry).unwrap();
+        let name = "kubelet_pod_worker_duration_seconds_count{";
+        assert!(!registry.render().contains(name), "none is there before it was seen");
+        metrics.passed(Pass::Terminated, Duration::from_millis(7));
+        let text = registry.render();
+        let counted: Vec<&str> = text.lines().filter(|line| line.starts_with(name)).collect();
+        assert_eq!(counted, ["kubelet_pod_worker_duration_seconds_count{operation_type=\"terminated\"} 1"]);
     }
 }

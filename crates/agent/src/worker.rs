@@ -234,13 +234,10 @@ impl Worker {
         let mut is_first = true;
         loop {
             let told = self.mailbox.take();
-            let pass = match (&self.phase, told.spec.is_some()) {
-                (Phase::Terminating(_) | Phase::Terminated, _) => Pass::Kill,
-                (Phase::Syncing, _) if std::mem::take(&mut is_first) => Pass::Create,
-                (Phase::Syncing, true) => Pass::Update,
-                (Phase::Syncing, false) => Pass::Sync,
-            };
+            let pass = Pass::of(&told, is_first);
+            is_first = false;
             Box::pin(self.hear(told)).await;
+            let pass = if matches!(self.phase, Phase::Terminated) { Pass::Terminated } else { pass };
             self.count_working();
             let begun = Instant::now();
             // On the heap for as long as they take, here and in the passes themselves: a pod that waits, and most do,

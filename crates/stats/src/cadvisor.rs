@@ -4,7 +4,7 @@
 
 mod families;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crablet_metrics::{Kind, Page, push_label};
@@ -14,7 +14,7 @@ use crate::cadvisor::families::{Family, PLAIN, Source, TRAFFIC};
 use crate::cgroup::DiskUse;
 use crate::file_systems::FileSystem;
 use crate::machine::MachineFacts;
-use crate::runtime::ListedPod;
+use crate::runtime::{ListedContainer, ListedPod};
 use crate::snapshot::Group;
 use crate::view::Walk;
 
@@ -85,7 +85,8 @@ pub(crate) fn cadvisor_page(
     let rows = walk.map(|walk| rows(walk, images)).unwrap_or_default();
     let mut page = Page::with_capacity(8_192 + rows.len() * BYTES_PER_ROW);
     machine.write_version(&mut page);
-    let devices = Devices::new(&rows, sys);
+    let file_systems = walk.map_or(&[][..], |walk| &walk.snapshot.file_systems);
+    let devices = Devices::new(&rows, file_systems, sys);
     for family in &PLAIN {
         if family.needs_pressure && !has_pressure {
             continue;
@@ -119,13 +120,12 @@ pub(crate) fn cadvisor_page(
             Source::Network => network(&mut page, &rows),
             Source::Blkio => blkio(&mut page, family, &rows, &devices),
             Source::Disk(of_disk, of_file_system) => {
-                let file_systems = walk.map_or(&[][..], |walk| &walk.snapshot.file_systems);
                 page.family(family.name, family.help, family.kind);
-                devices.each(&rows, file_systems, |row, label, what| {
-                    let value = match what {
-                        DeviceUse::Disk(disk) => of_disk.map(|value| value(disk)),
-                        DeviceUse::FileSystem(known) => of_file_system.map(|value| value(known)),
-                    };
+                devices.each(&rows, of_disk.is_some(), |row, label, told| {
+                    // As upstream: what the cgroup's disks did comes first, and nothing is told twice.
+                    let of_disk = of_disk.zip(told.disk).map(|(value, disk)| value(disk));
+                    let of_file_system = of_file_system.zip(told.file_system);
+                    let value = of_disk.or_else(|| of_file_system.map(|(value, known)| value(known)));
                     if let Some(value) = value {
                         row.write(&mut page, [label, "", ""], value);
                     }
@@ -133,29 +133,30 @@ pub(crate) fn cadvisor_page(
             }
         }
     }
-    machine.write(&mut page);
+    machine.write(&mut page, walk.map_or_else(|| machine.memory(), |walk| walk.snapshot.memory));
     page.into_text()
 }
 
 /// All cgroups, by the names of their containers, then by their own.
 fn rows<'a>(walk: &'a Walk, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
     let snapshot = &walk.snapshot;
-    let by_uid: HashMap<&str, &ListedPod> = walk.pods.iter().map(|pod| (&*pod.uid, pod)).collect();
+    let by_uid: HashMap<&str, &ListedPod> = walk.listing.all().map(|pod| (&*pod.uid, pod)).collect();
+    let mut by_id: HashMap<&str, (&ListedPod, Option<&ListedContainer>)> = HashMap::new();
+    for pod in walk.listing.all() {
+        by_id.insert(&pod.sandbox, (pod, None));
+        by_id.extend(pod.containers.iter().chain(&pod.idle).map(|known| (&*known.id, (pod, Some(known)))));
+    }
     let mut rows = vec![Row { is_root: true, ..Row::new(&snapshot.root, [""; 5]) }];
     let own = snapshot.system.iter().map(|(_, group)| group).chain(&snapshot.levels);
     rows.extend(own.map(|group| Row::new(group, [""; 5])));
     for (uid, pod) in &snapshot.pods {
-        let listed = by_uid.get(&**uid).copied();
-        let (namespace, name) = listed.map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
+        let (namespace, name) = by_uid.get(&**uid).map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
         rows.push(Row::new(&pod.group, ["", "", "", namespace, name]));
         for (id, group) in &pod.children {
-            let container = listed.and_then(|pod| pod.containers.iter().find(|known| known.id == *id));
-            let image = container.map_or("", |known| images.get(id).map_or(&*known.image, |image| image));
-            let is_known = container.is_some() || listed.is_some_and(|pod| pod.sandbox == *id);
-            let labels = match is_known {
-                true => [container.map_or("", |known| &known.name), image, id, namespace, name],
-                false => [""; 5],
-            };
+            let labels = by_id.get(&**id).map_or([""; 5], |(pod, container)| {
+                let (container, image) = container.map_or(("", ""), |known| (&*known.name, &*known.image));
+                [container, images.get(id).map_or(image, |image| image), id, &pod.namespace, &pod.name]
+            });
             rows.push(Row::new(group, labels));
         }
     }
@@ -244,79 +245,103 @@ fn network(page: &mut Page, rows: &[Row<'_>]) {
     }
 }
 
-fn blkio(page: &mut Page, family: &Family, rows: &[Row<'_>], devices: &Devices) {
+fn blkio(page: &mut Page, family: &Family, rows: &[Row<'_>], devices: &Devices<'_>) {
     page.family(family.name, family.help, family.kind);
-    devices.each(rows, &[], |row, label, what| {
-        let DeviceUse::Disk(disk) = what else { return };
-        let (major, minor) = disk.device;
-        let mut numbers = String::with_capacity(24);
-        push_label(&mut numbers, "major", &major.to_string());
-        push_label(&mut numbers, "minor", &minor.to_string());
-        let mut operations: Vec<_> = disk.bytes.iter().collect();
-        operations.sort_unstable();
-        for (operation, value) in operations {
-            let mut own = String::with_capacity(24);
-            push_label(&mut own, "operation", operation);
-            let (id, name) = (&*row.id_and_image, &*row.name_and_namespace);
-            let labels = [&*row.container, label, id, &numbers, name, &own, &row.pod];
-            page.sample(&labels, *value as f64, Some(row.milliseconds));
+    devices.each(rows, true, |row, label, told| {
+        let mut disks: Vec<&DiskUse> = told.disk.into_iter().chain(told.more).collect();
+        disks.sort_by_cached_key(|disk| (disk.device.0.to_string(), disk.device.1.to_string()));
+        for disk in disks {
+            let (major, minor) = disk.device;
+            let mut numbers = String::with_capacity(24);
+            push_label(&mut numbers, "major", &major.to_string());
+            push_label(&mut numbers, "minor", &minor.to_string());
+            let mut operations: Vec<_> = disk.bytes.iter().collect();
+            operations.sort_unstable();
+            for (operation, value) in operations {
+                let mut own = String::with_capacity(24);
+                push_label(&mut own, "operation", operation);
+                let (id, name) = (&*row.id_and_image, &*row.name_and_namespace);
+                let labels = [&*row.container, label, id, &numbers, name, &own, &row.pod];
+                page.sample(&labels, *value as f64, Some(row.milliseconds));
+            }
         }
     });
 }
 
-/// What a device is told for.
-enum DeviceUse<'a> {
-    Disk(&'a DiskUse),
-    FileSystem(&'a FileSystem),
+/// What is told of a cgroup under one device's name.
+#[derive(Default)]
+struct DeviceUse<'a> {
+    disk: Option<&'a DiskUse>,
+    /// Others without a name of their own.
+    more: Vec<&'a DiskUse>,
+    /// Only of the root.
+    file_system: Option<&'a FileSystem>,
 }
 
 /// The names of disks, by their numbers.
-struct Devices(HashMap<(u32, u32), String>);
+struct Devices<'a> {
+    disks: HashMap<(u32, u32), String>,
+    file_systems: &'a [FileSystem],
+}
 
-impl Devices {
-    fn new(rows: &[Row<'_>], sys: &Path) -> Devices {
-        let mut names = HashMap::new();
+impl<'a> Devices<'a> {
+    fn new(rows: &[Row<'_>], file_systems: &'a [FileSystem], sys: &Path) -> Devices<'a> {
+        let mut disks = HashMap::new();
         for disk in rows.iter().filter_map(|row| row.group.sample.io.as_ref()).flat_map(|io| &io.disks) {
-            names.entry(disk.device).or_insert_with(|| device_name(sys, disk.device));
+            disks.entry(disk.device).or_insert_with(|| disk_name(sys, disk.device));
         }
-        Devices(names)
+        Devices { disks, file_systems }
     }
 
-    /// Calls for each cgroup and device in the order of their labels, with the device's label.
-    fn each<'a>(
-        &self,
-        rows: &'a [Row<'a>],
-        file_systems: &'a [FileSystem],
-        mut with: impl FnMut(&Row<'a>, &str, DeviceUse<'a>),
+    /// The root goes by its file systems first, which on LVM have names that say more.
+    fn name(&self, row: &Row<'_>, number: (u32, u32)) -> &str {
+        let disk = self.disks.get(&number).filter(|name| !name.is_empty()).map(|name| &**name);
+        let mounted = || {
+            let at = self.file_systems.iter().find(|known| known.number == number);
+            at.map(|known| &*known.device)
+        };
+        let name = if row.is_root { mounted().or(disk) } else { disk.or_else(mounted) };
+        name.unwrap_or_default()
+    }
+
+    /// Calls for each cgroup and device in the order of their labels, with the device's label. Without disks only the root
+    /// has any.
+    fn each<'r>(
+        &'r self,
+        rows: &'r [Row<'r>],
+        with_disks: bool,
+        mut with: impl FnMut(&Row<'r>, &str, DeviceUse<'r>),
     ) {
         for alike in rows.chunk_by(|a, b| a.container_name == b.container_name) {
-            let mut known: Vec<(&str, usize, DeviceUse<'a>)> = Vec::new();
-            for (at, row) in alike.iter().enumerate() {
-                let of_root: &[FileSystem] = if row.is_root { file_systems } else { &[] };
-                known.extend(of_root.iter().map(|fs| (&*fs.device, at, DeviceUse::FileSystem(fs))));
-                for disk in row.group.sample.io.iter().flat_map(|io| &io.disks) {
-                    let name = self.0.get(&disk.device).map_or("", |name| name);
-                    // A disk that is told as a file system of the root already is not told twice.
-                    if !of_root.iter().any(|known| known.device == name) {
-                        known.push((name, at, DeviceUse::Disk(disk)));
+            let mut known: BTreeMap<(&str, usize), DeviceUse<'r>> = BTreeMap::new();
+            for (at, row) in alike.iter().enumerate().filter(|(_, row)| with_disks || row.is_root) {
+                let io = row.group.sample.io.iter().filter(|_| with_disks);
+                for disk in io.flat_map(|io| &io.disks) {
+                    let told = known.entry((self.name(row, disk.device), at)).or_default();
+                    match told.disk {
+                        None => told.disk = Some(disk),
+                        Some(_) => told.more.push(disk),
                     }
                 }
+                for file_system in self.file_systems.iter().filter(|_| row.is_root) {
+                    known.entry((&file_system.device, at)).or_default().file_system = Some(file_system);
+                }
             }
-            known.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
             let mut label = String::with_capacity(32);
-            for (device, at, what) in known {
+            for ((device, at), told) in known {
                 label.clear();
                 push_label(&mut label, "device", device);
-                with(&alike[at], &label, what);
+                with(&alike[at], &label, told);
             }
         }
     }
 }
 
-/// What the kernel calls a disk: `/dev/sda`.
-fn device_name(sys: &Path, (major, minor): (u32, u32)) -> String {
+/// What the kernel calls a disk: `/dev/sda`. What is none, such as a file that is mounted, has no name, as upstream has it.
+fn disk_name(sys: &Path, (major, minor): (u32, u32)) -> String {
     let text =
         std::fs::read_to_string(sys.join(format!("dev/block/{major}:{minor}/uevent"))).unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    name.map(|name| format!("/dev/{name}")).unwrap_or_default()
+    let disk = name.filter(|name| !["loop", "ram", "sr"].iter().any(|prefix| name.starts_with(prefix)));
+    disk.map(|name| format!("/dev/{name}")).unwrap_or_default()
 }

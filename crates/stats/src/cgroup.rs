@@ -14,6 +14,7 @@ use crablet_host::cgroup::Hierarchy;
 use crate::bytes::number;
 use crate::directory::{Buffer, Directory};
 use crate::proc::process_ids;
+use crate::starts::Start;
 
 pub(crate) use sample::{Cpu, Depth, DiskUse, Limits, Memory, Pressure, Sample, Stall};
 use v1::OpenV1;
@@ -68,7 +69,7 @@ impl Trees {
                 blkio: blkio.as_deref().filter(|_| depth >= Depth::Summary).and_then(open),
                 pids: pids.as_deref().filter(|_| depth == Depth::Everything).and_then(open),
             }),
-            Trees::V2 { mount } => Cgroup::V2(OpenV2(open(mount)?)),
+            Trees::V2 { mount } => Cgroup::V2(OpenV2 { directory: open(mount)?, is_root: cgroup == "/" }),
         })
     }
 }
@@ -89,7 +90,10 @@ impl Cgroup {
     pub(crate) fn below(&self, name: &str) -> Option<Cgroup> {
         match self {
             Cgroup::V1(open) => open.below(name).map(Cgroup::V1),
-            Cgroup::V2(OpenV2(directory)) => directory.below(name).map(|below| Cgroup::V2(OpenV2(below))),
+            Cgroup::V2(open) => {
+                let directory = open.directory.below(name)?;
+                Some(Cgroup::V2(OpenV2 { directory, is_root: false }))
+            }
         }
     }
 
@@ -119,11 +123,19 @@ impl Cgroup {
         }
     }
 
+    /// When it was made, if it is there.
+    pub(crate) fn start(&self, known: Option<Start>) -> Option<Start> {
+        match self {
+            Cgroup::V1(open) => open.start(known),
+            Cgroup::V2(open) => open.start(known),
+        }
+    }
+
     /// The directory that tells which cgroups and which processes are in it.
     fn main(&self) -> &Directory {
         match self {
             Cgroup::V1(open) => open.cpu(),
-            Cgroup::V2(OpenV2(directory)) => directory,
+            Cgroup::V2(open) => &open.directory,
         }
     }
 }

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::path::Arg;
 
+use crate::starts::Start;
+
 /// The most that is read of a file. The largest are the processes of a large cgroup.
 const LARGEST: usize = 1 << 20;
 /// The kernel hands out what it has in pieces of a page. What is clearly shorter was all.
@@ -104,14 +106,31 @@ impl Directory {
         rustix::fs::readlinkat_raw(&*self.open, name, &mut link).is_ok() && link.starts_with(what)
     }
 
-    /// When an entry was last made in it or taken from it: for a cgroup, about when it was made.
-    pub(crate) fn modified(&self) -> Option<Timestamp> {
-        let status = match self.from_open.is_empty() {
-            true => rustix::fs::statat(&*self.open, c"", AtFlags::EMPTY_PATH),
-            false => rustix::fs::statat(&*self.open, &*self.from_open, AtFlags::empty()),
+    /// When it was made, as far as can be told: an entry made in it or taken from it changes its time, so that of a file in
+    /// it counts if it is earlier. What is known of it holds on.
+    pub(crate) fn start(&self, file: &CStr, known: Option<Start>) -> Option<Start> {
+        let (inode, modified) = self.status(None)?;
+        let before = match known.filter(|known| known.inode == inode) {
+            Some(known) => Some(known.at),
+            None => self.status(Some(file)).map(|(_, modified)| modified),
+        };
+        Some(Start { inode, at: before.map_or(modified, |before| before.min(modified)) })
+    }
+
+    /// The inode of it or of a file in it, and when that was changed last.
+    fn status(&self, file: Option<&CStr>) -> Option<(u64, Timestamp)> {
+        let status = match (self.from_open.is_empty(), file) {
+            (true, None) => rustix::fs::statat(&*self.open, c"", AtFlags::EMPTY_PATH),
+            (true, Some(file)) => rustix::fs::statat(&*self.open, file, AtFlags::empty()),
+            (false, None) => rustix::fs::statat(&*self.open, &*self.from_open, AtFlags::empty()),
+            (false, Some(file)) => {
+                let path = [&self.from_open, file.to_str().ok()?].concat();
+                rustix::fs::statat(&*self.open, path, AtFlags::empty())
+            }
         };
         let status = status.ok()?;
-        Timestamp::new(status.st_mtime, i32::try_from(status.st_mtime_nsec).ok()?).ok()
+        let nanoseconds = i32::try_from(status.st_mtime_nsec).ok()?;
+        Some((status.st_ino, Timestamp::new(status.st_mtime, nanoseconds).ok()?))
     }
 
     /// What a file has, or nothing if there is none or it cannot be read.
@@ -152,7 +171,6 @@ mod tests {
         assert_eq!(directory.read("long", &mut buffer), Some(&*long));
         assert_eq!(directory.number("short", &mut buffer), Some(17));
         assert_eq!(directory.read("none", &mut buffer), None);
-        assert!(directory.modified().is_some());
         assert!(Directory::open(&place.path().join("short")).is_none());
     }
 
@@ -174,12 +192,38 @@ mod tests {
         let named = directory.named("a").named("c");
         assert_eq!(named.number(c"number", &mut buffer), Some(3));
         assert_eq!(
-            (named.modified(), directory.named("a").directories(9, &mut buffer)),
-            (below.modified(), vec!["c".to_owned()])
+            (named.start(c"number", None), directory.named("a").directories(9, &mut buffer)),
+            (below.start(c"number", None), vec!["c".to_owned()])
         );
-        assert!(directory.named("none").modified().is_none());
+        assert!(directory.named("none").start(c"number", None).is_none());
         assert!(directory.below("file").is_none() && directory.below("none").is_none());
         assert!(!directory.each_entry("none", &mut buffer, |_, _, _| unreachable!()));
+    }
+
+    #[test]
+    fn a_directory_began_with_it_or_with_a_file_in_it_and_what_is_known_of_another_says_nothing() {
+        let at = |second: u64| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            (time, Timestamp::try_from(time).unwrap())
+        };
+        let set =
+            |path: &Path, second| std::fs::File::open(path).unwrap().set_modified(at(second).0).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        set(&file, 1_000);
+        set(place.path(), 2_000);
+        let directory = Directory::open(place.path()).unwrap();
+        let found = directory.start(c"file", None).unwrap();
+        assert_eq!(found.at, at(1_000).1);
+        assert_eq!(directory.start(c"none", None).unwrap().at, at(2_000).1);
+        // The file is not looked at again.
+        set(&file, 500);
+        assert_eq!(directory.start(c"file", Some(found)), Some(found));
+        let of_another = Start { inode: found.inode + 1, at: at(7).1 };
+        assert_eq!(directory.start(c"file", Some(of_another)).unwrap().at, at(500).1);
+        set(place.path(), 400);
+        assert_eq!(directory.start(c"file", Some(found)).unwrap().at, at(400).1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the node, its pods and their containers use: `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor`.
 //!
 //! Nothing runs while nobody asks. Who asks has everything read there and then ([`Stats`]): which pods run from the runtime
-//! (`runtime`), what they use from their cgroups and `/proc` in a thread of its own (`snapshot`, which reads with `cgroup`,
+//! (`runtime`, `lister`), what they use from their cgroups and `/proc` in a thread of its own (`snapshot`, which reads with `cgroup`,
 //! `proc` and `file_systems`), what they take on disk (`view`). Two samples make a rate (`rates`): the first is that of who
 //! asked before, or is taken a moment earlier. One collected view becomes a summary (`summarize`, in the form of `summary`),
 //! and that the metrics of `resource`; or, read more deeply, the page of `cadvisor`.
@@ -16,12 +16,14 @@ mod cgroup;
 mod directory;
 mod file_systems;
 mod limits;
+mod lister;
 mod machine;
 mod proc;
 mod rates;
 mod resource;
 mod runtime;
 mod snapshot;
+mod starts;
 mod stats;
 mod summarize;
 mod summary;

@@ -1,4 +1,5 @@
-//! What the machine is: the last part of `/metrics/cadvisor`. It is read once.
+//! What the machine is: the last part of `/metrics/cadvisor`. It is read once, but for
+//! its memory, which can grow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,14 +7,15 @@ use std::path::Path;
 use crablet_host::machine::Machine;
 use crablet_metrics::{Kind, Page, push_label};
 
+use crate::proc::MachineMemory;
+
 /// What the machine is, with its labels.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineFacts {
     cores: u32,
     physical_cores: usize,
     sockets: usize,
-    memory: u64,
-    swap: u64,
+    memory: MachineMemory,
     kernel: String,
     os: String,
     ids: String,
@@ -24,7 +26,7 @@ impl MachineFacts {
     /// `sys` is where the kernel tells how processors belong together.
     pub(crate) fn new(machine: &Machine, sys: &Path) -> MachineFacts {
         let topology = topology(sys);
-        let sockets: BTreeSet<u64> = topology.iter().map(|(socket, _)| *socket).collect();
+        let sockets: BTreeSet<&str> = topology.iter().map(|(socket, _)| &**socket).collect();
         let mut ids = String::new();
         push_label(&mut ids, "boot_id", &machine.boot_id);
         push_label(&mut ids, "machine_id", &machine.machine_id);
@@ -34,8 +36,7 @@ impl MachineFacts {
             cores: machine.cpus,
             physical_cores: topology.len(),
             sockets: sockets.len(),
-            memory: machine.memory,
-            swap: machine.swap,
+            memory: MachineMemory { total: machine.memory, swap: machine.swap, swap_used: 0 },
             kernel: machine.kernel_version.clone(),
             os: machine.os_image.clone(),
             ids,
@@ -43,8 +44,9 @@ impl MachineFacts {
         }
     }
 
-    pub(crate) fn memory_and_swap(&self) -> (u64, u64) {
-        (self.memory, self.swap)
+    /// As it was at the start.
+    pub(crate) fn memory(&self) -> MachineMemory {
+        self.memory
     }
 
     /// Which versions: the first metric of all.
@@ -62,7 +64,7 @@ impl MachineFacts {
     }
 
     /// What the machine has: the last metrics.
-    pub(crate) fn write(&self, page: &mut Page) {
+    pub(crate) fn write(&self, page: &mut Page, memory: MachineMemory) {
         let mut gauge = |name, help, value: f64| {
             page.family(name, help, Kind::Gauge);
             page.sample(&[&self.ids, &self.uuid], value, None);
@@ -72,7 +74,7 @@ impl MachineFacts {
         gauge("machine_cpu_drawers", "Number of CPU drawers.", 0.0);
         gauge("machine_cpu_physical_cores", "Number of physical CPU cores.", self.physical_cores as f64);
         gauge("machine_cpu_sockets", "Number of CPU sockets.", self.sockets as f64);
-        gauge("machine_memory_bytes", "Amount of memory installed on the machine.", self.memory as f64);
+        gauge("machine_memory_bytes", "Amount of memory installed on the machine.", memory.total as f64);
         gauge("machine_nvm_avg_power_budget_watts", "NVM power budget.", 0.0);
         let help = "NVM capacity value labeled by NVM mode (memory mode or app direct mode).";
         page.family("machine_nvm_capacity", help, Kind::Gauge);
@@ -83,18 +85,36 @@ impl MachineFacts {
         page.family("machine_scrape_error", help, Kind::Gauge);
         page.sample(&[], 0.0, None);
         page.family("machine_swap_bytes", "Amount of swap memory available on the machine.", Kind::Gauge);
-        page.sample(&[&self.ids, &self.uuid], self.swap as f64, None);
+        page.sample(&[&self.ids, &self.uuid], memory.swap as f64, None);
     }
 }
 
-/// The cores of the machine, as socket and number.
-fn topology(sys: &Path) -> BTreeSet<(u64, u64)> {
+/// The cores of the machine, as the names of socket and core. They are numbers, but `-1` where the firmware does not say.
+fn topology(sys: &Path) -> BTreeSet<(String, String)> {
     let processors = std::fs::read_dir(sys.join("devices/system/cpu")).into_iter().flatten().flatten();
-    let read = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let read = |path: &Path| Some(std::fs::read_to_string(path).ok()?.trim().to_owned());
     processors
         .filter_map(|processor| {
             let topology = processor.path().join("topology");
             Some((read(&topology.join("physical_package_id"))?, read(&topology.join("core_id"))?))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_and_sockets_are_counted_where_the_firmware_does_not_number_them() {
+        let place = tempfile::tempdir().unwrap();
+        for (processor, core) in [("cpu0", "0\n"), ("cpu1", "0\n"), ("cpu2", "1\n")] {
+            let at = place.path().join("devices/system/cpu").join(processor).join("topology");
+            std::fs::create_dir_all(&at).unwrap();
+            std::fs::write(at.join("physical_package_id"), "-1\n").unwrap();
+            std::fs::write(at.join("core_id"), core).unwrap();
+        }
+        let (unknown, first, second) = ("-1".to_owned(), "0".to_owned(), "1".to_owned());
+        assert_eq!(topology(place.path()), BTreeSet::from([(unknown.clone(), first), (unknown, second)]));
+    }
 }

@@ -6,7 +6,7 @@ use crate::bytes::{lines, number, words};
 use crate::directory::{Buffer, Directory};
 
 /// Interfaces that say nothing of a machine's network: cAdvisor leaves out the same.
-const IGNORED: [&[u8]; 3] = [b"lo", b"veth", b"docker"];
+const IGNORED: [&[u8]; 4] = [b"lo", b"veth", b"docker", b"nerdctl"];
 /// The most descriptors of a process that are looked at, and the most processes of a cgroup.
 const MOST: u64 = 100_000;
 
@@ -36,6 +36,14 @@ pub(crate) struct Processes {
     pub(crate) open_files: Option<i64>,
 }
 
+/// What memory the machine has, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MachineMemory {
+    pub(crate) total: u64,
+    pub(crate) swap: u64,
+    pub(crate) swap_used: u64,
+}
+
 /// `/proc`, or what stands for it, held open while it is read.
 #[derive(Debug)]
 pub(crate) struct Proc(Directory);
@@ -61,22 +69,30 @@ impl Proc {
         held
     }
 
-    /// How much of the machine's swap is used, in bytes.
-    pub(crate) fn swap_used(&self, buffer: &mut Buffer) -> Option<u64> {
+    /// The machine's memory, its swap and how much of that is used, in bytes.
+    pub(crate) fn memory(&self, buffer: &mut Buffer) -> Option<MachineMemory> {
         let text = self.0.read(c"meminfo", buffer)?;
-        let kilobytes = |name: &[u8]| {
+        let bytes = |name: &[u8]| {
             let line = lines(text).find_map(|line| line.strip_prefix(name))?;
-            words(line).next().and_then(number)
+            words(line).next().and_then(number)?.checked_mul(1_024)
         };
-        let used = kilobytes(b"SwapTotal:")?.checked_sub(kilobytes(b"SwapFree:")?)?;
-        used.checked_mul(1_024)
+        let (total, swap) = (bytes(b"MemTotal:")?, bytes(b"SwapTotal:")?);
+        Some(MachineMemory { total, swap, swap_used: swap.saturating_sub(bytes(b"SwapFree:")?) })
     }
 
-    /// What `/proc/diskstats` counts for a device, in its order.
-    pub(crate) fn disks(&self, buffer: &mut Buffer) -> Vec<((u32, u32), DiskCounters)> {
+    /// The disks of `/proc/diskstats`, in its order.
+    pub(crate) fn disks(&self, buffer: &mut Buffer) -> Vec<Disk> {
         let text = self.0.read(c"diskstats", buffer).unwrap_or_default();
         lines(text).filter_map(disk).collect()
     }
+}
+
+/// A disk or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Disk {
+    pub(crate) number: (u32, u32),
+    pub(crate) name: String,
+    pub(crate) counters: DiskCounters,
 }
 
 /// What a disk did since the machine started: times are in milliseconds.
@@ -95,15 +111,15 @@ pub(crate) struct DiskCounters {
     pub(crate) weighted_io_time: u64,
 }
 
-fn disk(line: &[u8]) -> Option<((u32, u32), DiskCounters)> {
+fn disk(line: &[u8]) -> Option<Disk> {
     let mut fields = words(line);
-    let device = (fields.next().and_then(number)?, fields.next().and_then(number)?);
-    let device = (u32::try_from(device.0).ok()?, u32::try_from(device.1).ok()?);
-    let _name = fields.next()?;
+    let (major, minor) = (fields.next().and_then(number)?, fields.next().and_then(number)?);
+    let name = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut next = || fields.next().and_then(number);
-    Some((
-        device,
-        DiskCounters {
+    Some(Disk {
+        number: (u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
+        name,
+        counters: DiskCounters {
             reads: next()?,
             reads_merged: next()?,
             sectors_read: next()?,
@@ -116,7 +132,7 @@ fn disk(line: &[u8]) -> Option<((u32, u32), DiskCounters)> {
             io_time: next()?,
             weighted_io_time: next()?,
         },
-    ))
+    })
 }
 
 impl Processes {
@@ -146,7 +162,9 @@ fn interfaces(text: &[u8]) -> Vec<Interface> {
         // A name may have a colon, and none of the numbers does.
         let Some(colon) = memchr::memrchr(b':', line) else { continue };
         let name = line[..colon].trim_ascii();
-        if IGNORED.iter().any(|prefix| name.starts_with(prefix)) {
+        let begins =
+            |prefix: &&[u8]| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+        if IGNORED.iter().any(begins) {
             continue;
         }
         let mut numbers = words(&line[colon + 1..]).map(|word| number(word).unwrap_or(0));
@@ -188,6 +206,8 @@ mod tests {
     lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
   eth0: 358265836   13536    1    2    0     0          0         0   787476   10224    3    4    0     0       0          0
 vethab:       9       9    0    0    0     0          0         0        9       9    0    0    0     0       0          0
+nerdctl0:     9       9    0    0    0     0          0         0        9       9    0    0    0     0       0          0
+Docker0:      9       9    0    0    0     0          0         0        9       9    0    0    0     0       0          0
 ";
 
     #[test]
@@ -212,8 +232,11 @@ vethab:       9       9    0    0    0     0          0         0        9      
     #[test]
     fn a_disk_is_read_with_its_number() {
         let line = b" 254       0 vda 535869 29640 17534570 458969 820571 476371 77943368 482329 0 97472 992063 0 0 0 0";
-        let (device, counters) = disk(line).unwrap();
-        assert_eq!((device, counters.reads, counters.weighted_io_time), ((254, 0), 535_869, 992_063));
+        let Disk { number, name, counters } = disk(line).unwrap();
+        assert_eq!(
+            (number, &*name, counters.reads, counters.weighted_io_time),
+            ((254, 0), "vda", 535_869, 992_063)
+        );
         assert_eq!((counters.io_time, counters.sectors_written), (97_472, 77_943_368));
         assert_eq!(disk(b"254 0 vda 1 2"), None);
     }

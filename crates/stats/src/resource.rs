@@ -112,6 +112,8 @@ pub(crate) fn resource_page(summary: Option<&Summary>) -> String {
             };
             key(a).cmp(&key(b))
         });
+        // Two pods may have one name for a while: the first counts, a line that comes twice spoils the page.
+        of_containers.dedup_by(|(_, _, labels), (_, _, earlier)| labels == earlier);
         for (name, help, kind, value) in CONTAINERS {
             page.family(name, help, kind);
             for (_, container, labels) in &of_containers {
@@ -119,7 +121,7 @@ pub(crate) fn resource_page(summary: Option<&Summary>) -> String {
             }
         }
         node(&mut page, summary);
-        let of_pods: Vec<(&PodStats, String)> = summary
+        let mut of_pods: Vec<(&PodStats, String)> = summary
             .pods
             .iter()
             .map(|pod| {
@@ -129,6 +131,7 @@ pub(crate) fn resource_page(summary: Option<&Summary>) -> String {
                 (pod, labels)
             })
             .collect();
+        of_pods.dedup_by(|(_, labels), (_, earlier)| labels == earlier);
         for (name, help, kind, value) in PODS {
             page.family(name, help, kind);
             for (pod, labels) in &of_pods {

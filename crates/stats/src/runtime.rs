@@ -16,6 +16,8 @@ pub trait RuntimeStats: Send + Sync {
     async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error>;
     /// The file systems of images.
     async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>, Error>;
+    /// The image of a sandbox, if the runtime tells it.
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>, Error>;
 }
 
 #[async_trait]
@@ -35,9 +37,22 @@ impl RuntimeStats for Client {
     async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>, Error> {
         self.image_file_systems().await
     }
+
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>, Error> {
+        self.sandbox_image(id).await
+    }
 }
 
-/// A pod that runs something.
+/// What there is, as the runtime lists it.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// What is told in the summary, by namespace and name.
+    pub(crate) pods: Vec<ListedPod>,
+    /// Sandboxes whose name another has now. As long as they have cgroups, these go by their names.
+    pub(crate) past: Vec<ListedPod>,
+}
+
+/// A sandbox with its containers.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedPod {
     pub(crate) uid: String,
@@ -45,10 +60,13 @@ pub(crate) struct ListedPod {
     pub(crate) name: String,
     pub(crate) sandbox: String,
     pub(crate) created: Option<Timestamp>,
+    /// Those that run.
     pub(crate) containers: Vec<ListedContainer>,
+    /// Those that do not: one that just ended may still have its cgroup.
+    pub(crate) idle: Vec<ListedContainer>,
 }
 
-/// A container that runs.
+/// A container.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedContainer {
     pub(crate) id: String,
@@ -57,43 +75,49 @@ pub(crate) struct ListedContainer {
     pub(crate) created: Option<Timestamp>,
 }
 
-/// The pods of a runtime with the containers that run, by namespace and name. Of pods with one name, those that are
-/// ready count; if none is, the last.
-pub(crate) fn running(sandboxes: Vec<Sandbox>, containers: Vec<Container>) -> Vec<ListedPod> {
-    let mut by_name: BTreeMap<(String, String), Vec<Sandbox>> = BTreeMap::new();
-    for sandbox in sandboxes {
-        let of = (sandbox.metadata.namespace.clone(), sandbox.metadata.name.clone());
-        by_name.entry(of).or_default().push(sandbox);
-    }
-    let mut in_sandbox: HashMap<String, Vec<ListedContainer>> = HashMap::new();
-    for container in containers.into_iter().filter(|known| known.state == ContainerState::Running) {
-        let Container { id, sandbox_id, name, image, created_at, .. } = container;
-        let listed = ListedContainer { id, name, image, created: created_at };
-        in_sandbox.entry(sandbox_id).or_default().push(listed);
-    }
-    let mut pods = Vec::new();
-    for mut named in by_name.into_values() {
-        named.sort_by_key(|sandbox| sandbox.created_at);
-        let has_ready = named.len() > 1 && named.iter().any(|sandbox| sandbox.state == SandboxState::Ready);
-        if has_ready {
-            named.retain(|sandbox| sandbox.state == SandboxState::Ready);
-        } else if named.len() > 1 {
-            named.drain(..named.len() - 1);
+impl Listing {
+    /// Of sandboxes with one name, those that are ready count; if none is, the last.
+    pub(crate) fn new(sandboxes: Vec<Sandbox>, containers: Vec<Container>) -> Listing {
+        let mut by_name: BTreeMap<(String, String), Vec<Sandbox>> = BTreeMap::new();
+        for sandbox in sandboxes {
+            let of = (sandbox.metadata.namespace.clone(), sandbox.metadata.name.clone());
+            by_name.entry(of).or_default().push(sandbox);
         }
-        for sandbox in named {
-            let mut containers = in_sandbox.remove(&sandbox.id).unwrap_or_default();
-            containers.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-            pods.push(ListedPod {
-                uid: sandbox.metadata.uid,
-                namespace: sandbox.metadata.namespace,
-                name: sandbox.metadata.name,
-                sandbox: sandbox.id,
-                created: sandbox.created_at,
-                containers,
-            });
+        let mut in_sandbox: HashMap<String, [Vec<ListedContainer>; 2]> = HashMap::new();
+        for container in containers {
+            let Container { id, sandbox_id, name, image, created_at, state, .. } = container;
+            let listed = ListedContainer { id, name, image, created: created_at };
+            let of_state = usize::from(state != ContainerState::Running);
+            in_sandbox.entry(sandbox_id).or_default()[of_state].push(listed);
         }
+        let mut listing = Listing::default();
+        for mut named in by_name.into_values() {
+            named.sort_by_key(|sandbox| sandbox.created_at);
+            let last = named.len() - 1;
+            let has_ready = named.iter().any(|sandbox| sandbox.state == SandboxState::Ready);
+            for (at, sandbox) in named.into_iter().enumerate() {
+                let counts = if has_ready { sandbox.state == SandboxState::Ready } else { at == last };
+                let [mut containers, idle] = in_sandbox.remove(&sandbox.id).unwrap_or_default();
+                containers.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+                let list = if counts { &mut listing.pods } else { &mut listing.past };
+                list.push(ListedPod {
+                    uid: sandbox.metadata.uid,
+                    namespace: sandbox.metadata.namespace,
+                    name: sandbox.metadata.name,
+                    sandbox: sandbox.id,
+                    created: sandbox.created_at,
+                    containers,
+                    idle,
+                });
+            }
+        }
+        listing
     }
-    pods
+
+    /// All sandboxes. What is told last counts.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &ListedPod> {
+        self.past.iter().chain(&self.pods)
+    }
 }
 
 #[cfg(test)]
@@ -150,8 +174,9 @@ mod tests {
             container("c2", "s2", 2, ContainerState::Running),
             container("c4", "s2", 2, ContainerState::Exited),
         ];
-        let pods = running(sandboxes, containers);
-        let told: Vec<_> = pods
+        let listing = Listing::new(sandboxes, containers);
+        let told: Vec<_> = listing
+            .pods
             .iter()
             .map(|pod| {
                 let containers: Vec<&str> = pod.containers.iter().map(|known| &*known.id).collect();
@@ -162,5 +187,9 @@ mod tests {
             told,
             [("again", "s2", vec!["c2", "c3"]), ("alone", "s5", vec![]), ("ended", "s3", vec![])]
         );
+        assert_eq!(listing.pods[0].idle[0].id, "c4");
+        let past: Vec<&str> = listing.past.iter().map(|pod| &*pod.sandbox).collect();
+        assert_eq!(past, ["s1", "s4"]);
+        assert_eq!(listing.past[0].containers[0].id, "c1", "it is still known by its name");
     }
 }

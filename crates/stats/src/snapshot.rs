@@ -13,9 +13,10 @@ use crate::cgroup::{Cgroup, Depth, Limits, Sample, Trees};
 use crate::directory::Buffer;
 use crate::file_systems::{FileSystem, file_systems};
 use crate::limits::KnownLimits;
-use crate::proc::{Interface, Proc, Processes};
+use crate::proc::{Interface, MachineMemory, Proc, Processes};
 use crate::rates::Rates;
-use crate::runtime::ListedPod;
+use crate::runtime::{ListedPod, Listing};
+use crate::starts::KnownStarts;
 
 /// The most pods, and the most containers of one, that are read.
 const MOST_PODS: usize = 2_000;
@@ -32,13 +33,14 @@ pub(crate) struct Place {
     pub(crate) proc: PathBuf,
     /// The mount table.
     pub(crate) mounts: PathBuf,
-    /// The machine's memory and swap, which limit the root.
-    pub(crate) memory: (u64, u64),
+    /// The machine's memory and swap at the start, which limit the root.
+    pub(crate) memory: MachineMemory,
     pub(crate) booted: Option<Timestamp>,
     /// Cgroups of the system that have a name in the summary.
     pub(crate) system: Vec<(SystemContainer, String)>,
     pub(crate) clock: Clock,
     pub(crate) limits: KnownLimits,
+    pub(crate) starts: KnownStarts,
 }
 
 /// What upstream calls a part of the system.
@@ -90,6 +92,8 @@ pub(crate) struct Snapshot {
     /// By UID.
     pub(crate) pods: HashMap<String, PodGroup>,
     pub(crate) file_systems: Vec<FileSystem>,
+    /// What the machine has.
+    pub(crate) memory: MachineMemory,
 }
 
 impl Snapshot {
@@ -132,11 +136,16 @@ impl Snapshot {
 }
 
 impl Place {
-    pub(crate) fn read(&self, pods: &[ListedPod], depth: Depth) -> Snapshot {
-        let listed = pods.iter().map(|pod| (&*pod.uid, pod)).collect();
+    pub(crate) fn read<'a>(&'a self, listing: &'a Listing, depth: Depth) -> Snapshot {
+        let by_uid = |pod: &'a ListedPod| (&*pod.uid, pod);
+        let listed = match depth {
+            Depth::Everything => listing.all().map(by_uid).collect(),
+            Depth::CpuAndMemory | Depth::Summary => listing.pods.iter().map(by_uid).collect(),
+        };
         let proc = Proc::open(&self.proc);
         let mut reading = Reading { place: self, depth, listed, proc, buffer: Buffer::default() };
-        let mut snapshot = Snapshot { root: reading.root(), ..Snapshot::default() };
+        let memory = reading.memory();
+        let mut snapshot = Snapshot { root: reading.root(memory), memory, ..Snapshot::default() };
         for (kind, path) in &self.system {
             snapshot.system.extend(reading.group(path).map(|group| (*kind, group)));
         }
@@ -182,15 +191,38 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn group(&mut self, path: &str) -> Option<Group> {
         let cgroup = self.place.trees.open(path, self.depth)?;
-        self.read(path.to_owned(), &cgroup)
+        let mut group = self.read(path.to_owned(), &cgroup)?;
+        self.take_start(&mut group, &cgroup);
+        Some(group)
     }
 
     fn read(&mut self, path: String, cgroup: &Cgroup) -> Option<Group> {
         let known = self.place.limits.of(&path, self.place.clock.now());
         let mut sample = cgroup.read(self.depth, known, &mut self.buffer)?;
         sample.time = self.place.clock.now();
-        sample.created = sample.created.max(self.place.booted);
-        Some(Group { path, sample, ..Group::default() })
+        let mut group = Group { path, sample, ..Group::default() };
+        if self.depth == Depth::Everything {
+            self.take_start(&mut group, cgroup);
+        }
+        Some(group)
+    }
+
+    /// When a cgroup was made. In a summary only those of the system say it.
+    fn take_start(&mut self, group: &mut Group, cgroup: &Cgroup) {
+        if group.sample.created.is_some() {
+            return;
+        }
+        let starts = &self.place.starts;
+        let start = cgroup.start(starts.of(&group.path));
+        if let Some(start) = start {
+            starts.keep(&group.path, group.sample.time, start);
+        }
+        group.sample.created = start.map(|start| start.at).max(self.place.booted);
+    }
+
+    fn memory(&mut self) -> MachineMemory {
+        let now = self.proc.as_ref().and_then(|proc| proc.memory(&mut self.buffer));
+        now.unwrap_or(self.place.memory)
     }
 
     /// Reads what of a group's own processes is told, and keeps what is limited.
@@ -220,7 +252,7 @@ impl Reading<'_> {
         first
     }
 
-    fn root(&mut self) -> Group {
+    fn root(&mut self, machine: MachineMemory) -> Group {
         let path = "/".to_owned();
         let Some(cgroup) = self.place.trees.open(&path, self.depth) else {
             return Group { path, ..Group::default() };
@@ -230,12 +262,13 @@ impl Reading<'_> {
         };
         // It is limited by what there is.
         if let Some(memory) = &mut root.sample.memory {
-            (memory.limit, memory.swap_limit) = self.place.memory;
+            (memory.limit, memory.swap_limit) = (machine.total, machine.swap);
             // The root of v2 does not count it.
-            if let (Trees::V2 { .. }, Some(proc)) = (&self.place.trees, &self.proc) {
-                memory.swap = proc.swap_used(&mut self.buffer).unwrap_or(0);
+            if let Trees::V2 { .. } = &self.place.trees {
+                memory.swap = machine.swap_used;
             }
         }
+        self.take_start(&mut root, &cgroup);
         if self.depth >= Depth::Summary {
             root.network = self.interfaces(1);
         }
@@ -277,7 +310,7 @@ impl Reading<'_> {
     ) -> Vec<(String, Group)> {
         let mut children = Vec::new();
         for name in cgroup.names(MOST_CONTAINERS, &mut self.buffer) {
-            let id = container_id(&name);
+            let Some(id) = container_id(&name) else { continue };
             let is_sandbox = listed.is_some_and(|pod| pod.sandbox == id);
             // What the sandbox's own process uses counts for the pod alone.
             if is_sandbox && self.depth == Depth::CpuAndMemory {
@@ -295,12 +328,16 @@ impl Reading<'_> {
     }
 }
 
-/// The runtime's name for the container of a cgroup: `<id>`, or `cri-containerd-<id>.scope` where systemd names them.
-fn container_id(directory: &str) -> &str {
-    match directory.strip_suffix(".scope") {
-        Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
-        None => directory,
+/// The runtime's name for the container of a cgroup: `<id>`, or `cri-containerd-<id>.scope` where systemd names them. CRI-O
+/// writes `crio-<id>` in both, and has one more for who watches the container, which is none.
+fn container_id(directory: &str) -> Option<&str> {
+    if directory.starts_with("crio-conmon-") {
+        return None;
     }
+    Some(match directory.strip_suffix(".scope") {
+        Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
+        None => directory.strip_prefix("crio-").unwrap_or(directory),
+    })
 }
 
 #[cfg(test)]
@@ -309,9 +346,12 @@ mod tests {
 
     #[test]
     fn containers_are_known_by_their_cgroups_in_both_drivers() {
-        assert_eq!(container_id("9be25294016e"), "9be25294016e");
-        assert_eq!(container_id("cri-containerd-aaefb9d8feed.scope"), "aaefb9d8feed");
-        assert_eq!(container_id("crio-aaefb9d8feed.scope"), "aaefb9d8feed");
-        assert_eq!(container_id("aaefb9d8feed.scope"), "aaefb9d8feed");
+        assert_eq!(container_id("9be25294016e"), Some("9be25294016e"));
+        assert_eq!(container_id("cri-containerd-aaefb9d8feed.scope"), Some("aaefb9d8feed"));
+        assert_eq!(container_id("crio-aaefb9d8feed.scope"), Some("aaefb9d8feed"));
+        assert_eq!(container_id("crio-aaefb9d8feed"), Some("aaefb9d8feed"));
+        assert_eq!(container_id("aaefb9d8feed.scope"), Some("aaefb9d8feed"));
+        assert_eq!(container_id("crio-conmon-aaefb9d8feed.scope"), None);
+        assert_eq!(container_id("crio-conmon-aaefb9d8feed"), None);
     }
 }

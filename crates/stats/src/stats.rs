@@ -22,11 +22,13 @@ use crate::cadvisor::cadvisor_page;
 use crate::cgroup::{Depth, Trees};
 use crate::file_systems::Room;
 use crate::limits::KnownLimits;
+use crate::lister::Lister;
 use crate::machine::MachineFacts;
 use crate::rates::Rates;
 use crate::resource::resource_page;
-use crate::runtime::{ListedPod, RuntimeStats, running};
+use crate::runtime::{ListedPod, Listing, RuntimeStats};
 use crate::snapshot::{APART, Place, SystemContainer};
+use crate::starts::KnownStarts;
 use crate::summarize::{About, summarize};
 use crate::summary::Time;
 use crate::view::{PodStorage, View, Walk, Whole};
@@ -109,6 +111,7 @@ pub struct Stats(Arc<Inner>);
 struct Inner {
     place: Place,
     parts: Parts,
+    lister: Lister,
     about: About,
     machine: MachineFacts,
     has_pressure: bool,
@@ -170,11 +173,12 @@ impl Stats {
             layout: settings.layout,
             mounts: proc.join("self/mountinfo"),
             proc,
-            memory: machine.memory_and_swap(),
+            memory: machine.memory(),
             booted: settings.machine.boot_time,
             system: system.into_iter().filter(|(_, path)| !path.is_empty()).collect(),
             clock: parts.clock.clone(),
             limits: KnownLimits::new(settings.cached_for.saturating_mul(LIMITS_FOR)),
+            starts: KnownStarts::default(),
         };
         let about = About {
             node_name: settings.node_name,
@@ -184,6 +188,7 @@ impl Stats {
         Some(Stats(Arc::new(Inner {
             has_pressure: place.trees.have_pressure(),
             place,
+            lister: Lister::new(Arc::clone(&parts.runtime)),
             parts,
             about,
             machine,
@@ -223,9 +228,14 @@ impl Stats {
     pub async fn cadvisor_metrics(&self) -> String {
         let view = self.collect_or_say("/metrics/cadvisor", Answer::Cadvisor).await;
         let walk = view.map(|view| Arc::clone(&view.walk));
+        let of_sandboxes = match &walk {
+            Some(walk) => self.0.lister.sandbox_images(&walk.listing, walk.is_listed_now).await,
+            None => HashMap::new(),
+        };
         let inner = Arc::clone(&self.0);
         let render = move || {
-            let images = (inner.parts.images)();
+            let mut images = (inner.parts.images)();
+            images.extend(of_sandboxes);
             let now = inner.place.clock.now();
             cadvisor_page(walk.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
         };
@@ -285,19 +295,25 @@ impl Stats {
         let now = inner.place.clock.now();
         inner.rates.forget_old(now);
         inner.place.limits.forget_old(now);
+        inner.place.starts.forget_old(now);
         Ok((at, view))
     }
 
     /// What the kernel says, read a moment ago or anew. Who comes meanwhile waits, and gets the same if that is enough.
     async fn walk(&self, answer: Answer) -> Result<(Instant, Arc<Walk>), StatsError> {
         let inner = &self.0;
+        let is_enough = |(at, walk): &(Instant, Arc<Walk>)| {
+            let is_listed = walk.is_listed_now || answer == Answer::Cadvisor;
+            at.elapsed() < inner.cached_for && walk.depth >= answer.depth() && is_listed
+        };
+        // Nobody waits for a runtime that hangs because of another who needs it more.
+        let has_recent = inner.walked.lock().await.as_ref().is_some_and(is_enough);
+        let listed = if has_recent { None } else { Some(self.list(answer).await?) };
         let mut walked = inner.walked.lock().await;
-        let recent = walked
-            .take()
-            .filter(|(at, walk)| at.elapsed() < inner.cached_for && walk.depth >= answer.depth());
-        let (at, mut walk) = match recent {
-            Some(recent) => recent,
-            None => (Instant::now(), Arc::new(self.walk_now(answer.depth()).await?)),
+        let (at, mut walk) = match (walked.take().filter(is_enough), listed) {
+            (Some(recent), _) => recent,
+            (None, Some(listed)) => self.walk_now(answer.depth(), listed).await?,
+            (None, None) => self.walk_now(answer.depth(), self.list(answer).await?).await?,
         };
         let wants_rates = matches!(answer, Answer::Summary | Answer::CpuAndMemory);
         if wants_rates && walk.snapshot.lacks_rates() {
@@ -315,20 +331,31 @@ impl Stats {
         Ok((at, walk))
     }
 
-    async fn walk_now(&self, depth: Depth) -> Result<Walk, StatsError> {
-        let runtime = &self.0.parts.runtime;
-        let (sandboxes, containers) = tokio::join!(runtime.sandboxes(), runtime.containers());
-        let containers = containers.map_err(StatsError::Containers)?;
-        let pods = running(sandboxes.map_err(StatsError::Sandboxes)?, containers);
+    /// What there is, and whether it is so now. The page of cAdvisor can do with what was.
+    async fn list(&self, answer: Answer) -> Result<(Arc<Listing>, bool), StatsError> {
+        match answer {
+            Answer::Cadvisor => Ok(self.0.lister.list_or_remember().await),
+            Answer::Resource | Answer::CpuAndMemory | Answer::Summary => {
+                Ok((self.0.lister.list().await?, true))
+            }
+        }
+    }
+
+    async fn walk_now(
+        &self,
+        depth: Depth,
+        (listing, is_listed_now): (Arc<Listing>, bool),
+    ) -> Result<(Instant, Arc<Walk>), StatsError> {
+        let at = Instant::now();
         let walk = self
             .blocking(move |inner| {
-                let mut snapshot = inner.place.read(&pods, depth);
+                let mut snapshot = inner.place.read(&listing, depth);
                 snapshot.take_rates(&inner.rates);
-                Walk { time: inner.place.clock.now(), depth, snapshot, pods }
+                Walk { time: inner.place.clock.now(), depth, snapshot, listing, is_listed_now }
             })
             .await?;
         match walk.snapshot.root.sample.cpu {
-            Some(_) => Ok(walk),
+            Some(_) => Ok((at, Arc::new(walk))),
             None => Err(StatsError::NoRoot),
         }
     }
@@ -375,8 +402,7 @@ impl Stats {
 
     /// What pods have on disk. Volumes that do not answer are left out.
     async fn storage(&self, view: &View) -> Result<HashMap<String, PodStorage>, StatsError> {
-        let pods: Vec<ListedPod> =
-            view.walk.pods.iter().filter(|pod| !pod.containers.is_empty()).cloned().collect();
+        let pods: Vec<ListedPod> = view.walk.running().cloned().collect();
         let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.of_pod(uid)));
         let on_disk = self.blocking(move |inner| {

@@ -62,8 +62,9 @@ pub(crate) fn summarize(view: &View, about: &About) -> Summary {
         let (maxpid, curproc) = whole.processes;
         node.rlimit = Some(RlimitStats { time: Time(view.walk.time), maxpid, curproc });
     }
-    let running = view.walk.pods.iter().filter(|pod| !pod.containers.is_empty());
-    Summary { node, pods: running.map(|pod| pod_of(view, pod)).collect() }
+    let pods = view.walk.running().map(|pod| pod_of(view, pod));
+    // One whose containers nobody knows anything of is not told of.
+    Summary { node, pods: pods.filter(|pod| !pod.containers.is_empty()).collect() }
 }
 
 fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
@@ -121,6 +122,7 @@ fn container_of(view: &View, pod: &ListedPod, known: &ListedContainer) -> Option
         }
     }
     if let Some(whole) = &view.whole {
+        // Without a layer it is there, with nothing in it.
         stats.rootfs = Some(by_runtime.and_then(|(stats, _)| stats.writable_layer.as_ref()).map_or_else(
             FsStats::default,
             |layer| {
@@ -220,6 +222,10 @@ impl PodStats {
                 add(&mut memory.page_faults, more.page_faults);
                 add(&mut memory.major_page_faults, more.major_page_faults);
             }
+            if let Some(more) = &container.io {
+                // How long a pod stood still cannot be told from its containers.
+                self.io.get_or_insert(IoStats { time: more.time, psi: None });
+            }
             if let Some(more) = &container.swap {
                 let swap = self.swap.get_or_insert_default();
                 swap.time = more.time;
@@ -243,7 +249,7 @@ impl PodStats {
             for volume in &storage.volumes {
                 let usage = &volume.usage;
                 let fs = FsStats {
-                    time: Time(usage.time),
+                    time: Some(Time(usage.time)),
                     available_bytes: Some(usage.available),
                     capacity_bytes: Some(usage.capacity),
                     used_bytes: Some(usage.used),
@@ -352,7 +358,7 @@ fn interface(known: &Interface) -> InterfaceStats {
 
 fn fs_of(room: &Room, time: Time) -> FsStats {
     FsStats {
-        time,
+        time: Some(time),
         available_bytes: Some(room.available),
         capacity_bytes: Some(room.capacity),
         inodes_free: Some(room.inodes_free),
@@ -365,10 +371,10 @@ fn fs_of(room: &Room, time: Time) -> FsStats {
 fn image_fs(usage: &v1::FilesystemUsage, room: Option<&Room>) -> FsStats {
     let time = Time::from_nanoseconds(usage.timestamp);
     FsStats {
-        time,
+        time: Some(time),
         used_bytes: usage.used_bytes.map(|value| value.value),
         inodes_used: usage.inodes_used.map(|value| value.value),
-        ..room.map_or_else(|| FsStats { time, ..FsStats::default() }, |room| fs_of(room, time))
+        ..room.map_or_else(|| FsStats { time: Some(time), ..FsStats::default() }, |room| fs_of(room, time))
     }
 }
 

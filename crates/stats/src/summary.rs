@@ -169,7 +169,8 @@ pub(crate) struct SwapStats {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FsStats {
-    pub(crate) time: Time,
+    /// Nothing where nothing was measured: it is told as `null`.
+    pub(crate) time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) available_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

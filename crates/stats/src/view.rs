@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::cgroup::Depth;
 use crate::file_systems::Room;
-use crate::runtime::ListedPod;
+use crate::runtime::{ListedPod, Listing};
 use crate::snapshot::{Group, Snapshot};
 
 /// The most files of a log directory that are counted.
@@ -35,7 +35,9 @@ pub(crate) struct Walk {
     pub(crate) time: Timestamp,
     pub(crate) depth: Depth,
     pub(crate) snapshot: Snapshot,
-    pub(crate) pods: Vec<ListedPod>,
+    pub(crate) listing: Arc<Listing>,
+    /// Whether the runtime said so now, and not some time ago.
+    pub(crate) is_listed_now: bool,
 }
 
 /// What only the whole summary has.
@@ -82,9 +84,14 @@ impl Walk {
         children.iter().find(|(known, _)| known == id).map(|(_, group)| group)
     }
 
+    /// The pods that run something.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &ListedPod> {
+        self.listing.pods.iter().filter(|pod| !pod.containers.is_empty())
+    }
+
     /// Whether a container that runs has no cgroup where it should be.
     pub(crate) fn lacks_some(&self) -> bool {
-        self.pods.iter().any(|pod| pod.containers.iter().any(|known| self.group(pod, &known.id).is_none()))
+        self.running().any(|pod| pod.containers.iter().any(|known| self.group(pod, &known.id).is_none()))
     }
 }
 
@@ -148,6 +155,7 @@ mod tests {
             sandbox: String::new(),
             created: None,
             containers: vec![container("a"), container("b")],
+            idle: Vec::new(),
         };
         let storage = PodStorage::measure(&pod, &root, &logs);
         let (bytes, inodes) = storage.container_logs["a"].used.unwrap();

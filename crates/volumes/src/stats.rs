@@ -1,12 +1,13 @@
 //! How much of pods' volumes is used. It is measured when somebody asks, and not again for a minute: nobody asks on an
 //! idle node, and then nothing is done.
 //!
-//! A volume that does not answer keeps nobody waiting: what was measured before is told, and it is not asked again while
-//! it is asked.
+//! A volume that does not answer keeps nobody waiting for long: what was measured before is told, and it is not asked
+//! again while it is asked.
 
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crablet_api::Text;
@@ -33,6 +34,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 /// For how long one that is measured keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For how long a page of metrics waits for what it tells.
+const PATIENCE_OF_A_PAGE: Duration = Duration::from_secs(1);
 
 /// How much of a volume of a pod is used.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,10 +118,19 @@ impl Stats {
         pods.get(uid).into_iter().flatten().filter_map(told).collect()
     }
 
-    /// Those of claims, as they were measured last. Those that are old are measured for whoever asks next.
+    /// Those of claims, measured anew where they are old. Who does not answer at once is told of as before, and measured
+    /// for whoever asks next. This thread waits for them, so it must not be one that they need.
     pub(crate) fn of_claims(&self) -> Vec<VolumeStats> {
-        if Handle::try_current().is_ok() {
-            drop(self.measure_old(|_, held| held.claim.is_some()));
+        if let Ok(runtime) = Handle::try_current() {
+            let under_way = self.measure_old(|_, held| held.claim.is_some());
+            if !under_way.is_empty() {
+                let (is_done, all_are_done) = sync_channel::<()>(0);
+                runtime.spawn(async move {
+                    join_all(under_way).await;
+                    drop(is_done);
+                });
+                let _ = all_are_done.recv_timeout(PATIENCE_OF_A_PAGE);
+            }
         }
         let pods = self.inventory.lock();
         let of_claims = pods.values().flatten().filter(|held| held.claim.is_some());

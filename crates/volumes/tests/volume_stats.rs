@@ -99,11 +99,23 @@ async fn an_agent_that_starts_again_measures_what_pods_have_that_run() {
         again.refresh(&pod(), &context()).await.unwrap();
         assert_eq!(names(&again).await, ["scratch", "claimed"]);
     }
-    let told = registry.render();
+    let told = tokio::task::spawn_blocking(move || registry.render()).await.unwrap();
     let expected = "volume_manager_total_volumes{plugin_name=\"kubernetes.io/local-volume\",state=\"actual_state_of_world\"} 1\n";
     assert!(told.contains(expected), "{told}");
     again.tear_down("uid").await.unwrap();
     assert!(names(&again).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_first_page_of_metrics_tells_how_much_of_claims_is_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let registry = Registry::new();
+    let volumes = volumes(&root, Some(Duration::from_secs(60)), &registry);
+    volumes.set_up(&pod(), &context()).await.unwrap();
+    let told = tokio::task::spawn_blocking(move || registry.render()).await.unwrap();
+    let expected = "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"c\"} ";
+    assert!(told.contains(expected), "{told}");
 }
 
 #[tokio::test]

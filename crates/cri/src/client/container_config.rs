@@ -126,9 +126,27 @@ pub(super) fn container_config(info: &str) -> Option<v1::ContainerConfig> {
     })
 }
 
+/// The image of a sandbox, where the text says it. CRI-O uses the same word.
+pub(super) fn sandbox_image(info: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Info {
+        image: String,
+    }
+    serde_json::from_str::<Info>(info).ok().map(|info| info.image).filter(|image| !image.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_of_a_sandbox_is_read_where_it_is_told() {
+        let info = r#"{"pid":7,"processStatus":"running","image":"example.org/pause:3.10","snapshotter":"overlayfs"}"#;
+        assert_eq!(sandbox_image(info).as_deref(), Some("example.org/pause:3.10"));
+        for other in ["", "{}", r#"{"image":""}"#, r#"{"image":{"image":"x"}}"#] {
+            assert_eq!(sandbox_image(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn what_containerd_tells_is_read_and_what_others_tell_is_none() {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tonic::{Response, Status, Streaming};
 
 use crate::client::Client;
-use crate::client::container_config::container_config;
+use crate::client::container_config::{container_config, sandbox_image};
 use crate::client::leftover_task;
 use crate::client::transport::Transport;
 use crate::error::{Error, Result};
@@ -61,6 +61,14 @@ impl Client {
         let request = v1::ListContainerStatsRequest::default();
         let answer = self.ask("ListContainerStats", service.list_container_stats(request)).await?;
         Ok(answer.stats)
+    }
+
+    /// The image that a sandbox was made from. Nothing where the runtime does not tell; containerd and CRI-O do.
+    pub async fn sandbox_image(&self, id: &str) -> Result<Option<String>> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        let mut service = self.runtime_service();
+        let answer = self.ask("PodSandboxStatus", service.pod_sandbox_status(request)).await?;
+        Ok(answer.info.get("info").and_then(|info| sandbox_image(info)))
     }
 
     /// The file systems that images are on, and what they take there.

@@ -37,10 +37,12 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
         ("memory.swap.max", "max\n"),
         ("memory.swap.current", "8\n"),
         ("memory.min", "16\n"),
-        ("memory.events", "low 0\noom 1\noom_kill 3\n"),
+        ("memory.events", "low 0\noom 5\noom_kill 8\n"),
+        ("memory.events.local", "low 0\noom 1\noom_kill 3\n"),
         ("pids.current", "5\n"),
         ("pids.max", "max\n"),
-        ("io.stat", "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n"),
+        ("io.stat", "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=5 dios=6\n"),
+        ("io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"),
     ];
     write(&place.path().join("kubepods/burstable/podu/c"), &files);
     let mut buffer = Buffer::default();
@@ -58,8 +60,15 @@ fn a_cgroup_of_v2_is_read_with_its_limits_and_pressure() {
     assert_eq!((memory.page_faults, memory.major_page_faults, memory.oom_kills), (5, 1, 3));
     assert_eq!(sample.threads, (5, 0));
     let disks = sample.io.unwrap().disks;
-    assert_eq!((disks[0].device, DiskUse::of(&disks[0].bytes, "Write")), ((8, 0), 8_192));
-    assert_eq!(DiskUse::of(&disks[0].operations, "Read"), 1);
+    let bytes = vec![("Read", 4_096), ("Write", 8_192)];
+    let operations = vec![("Read", 1), ("Write", 2)];
+    assert_eq!(disks, [DiskUse { device: (8, 0), bytes, operations }], "without what was discarded");
+    // Where nothing is counted of disks, how long was waited for them is told all the same.
+    std::fs::remove_file(place.path().join("kubepods/burstable/podu/c/io.stat")).unwrap();
+    for depth in [Depth::Summary, Depth::Everything] {
+        let io = read(&trees, "/kubepods/burstable/podu/c", depth, &mut buffer).unwrap().io.unwrap();
+        assert_eq!((io.disks.len(), io.pressure.some.total), (0, 9));
+    }
     assert!(read(&trees, "/kubepods/none", Depth::Everything, &mut buffer).is_none());
     assert_eq!(trees.cpu_usage("/kubepods/burstable/podu/c", &mut buffer), Some(1_500_000));
     assert!(!trees.have_pressure());
@@ -79,6 +88,18 @@ fn the_root_of_v2_has_no_current_memory_and_is_counted_as_v1_does() {
     let memory = sample.memory.unwrap();
     assert_eq!((memory.usage, memory.working_set()), (170, 150));
     assert!(sample.io.is_none());
+}
+
+#[test]
+fn the_root_of_v2_is_there_where_the_kernel_counts_no_cpu_for_it() {
+    let place = tempfile::tempdir().unwrap();
+    let trees = Trees::V2 { mount: place.path().to_owned() };
+    write(place.path(), &[("memory.stat", "anon 100\nfile 70\n")]);
+    write(&place.path().join("kubepods"), &[("memory.stat", "anon 100\n")]);
+    let mut buffer = Buffer::default();
+    let sample = read(&trees, "/", Depth::Everything, &mut buffer).unwrap();
+    assert_eq!((sample.cpu.unwrap().usage, sample.memory.unwrap().usage), (0, 170));
+    assert!(read(&trees, "/kubepods", Depth::Everything, &mut buffer).is_none());
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! A cgroup of v1, which is in a tree for each controller.
 
+use std::ffi::CStr;
+
 use super::sample::{Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
 use super::{device, most_threads, threads_now};
 use crate::bytes::{each_pair, lines, number, words};
 use crate::directory::{Buffer, Directory};
+use crate::starts::Start;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 /// How many ticks there are in a second where the kernel counts time in ticks.
@@ -56,12 +59,19 @@ impl OpenV1 {
         self.cpu.as_ref().unwrap_or(&self.accounts)
     }
 
+    /// The earliest of its trees counts.
+    pub(super) fn start(&self, known: Option<Start>) -> Option<Start> {
+        const FILE: &CStr = c"cgroup.clone_children";
+        let mut start = self.accounts.start(FILE, known)?;
+        if known.is_none_or(|known| known.inode != start.inode) {
+            let of_memory = self.memory.as_ref().and_then(|memory| memory.start(FILE, None));
+            start.at = of_memory.map_or(start.at, |other| other.at.min(start.at));
+        }
+        Some(start)
+    }
+
     pub(super) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
-        let created = [Some(&self.accounts), self.memory.as_ref()];
-        let mut sample = Sample {
-            created: created.into_iter().flatten().filter_map(Directory::modified).min(),
-            ..Sample::default()
-        };
+        let mut sample = Sample::default();
         let mut cpu = Cpu { usage: cpu_usage(&self.accounts, buffer)?, ..Cpu::default() };
         let limits = known.unwrap_or_else(|| self.limits(depth, buffer));
         if depth == Depth::Everything {

@@ -4,9 +4,14 @@ use super::sample::{Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
 use super::{device, most_threads, threads_now};
 use crate::bytes::{each_pair, lines, number, words};
 use crate::directory::{Buffer, Directory};
+use crate::starts::Start;
 
 #[derive(Debug)]
-pub(crate) struct OpenV2(pub(super) Directory);
+pub(crate) struct OpenV2 {
+    pub(super) directory: Directory,
+    /// Older kernels do not count everything for the root. It is there all the same.
+    pub(super) is_root: bool,
+}
 
 pub(super) fn cpu_usage(directory: &Directory, buffer: &mut Buffer) -> Option<u64> {
     let mut cpu = Cpu::default();
@@ -16,21 +21,27 @@ pub(super) fn cpu_usage(directory: &Directory, buffer: &mut Buffer) -> Option<u6
 
 impl OpenV2 {
     pub(super) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
-        let directory = &self.0;
-        let mut sample = Sample { created: directory.modified(), ..Sample::default() };
+        let directory = &self.directory;
+        let mut sample = Sample::default();
         let mut cpu = Cpu::default();
-        cpu.take_v2(directory.read(c"cpu.stat", buffer)?);
+        match directory.read(c"cpu.stat", buffer) {
+            Some(text) => cpu.take_v2(text),
+            None if self.is_root => {}
+            None => return None,
+        }
         cpu.pressure = pressure(directory.read(c"cpu.pressure", buffer).unwrap_or_default());
         let limits = known.unwrap_or_else(|| self.limits(depth, buffer));
         cpu.take_limits(limits);
         sample.cpu = Some(cpu);
         sample.memory = read_memory(directory, depth, limits, buffer);
         if depth >= Depth::Summary {
-            let disks = directory.read(c"io.stat", buffer).map(disks);
-            sample.io = disks.map(|disks| Io {
-                disks,
-                pressure: pressure(directory.read(c"io.pressure", buffer).unwrap_or_default()),
-            });
+            // The kernel tells pressure also where it does not count what disks do, which a summary does not show.
+            let disks = match depth {
+                Depth::Everything => disks(directory.read(c"io.stat", buffer).unwrap_or_default()),
+                Depth::CpuAndMemory | Depth::Summary => Vec::new(),
+            };
+            let pressure = pressure(directory.read(c"io.pressure", buffer).unwrap_or_default());
+            sample.io = Some(Io { disks, pressure });
         }
         if depth == Depth::Everything {
             sample.threads = (threads_now(directory, buffer), limits.threads);
@@ -38,8 +49,12 @@ impl OpenV2 {
         Some(sample)
     }
 
+    pub(super) fn start(&self, known: Option<Start>) -> Option<Start> {
+        self.directory.start(c"cgroup.events", known)
+    }
+
     fn limits(&self, depth: Depth, buffer: &mut Buffer) -> Limits {
-        let directory = &self.0;
+        let directory = &self.directory;
         let mut number_of = |name| directory.number(name, buffer).unwrap_or(0);
         let mut limits = Limits {
             memory: number_of(c"memory.max"),
@@ -100,7 +115,8 @@ fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut
     memory.swap = directory.number(c"memory.swap.current", buffer).unwrap_or(0);
     if depth == Depth::Everything {
         memory.max_usage = directory.number(c"memory.peak", buffer).unwrap_or(0);
-        each_pair(directory.read(c"memory.events", buffer).unwrap_or_default(), |name, value| {
+        // Each cgroup its own: those of the ones below would be counted again in every one above.
+        each_pair(directory.read(c"memory.events.local", buffer).unwrap_or_default(), |name, value| {
             if name == b"oom_kill" {
                 memory.oom_kills = value;
             }
@@ -109,7 +125,7 @@ fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut
     Some(memory)
 }
 
-/// `8:0 rbytes=90112 wbytes=0 rios=10 wios=0 dbytes=0 dios=0`
+/// `8:0 rbytes=90112 wbytes=0 rios=10 wios=0 dbytes=0 dios=0`. What is discarded is not told, as upstream does.
 fn disks(text: &[u8]) -> Vec<DiskUse> {
     let mut disks = Vec::new();
     for line in lines(text) {
@@ -122,10 +138,8 @@ fn disks(text: &[u8]) -> Vec<DiskUse> {
             match &field[..equals] {
                 b"rbytes" => disk.bytes.push(("Read", value)),
                 b"wbytes" => disk.bytes.push(("Write", value)),
-                b"dbytes" => disk.bytes.push(("Discard", value)),
                 b"rios" => disk.operations.push(("Read", value)),
                 b"wios" => disk.operations.push(("Write", value)),
-                b"dios" => disk.operations.push(("Discard", value)),
                 _ => {}
             }
         }

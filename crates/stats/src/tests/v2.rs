@@ -36,7 +36,10 @@ fn world() -> World {
     world.cached_for = Duration::ZERO;
     world.write("proc/1/net/dev", "eth0: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n");
     world.write("proc/4711/net/dev", "eth0: 10 2 0 0 0 0 0 0 20 3 1 0 0 0 0 0\n");
-    world.write("proc/meminfo", "MemTotal: 100 kB\nSwapTotal:        2048 kB\nSwapFree:         2038 kB\n");
+    world.write(
+        "proc/meminfo",
+        "MemTotal: 24684100 kB\nSwapTotal:        2048 kB\nSwapFree:         2038 kB\n",
+    );
     world.cgroup(
         "",
         &[
@@ -169,7 +172,7 @@ async fn the_page_of_cadvisor_names_containers_and_their_sandbox() {
         format!("container_fs_writes_total{{container=\"main\",device=\"/dev/sdb\",{main},{named}}} 2 "),
         format!("container_blkio_device_usage_total{{container=\"main\",device=\"/dev/sdb\",{main},major=\"8\",minor=\"16\",name=\"c1\",namespace=\"default\",operation=\"Write\",pod=\"web\"}} 8192 "),
         format!("container_processes{{container=\"main\",{main},{named}}} 2 "),
-        format!("container_network_transmit_errors_total{{container=\"\",id=\"{slice}/cri-containerd-s1.scope\",image=\"\",interface=\"eth0\",name=\"s1\",namespace=\"default\",pod=\"web\"}} 1 "),
+        format!("container_network_transmit_errors_total{{container=\"\",id=\"{slice}/cri-containerd-s1.scope\",image=\"example.org/pause:s1\",interface=\"eth0\",name=\"s1\",namespace=\"default\",pod=\"web\"}} 1 "),
         format!("container_memory_usage_bytes{{container=\"\",id=\"{slice}\",image=\"\",name=\"\",namespace=\"default\",pod=\"web\"}} 9000 "),
         "container_memory_usage_bytes{container=\"\",id=\"/kubepods.slice\",image=\"\",name=\"\",namespace=\"\",pod=\"\"} 9000 ".to_owned(),
         "container_memory_usage_bytes{container=\"\",id=\"/kubepods.slice/kubepods-burstable.slice\",image=\"\",".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,7 +37,10 @@ pub(super) struct Runtime {
     pub(super) containers: Mutex<Vec<Container>>,
     pub(super) stats: Mutex<Vec<v1::ContainerStats>>,
     pub(super) images: Mutex<Vec<v1::FilesystemUsage>>,
-    pub(super) is_away: std::sync::atomic::AtomicBool,
+    pub(super) is_away: AtomicBool,
+    pub(super) hangs: AtomicBool,
+    /// How often it was asked for the image of a sandbox.
+    pub(super) asked_for_images: AtomicUsize,
     /// How often containers were listed, and their stats.
     pub(super) listed: AtomicUsize,
     pub(super) asked_for_stats: AtomicUsize,
@@ -51,6 +54,9 @@ impl RuntimeStats for Runtime {
 
     async fn containers(&self) -> Result<Vec<Container>, Error> {
         self.listed.fetch_add(1, Ordering::Relaxed);
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         if self.is_away.load(Ordering::Relaxed) {
             let within = Duration::from_secs(1);
             return Err(Error::Deadline { method: "ListContainers", endpoint: "runtime".into(), within });
@@ -65,6 +71,11 @@ impl RuntimeStats for Runtime {
 
     async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>, Error> {
         Ok(self.images.lock().unwrap().clone())
+    }
+
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>, Error> {
+        self.asked_for_images.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(format!("example.org/pause:{id}")))
     }
 }
 
@@ -118,10 +129,13 @@ impl World {
         self.place.path().join(path)
     }
 
+    /// Who reads meanwhile gets what was there before, or all of this.
     pub(super) fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        let new = path.with_added_extension("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, path).unwrap();
     }
 
     /// Files of a cgroup, by the tree that they are in for v1.
