@@ -208,9 +208,10 @@ impl Observer {
         }
     }
 
-    /// A stream is open. The relist that follows closes the gap between its being asked for and its being there.
+    /// A stream is open. The relists that follow close the gap between its being asked for and its being there: a runtime
+    /// that has much to do may take the request later than the first of them.
     fn opened(&mut self) {
-        self.relists.demand(Instant::now());
+        self.relists.some_more(Instant::now());
         self.announce();
         self.publish_source(|status| status.last_error = None);
     }
@@ -233,7 +234,7 @@ impl Observer {
         }
         if !self.looks.hint(&hint.id, hint.kind, now) {
             debug!(id = hint.id, "Too many hints of the runtime at once: relisting");
-            self.relists.crowded(now);
+            self.relists.some_more(now);
         }
     }
 
@@ -345,7 +346,7 @@ impl Observer {
         self.table.end(moment);
         for id in std::mem::take(&mut self.found.exited) {
             if !self.looks.hint(&id, HintKind::Stopped, now) {
-                self.relists.crowded(now);
+                self.relists.some_more(now);
             }
         }
     }

@@ -18,8 +18,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 const PERIOD_WITH_STREAM: Duration = Duration::from_secs(60);
 /// How rarely to ask a runtime that is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// For how long to relist often after there were too many hints: some may be ahead of what the lists say.
-const CROWDED: Duration = Duration::from_secs(5);
+/// For how long to relist often where a stream was begun, which the runtime may do late, or told too much at once, of which
+/// some may be ahead of what the lists say.
+const SOME_MORE_FOR: Duration = Duration::from_secs(5);
 
 /// A relist that was answered.
 pub(super) struct Listed {
@@ -35,12 +36,12 @@ pub(super) struct Relists {
     /// Whether somebody asked for one that begins after the one under way began.
     again: bool,
     failures: u32,
-    crowded_until: Option<Instant>,
+    often_until: Option<Instant>,
 }
 
 impl Relists {
     pub(super) fn new(now: Instant) -> Relists {
-        Relists { running: None, due: now, again: false, failures: 0, crowded_until: None }
+        Relists { running: None, due: now, again: false, failures: 0, often_until: None }
     }
 
     /// Asks for one that begins from now on.
@@ -50,8 +51,8 @@ impl Relists {
     }
 
     /// Asks for one now, and for some more after it.
-    pub(super) fn crowded(&mut self, now: Instant) {
-        self.crowded_until = Some(now + CROWDED);
+    pub(super) fn some_more(&mut self, now: Instant) {
+        self.often_until = Some(now + SOME_MORE_FOR);
         self.demand(now);
     }
 
@@ -93,8 +94,8 @@ impl Relists {
     /// Sets when the next one begins, after one succeeded.
     pub(super) fn succeeded(&mut self, has_stream: bool, now: Instant) {
         self.failures = 0;
-        let is_crowded = self.crowded_until.is_some_and(|until| now < until);
-        let period = if has_stream && !is_crowded { PERIOD_WITH_STREAM } else { PERIOD };
+        let is_often = self.often_until.is_some_and(|until| now < until);
+        let period = if has_stream && !is_often { PERIOD_WITH_STREAM } else { PERIOD };
         self.due = if self.again { now } else { now + period };
     }
 

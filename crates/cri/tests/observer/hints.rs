@@ -85,8 +85,19 @@ async fn hints_for_one_id_that_wait_are_one_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_happens_before_the_runtime_has_begun_its_stream_is_found_soon() {
+    let mut observed = one_running().await;
+    observed.fake.container("c", Exited);
+    let (event, after) = observed.next_after().await;
+    assert_eq!(event, DIED);
+    assert!(after <= Duration::from_secs(2), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_hint_is_repaired_by_the_slow_relist() {
     let mut observed = one_running().await;
+    // The relists after the stream's beginning.
+    observed.quiet_for(Duration::from_secs(6)).await;
     observed.fake.container("c", Exited);
     let (event, after) = observed.next_after().await;
     assert_eq!(event, DIED);

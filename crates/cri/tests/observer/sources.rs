@@ -189,7 +189,7 @@ async fn a_status_that_fails_is_read_again_for_some_seconds_and_then_left_to_rel
     let mut observed = observe(fake);
     assert_eq!(observed.next().await, "c: ContainerStarted");
     observed.until_source(CRI).await;
-    observed.quiet_for(SECOND).await;
+    observed.quiet_for(SECOND * 6).await;
 
     observed.fake.status_fails(true);
     observed.fake.container("c", Exited);
