@@ -61,7 +61,7 @@ pub enum Trouble {
 /// so that an agent that starts again finds what the one before it left.
 ///
 /// ```
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// use crablet_host::simulation::Fault;
 /// use crablet_volumes::{Operation, SimulatedVolumes, Volumes};
 ///
