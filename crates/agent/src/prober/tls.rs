@@ -29,7 +29,8 @@ fn config() -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Takes every certificate.
+/// Takes every certificate, also one that cannot be read as `crablet_x509::AnyServer` has to: those of version 1, which many
+/// make for themselves.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
