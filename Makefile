@@ -1,10 +1,10 @@
 # What a person does with this tree. `make` alone says what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz mutants sim soak
+.PHONY: help run test lint bench conformance deb drain fuzz mutants sim soak swap
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Install what is missing, build, and run the agent with a pod on a private containerd
 	@scripts/need-root run
@@ -31,10 +31,33 @@ bench: ## Measure the promises, write the figures to SPECIFICATION.md, fail if o
 	cargo build --release --package crablet-bench --package crablet-cri-sim
 	cargo run --release --quiet --package crablet-bench
 
+deb: ## Build the Debian package that puts crablet in the kubelet's place (VERSION=… for another version than the crates')
+	cargo build --release --package crablet
+	@scripts/deb
+
+conformance: ## Run upstream's node conformance with upstream's programs (LAB_BIN=directory; FOCUS=, SKIP=, KUBELET= for others)
+	@scripts/need-root conformance
+	@scripts/setup conformance
+	cargo build --release --package crablet
+	cargo build --package crablet-testkit
+	@scripts/conformance '$(FOCUS)' '$(SKIP)'
+
+drain: ## Drain a node of the Go kubelet to one of ours beside it, and back (LAB_BIN=directory)
+	@scripts/need-root drain
+	@scripts/setup conformance
+	cargo build --release --package crablet
+	cargo build --package crablet-testkit
+	@scripts/conformance --drain
+
 soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, its disk at each write, and send a gigabyte through exec
 	@scripts/need-root soak
 	@scripts/setup run
 	cargo nextest run --package crablet --package crablet-apiserver --run-ignored only -E 'test(/soak_/)' --no-capture
+
+swap: ## Swap the Go kubelet and crablet under live pods (GO_KUBELET=program; SWAPS=20 times, KUBEBUILDER_ASSETS= for a real API server)
+	@scripts/need-root swap
+	@scripts/setup run
+	GO_KUBELET='$(GO_KUBELET)' cargo nextest run --package crablet --run-ignored only -E 'test(/swap_of_/)' --no-capture
 
 fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one of them)
 	@scripts/fuzz

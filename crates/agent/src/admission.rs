@@ -16,7 +16,10 @@
 //! out; those behind it wait for that, though not for ever. From then on pods are decided in the order in which their
 //! sources gave them.
 //!
-//! Whoever is decided about is told to look. A verdict stays until the pod is released.
+//! Whoever is decided about is told to look. A verdict stays until the pod is released. A pod that was taken may ask for
+//! other resources: [`resize`].
+
+mod resize;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,18 +27,24 @@ use std::time::Duration;
 
 use crablet_api::core::Pod;
 use crablet_core::admission::{self, Input, Rejection, admit, failures};
+use crablet_core::eviction;
 use crablet_core::qos::{Overhead, PodLevel, QosClass, pod_requests, qos_class, quantity};
+use crablet_core::resize::decision::Exclusive;
+use crablet_core::shutdown;
 use crablet_core::status::Failure;
 use crablet_core::translate::{ForbiddenSysctl, SysctlAllowlist, needs_app_armor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::info_span;
 
+use crate::allocations::Allocations;
+use crate::eviction::Pressure;
 use crate::mailbox::{End, Input as Told, Mailbox};
 use crate::metrics::AdmissionMetrics;
 use crate::node_facts::LiveFacts;
 use crate::pod_span::pod_span;
 use crate::recorder::{EventType, Involved, Recorder, reason};
+use resize::{Trigger, Waiting};
 
 /// The least time that pods have to make room for a critical one. It does not wait for longer than one and a half times
 /// their grace period.
@@ -45,9 +54,12 @@ const LEAST_TIME_TO_MAKE_ROOM: u64 = 10;
 #[derive(Clone)]
 pub struct Admission {
     facts: LiveFacts,
+    pressure: Pressure,
     sysctls: Arc<SysctlAllowlist>,
     app_armor: bool,
+    exclusive: Exclusive,
     recorder: Recorder,
+    allocations: Allocations,
     books: Arc<Mutex<Books>>,
     changes: Arc<Notify>,
     metrics: Option<AdmissionMetrics>,
@@ -72,6 +84,16 @@ pub enum Verdict {
     Rejected(Rejection),
 }
 
+/// What the pods on the node ask for together, by class of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Thousandths of a CPU.
+    pub burstable_milli_cpu: i64,
+    /// Bytes of memory.
+    pub burstable_memory: i64,
+    pub guaranteed_memory: i64,
+}
+
 /// What the runtime had of a pod when the agent began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remains {
@@ -85,8 +107,12 @@ pub enum Remains {
 struct Books {
     stage: Stage,
     pods: BTreeMap<String, Entry>,
+    /// Those that ask for other resources than they have.
+    resizes: BTreeMap<String, Waiting>,
     /// Those that wait for their turn, as they came.
     line: Vec<String>,
+    /// Whether nobody is taken, since the machine is about to be shut down.
+    is_closed: bool,
 }
 
 /// How far the beginning of the agent has come, and what the runtime had of pods that were not asked for yet.
@@ -104,6 +130,7 @@ enum Stage {
 }
 
 struct Entry {
+    /// With the resources that it has, or is to have.
     pod: Arc<Pod>,
     mailbox: Mailbox,
     state: State,
@@ -151,13 +178,22 @@ impl Entry {
 impl Admission {
     /// Nothing has been granted yet. Beside what the node says of itself it has a list of kernel parameters that pods
     /// may set, and AppArmor or not.
-    pub fn new(facts: LiveFacts, sysctls: SysctlAllowlist, app_armor: bool, recorder: Recorder) -> Admission {
+    pub fn new(
+        facts: LiveFacts,
+        sysctls: SysctlAllowlist,
+        app_armor: bool,
+        recorder: Recorder,
+        allocations: Allocations,
+    ) -> Admission {
         let sysctls = Arc::new(sysctls);
         Admission {
             facts,
+            pressure: Pressure::default(),
             sysctls,
             app_armor,
+            exclusive: Exclusive::default(),
             recorder,
+            allocations,
             books: Arc::default(),
             changes: Arc::default(),
             metrics: None,
@@ -169,12 +205,26 @@ impl Admission {
         Admission { metrics: Some(metrics), ..self }
     }
 
+    /// Has it take what a node takes that runs short of something.
+    pub(crate) fn under(self, pressure: Pressure) -> Admission {
+        Admission { pressure, ..self }
+    }
+
+    /// Has it refuse to change what the node hands out one by one.
+    pub(crate) fn with_exclusive(self, exclusive: Exclusive) -> Admission {
+        Admission { exclusive, ..self }
+    }
+
     /// A pod wants in. One that `is_over` is not decided about unless its worker finds that it is not.
     pub fn enter(&self, pod: &Arc<Pod>, mailbox: &Mailbox, is_over: bool) {
         let uid = pod.metadata.uid.to_string();
         let state = if is_over { State::Late } else { State::Waits };
-        let entry = Entry { pod: Arc::clone(pod), mailbox: mailbox.clone(), state };
+        let allocated = self.granted_before(pod);
         let mut books = self.books();
+        if !Arc::ptr_eq(&allocated, pod) {
+            books.resizes.insert(uid.clone(), Waiting::new(pod));
+        }
+        let entry = Entry { pod: allocated, mailbox: mailbox.clone(), state };
         books.pods.insert(uid.clone(), entry);
         books.line.push(uid);
         self.move_on(&mut books);
@@ -219,9 +269,8 @@ impl Admission {
         self.changes.notified()
     }
 
-    /// The thousandths of a CPU that the burstable pods on the node ask for together; nothing while it is not known who
-    /// runs.
-    pub fn burstable_cpu(&self) -> Option<i64> {
+    /// What the pods on the node ask for together; nothing while it is not known who runs.
+    pub fn asked(&self) -> Option<Asked> {
         let books = self.books();
         match books.stage {
             Stage::Beginning | Stage::Gathering(_) => return None,
@@ -232,13 +281,74 @@ impl Admission {
             State::Granted { .. } | State::Leaves => true,
             State::Waits | State::Asked | State::Late | State::MakesRoom(_) | State::Rejected(_) => false,
         };
-        let cpu = |entry: &Entry| match qos_class(&entry.pod) {
-            QosClass::Burstable => {
-                quantity(&pod_requests(&entry.pod, pod_level, Overhead::Included), "cpu").milli_value()
+        let mut asked = Asked::default();
+        for entry in books.pods.values().filter(runs) {
+            let class = qos_class(&entry.pod);
+            let requests = match class {
+                QosClass::BestEffort => continue,
+                QosClass::Guaranteed | QosClass::Burstable => {
+                    pod_requests(&entry.pod, pod_level, Overhead::Included)
+                }
+            };
+            let memory = match class {
+                QosClass::Burstable => {
+                    asked.burstable_milli_cpu += quantity(&requests, "cpu").milli_value();
+                    &mut asked.burstable_memory
+                }
+                QosClass::Guaranteed | QosClass::BestEffort => &mut asked.guaranteed_memory,
+            };
+            *memory = memory.saturating_add(quantity(&requests, "memory").value());
+        }
+        Some(asked)
+    }
+
+    /// Nobody is taken from now on: the machine is about to be shut down. What lives when the agent begins is taken over all
+    /// the same.
+    pub fn close(&self) {
+        self.books().is_closed = true;
+    }
+
+    /// The machine stays up: pods are taken again.
+    pub fn reopen(&self) {
+        self.books().is_closed = false;
+    }
+
+    /// Completes when it is known who runs, as far as sources told within their time.
+    pub async fn knows_who_runs(&self) {
+        loop {
+            let changed = self.changed();
+            match self.books().stage {
+                Stage::Beginning | Stage::Gathering(_) => {}
+                Stage::Asking(_) | Stage::Open(_) => return,
             }
-            QosClass::Guaranteed | QosClass::BestEffort => 0,
+            changed.await;
+        }
+    }
+
+    /// The pods that the node has taken and that may still run.
+    pub fn taken(&self) -> Vec<Arc<Pod>> {
+        let books = self.books();
+        let may_run = |entry: &&Entry| match entry.state {
+            // The end of one that is late may have begun under an agent before this one.
+            State::Granted { .. } | State::MakesRoom(_) | State::Leaves | State::Late => true,
+            State::Waits | State::Asked | State::Rejected(_) => false,
         };
-        Some(books.pods.values().filter(runs).map(cpu).sum())
+        books.pods.values().filter(may_run).map(|entry| Arc::clone(&entry.pod)).collect()
+    }
+
+    /// The pods that the node took and that have not come to their end, with what they were given.
+    pub fn active(&self) -> Vec<Arc<Pod>> {
+        let books = self.books();
+        let is_active = |entry: &&Entry| match entry.state {
+            State::Granted { .. } => true,
+            State::Waits
+            | State::Asked
+            | State::Late
+            | State::MakesRoom(_)
+            | State::Leaves
+            | State::Rejected(_) => false,
+        };
+        books.pods.values().filter(is_active).map(|entry| Arc::clone(&entry.pod)).collect()
     }
 
     /// Whether a pod wants in, or is in.
@@ -274,22 +384,34 @@ impl Admission {
         let Some(entry) = books.pods.get(uid) else { return Verdict::Undecided };
         match &entry.state {
             State::Waits | State::Asked | State::Late | State::Leaves => Verdict::Undecided,
-            State::Granted { was_there } => Verdict::Granted { was_there: *was_there },
+            State::Granted { was_there } => {
+                self.write_down(&entry.pod);
+                Verdict::Granted { was_there: *was_there }
+            }
             State::MakesRoom(room) => Verdict::MakesRoom { until: room.until },
             State::Rejected(rejection) => Verdict::Rejected((**rejection).clone()),
         }
     }
 
-    /// A pod that the node took asks for something else by now, and gets it.
-    pub fn regrant(&self, pod: &Arc<Pod>) {
+    /// A pod that has what it asks for is another object by now, which asks for the same.
+    pub fn replace(&self, pod: &Arc<Pod>) {
         if let Some(entry) = self.books().pods.get_mut(&*pod.metadata.uid) {
             entry.pod = Arc::clone(pod);
         }
-        self.changes.notify_waiters();
     }
 
-    /// A pod counts no more: its source does not want it, it has terminated, or nothing of it is left.
+    /// A pod counts no more: its source does not want it, or nothing of it is left.
     pub fn release(&self, uid: &str) {
+        self.free(uid, Trigger::PodsRemoved);
+    }
+
+    /// A pod counts no more: it has terminated.
+    pub fn release_terminated(&self, uid: &str) {
+        self.free(uid, Trigger::PodTerminated);
+    }
+
+    fn free(&self, uid: &str, trigger: Trigger) {
+        self.allocations.forget(uid);
         let mut books = self.books();
         match &mut books.stage {
             Stage::Beginning => {}
@@ -298,6 +420,8 @@ impl Admission {
         if books.pods.remove(uid).is_none() {
             return;
         }
+        books.resizes.remove(uid);
+        books.resizes.values_mut().for_each(|waiting| waiting.leaves(uid));
         for entry in books.pods.values_mut() {
             if let State::MakesRoom(room) = &mut entry.state
                 && room.leaving.remove(uid)
@@ -307,6 +431,7 @@ impl Admission {
             }
         }
         self.move_on(&mut books);
+        self.retry(&mut books, trigger, None);
     }
 
     /// Decides about those in the line whose turn it is.
@@ -346,6 +471,7 @@ impl Admission {
             }
         }
         books.line = still;
+        self.decide_resizes(books);
         self.changes.notify_waiters();
     }
 
@@ -357,7 +483,11 @@ impl Admission {
             .filter(|(other, entry)| *other != uid && entry.counts())
             .map(|(_, entry)| &*entry.pod)
             .collect();
-        let state = match self.admit(&pod, &others) {
+        let admitted = self.admit(&pod, &others).and_then(|victims| match books.is_closed {
+            true => Err(Rejection::new(shutdown::NOT_ADMITTED_REASON, shutdown::NOT_ADMITTED_MESSAGE)),
+            false => Ok(victims),
+        });
+        let state = match admitted {
             Err(rejection) => {
                 if let Some(metrics) = &self.metrics {
                     metrics.rejected(&rejection.reason);
@@ -377,10 +507,11 @@ impl Admission {
 
     /// Whether a pod fits, and the UIDs of those that have to go for it.
     fn admit(&self, pod: &Pod, others: &[&Pod]) -> Result<BTreeSet<String>, Rejection> {
+        let facts = self.facts.now();
+        eviction::admit(pod, &self.pressure.now(), &facts.translation.features)?;
         self.sysctls
             .admit(pod)
             .map_err(|forbidden| Rejection::new(ForbiddenSysctl::REASON, forbidden.to_string()))?;
-        let facts = self.facts.now();
         let victims =
             admit(&Input { pod, node: &facts.node, others, features: &facts.translation.features })?;
         if !self.app_armor && needs_app_armor(pod) {
@@ -470,6 +601,7 @@ mod tests {
     use crablet_api::core::Node;
     use crablet_api::testing::pod_yaml;
     use crablet_core::translate;
+    use crablet_host::checkpoint::SimulatedCheckpoints;
     use crablet_host::clock::Clock;
 
     /// A node for two CPUs' worth of pods.
@@ -487,7 +619,8 @@ mod tests {
         let sysctls = SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap();
         let clock = Clock::system();
         let recorder = Recorder::new(clock.clone(), Stories::new(clock));
-        Admission::new(facts, sysctls, app_armor, recorder)
+        let allocations = Allocations::new(Arc::new(SimulatedCheckpoints::new()));
+        Admission::new(facts, sysctls, app_armor, recorder, allocations)
     }
 
     fn pod(uid: &str, spec: &str) -> Arc<Pod> {
@@ -645,13 +778,13 @@ mod tests {
         for pod in [asking("a", "500m", 0), asking("b", "250m", 0), pod("best-effort", "")] {
             enter(&admission, &pod);
         }
-        assert_eq!(admission.burstable_cpu(), None);
+        assert_eq!(admission.asked(), None);
         open(&admission);
-        assert_eq!(admission.burstable_cpu(), Some(750));
-        admission.regrant(&asking("b", "1", 0));
-        assert_eq!(admission.burstable_cpu(), Some(1500));
+        assert_eq!(admission.asked().unwrap().burstable_milli_cpu, 750);
+        assert!(admission.resize(&asking("b", "1", 0)).unwrap().pending.is_none());
+        assert_eq!(admission.asked().unwrap().burstable_milli_cpu, 1500);
         admission.release("a");
-        assert_eq!(admission.burstable_cpu(), Some(1000));
+        assert_eq!(admission.asked().unwrap().burstable_milli_cpu, 1000);
     }
 
     #[test]
@@ -669,6 +802,29 @@ mod tests {
         assert_eq!(verdict(&admission, "third"), "admitted");
         // The verdict stays.
         assert_eq!(verdict(&admission, "second"), FULL);
+    }
+
+    #[test]
+    fn nobody_is_taken_while_the_machine_is_about_to_be_shut_down() {
+        let admission = admission(false);
+        let uids = || admission.taken().iter().map(|pod| pod.metadata.uid.to_string()).collect::<Vec<_>>();
+        enter(&admission, &asking("lived", "1", 0));
+        admission.close();
+        admission.take_over(BTreeMap::from([("lived".to_owned(), Remains::Live)]));
+        assert_eq!(verdict(&admission, "lived"), "taken over");
+        admission.open();
+        let refused = "NodeShutdown: Pod was rejected as the node is shutting down.";
+        let lived = enter(&admission, &critical("critical", "2"));
+        assert_eq!(verdict(&admission, "critical"), refused);
+        assert!(lived.take().end.is_none(), "nobody has to make room for it");
+        enter(&admission, &asking("large", "9", 0));
+        assert!(verdict(&admission, "large").starts_with("OutOfcpu"), "what does not fit anyway is told so");
+        assert_eq!(uids(), ["lived"]);
+        admission.reopen();
+        enter(&admission, &asking("next", "1", 0));
+        assert_eq!(verdict(&admission, "next"), "admitted");
+        assert_eq!(verdict(&admission, "critical"), refused, "the verdict stays");
+        assert_eq!(uids(), ["lived", "next"]);
     }
 
     #[tokio::test(start_paused = true)]

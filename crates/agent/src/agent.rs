@@ -2,33 +2,44 @@
 
 use std::sync::Arc;
 
+use crablet_api::Gate;
 use crablet_cri::Runtime;
 use crablet_cri::observer::{self, Observer, Status};
 use crablet_host::cgroup::Cgroups;
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
+use crablet_host::kernel_log::KernelLog;
+use crablet_host::signals::Signals;
 use crablet_metrics::{RegisterError, Registries};
 use crablet_volumes::Volumes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Admission;
+use crate::allocations::{Allocations, AllocationsError};
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
+use crate::eviction::{self, EvictionManager, Pressure, UsageMeter};
+use crate::image_gc::{self, ImageGc};
 use crate::images::{self, Images};
-use crate::metrics::{AdmissionMetrics, ImageMetrics, Metrics, register_pods};
+use crate::metrics::{
+    AdmissionMetrics, EvictionMetrics, ImageGcMetrics, ImageMetrics, Metrics, register_pods,
+};
+use crate::mirrors::{FirstMirrors, ServerMirrors};
+use crate::node_cgroups::{NodeCgroups, NotEnforced};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
+use crate::oom_watcher;
 use crate::pod_files::PodFiles;
 use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
-use crate::qos_cgroups;
 use crate::readiness::Readiness;
-use crate::recorder::Recorder;
+use crate::recorder::{Involved, Recorder};
 use crate::restored::Restored;
 use crate::shared::{Host, NodeTurns, PodLimits, Reports, Shared};
+use crate::shutdown::{self, NodeShutdown};
 use crate::sources::Changes;
 use crate::statuses::Statuses;
 use crate::story::Stories;
@@ -57,12 +68,26 @@ pub struct Parts {
     pub volumes: Arc<dyn Volumes>,
     /// Where the checkpoints of pods are.
     pub checkpoints: Arc<dyn Checkpoints>,
+    /// Where upstream's state files of allocations are.
+    pub state_files: Arc<dyn Checkpoints>,
     /// The cluster's objects that pods refer to.
     pub objects: Arc<dyn Objects>,
+    /// What the API server has of the node's static pods.
+    pub mirrors: watch::Receiver<ServerMirrors>,
     /// Who may pull and use which images.
     pub access: images::Access,
+    /// What is left of what the machine can run short of.
+    pub signals: Arc<dyn Signals>,
+    /// What the kernel says, if it may be read.
+    pub kernel_log: Option<Box<dyn KernelLog>>,
+    /// Who knows what pods use.
+    pub usage: Arc<dyn UsageMeter>,
+    /// Where it is written down when images were used.
+    pub image_records: Arc<dyn Checkpoints>,
     /// Where what is counted is registered.
     pub metrics: Registries,
+    /// Who tells of shutdowns of the machine, where pods have time then.
+    pub shutdown: Option<shutdown::Machine>,
 }
 
 /// An agent at work, as others see it.
@@ -74,6 +99,8 @@ pub struct Agent {
     pub statuses: Statuses,
     /// What happened to each pod.
     pub stories: Stories,
+    /// What the node says of itself while it runs short of something.
+    pub pressure: Pressure,
     /// Ends pods that the node cannot keep.
     pub evictor: Evictor,
     /// Who gets images.
@@ -92,12 +119,18 @@ pub enum StartError {
     /// The cgroups that all pods are below could not be made.
     #[error("cannot make the cgroups of pods")]
     Cgroups(#[from] crablet_host::cgroup::CgroupError),
+    /// The system or Kubernetes' own processes could not be held to what is kept for them.
+    #[error(transparent)]
+    NotEnforced(#[from] NotEnforced),
     /// The checkpoints could not be read.
     #[error("cannot read the checkpoints of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
     /// It could not be found out which users of the node belong to which pod.
     #[error("cannot tell which users of the node belong to which pod")]
     Users(#[from] UsersError),
+    /// It could not be found out what is allocated to pods.
+    #[error("cannot tell what is allocated to pods")]
+    Allocations(#[from] AllocationsError),
     /// What is counted could not be named.
     #[error("cannot register metrics")]
     Metrics(#[from] RegisterError),
@@ -122,14 +155,28 @@ impl Agent {
         description: NodeConfig,
         changes: Changes,
     ) -> Result<Agent, StartError> {
-        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, objects, access, metrics } = parts;
+        let Parts { runtime, clock, cgroups, files, volumes, checkpoints, .. } = parts;
+        let Parts { state_files, objects, mirrors, access, metrics, .. } = parts;
+        let Parts { signals, usage, kernel_log, image_records, shutdown: machine, .. } = parts;
         let users = Users::recall(description.user_ids, Arc::clone(&files)).await?;
-        qos_cgroups::ensure(&*cgroups, None).await?;
-        let restored = Restored::read(&*checkpoints).await?;
-
+        let allocations = Allocations::open(state_files).await?;
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
-        let keeps_records = access.records.is_some();
+        let (statuses, strangers) = (Statuses::new(), Arc::<Notify>::default());
+        let node_cgroups = NodeCgroups {
+            cgroups: Arc::clone(&cgroups),
+            settings: description.cgroups,
+            recorder: recorder.clone(),
+            node: Involved::node(description.name.as_str()),
+            statuses: statuses.clone(),
+            strangers: Arc::clone(&strangers),
+        };
+        node_cgroups.make().await?;
+        node_cgroups.hold_others().await?;
+        let restored = Restored::read(&*checkpoints).await?;
+
+        let pulls = access.records.clone();
+        let keeps_records = pulls.is_some();
         let images =
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images)
                 .counted_in(ImageMetrics::register(&metrics.kubelet)?);
@@ -139,7 +186,6 @@ impl Agent {
             seconds.now().as_millisecond() as f64 / 1e3
         });
         let checkpoint_writer = CheckpointWriter::new(checkpoints);
-        let statuses = Statuses::new();
         let prober = Prober::new();
         let probing = prober.clone().run(prober::Parts {
             runtime: runtime.clone(),
@@ -147,12 +193,34 @@ impl Agent {
             recorder: recorder.clone(),
             metrics: prober::Metrics::new(&metrics.probes)?,
         });
+        let shutdown_periods = description.shutdown_periods;
+        let node_name = description.node.metadata.name.clone();
+        let server_mirrors = mirrors.clone();
+        let features = description.translation.features;
+        let times_are_told = features.enabled(Gate::GracefulNodeShutdown)
+            && features.enabled(Gate::GracefulNodeShutdownBasedOnPodPriority);
+        let shutdown_times = match times_are_told {
+            true => Some(shutdown::Times::register(&metrics.kubelet)?),
+            false => None,
+        };
         let facts = LiveFacts::new(Facts {
             node: description.node,
             translation: description.translation,
             status: description.status,
             handlers: None,
         });
+        let pressure = Pressure::default();
+        let image_gc = image_gc::Parts {
+            node_name: node_name.clone(),
+            runtime: runtime.clone(),
+            clock: clock.clone(),
+            signals: Arc::clone(&signals),
+            statuses: statuses.clone(),
+            recorder: recorder.clone(),
+            kept: image_records,
+            pulls,
+            metrics: ImageGcMetrics::register(&metrics.kubelet)?,
+        };
         let (readiness, keep_readiness) = Readiness::watch(runtime.clone(), facts.clone());
         let node = Arc::new(Shared {
             runtime,
@@ -169,18 +237,41 @@ impl Agent {
             reports: Reports { recorder: recorder.clone(), stories, statuses },
             checkpoints: checkpoint_writer.clone(),
             restored,
-            admission: Admission::new(facts.clone(), description.sysctls, description.app_armor, recorder)
-                .counted_in(AdmissionMetrics::register(&metrics.kubelet)?),
+            first_mirrors: FirstMirrors::new(mirrors),
+            admission: Admission::new(
+                facts.clone(),
+                description.sysctls,
+                description.app_armor,
+                recorder.clone(),
+                allocations.clone(),
+            )
+            .with_exclusive(description.exclusive)
+            .counted_in(AdmissionMetrics::register(&metrics.kubelet)?)
+            .under(pressure.clone()),
+            allocations: allocations.clone(),
             readiness,
+            strangers,
             facts,
             limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
             container_gc: ContainerGc::new(description.container_gc),
+            image_gc: Arc::new(ImageGc::new(image_gc, description.image_gc)),
+            log_links: Arc::default(),
             metrics: Metrics::register(&metrics.kubelet)?,
         });
 
         register_pods(&metrics.kubelet, node.reports.statuses.clone(), node.metrics.working.clone());
         let (pods, ends, evictor) = Pods::new(Arc::clone(&node), tasks.clone());
+        let eviction = eviction::Parts {
+            node_name: node_name.clone(),
+            signals,
+            meter: usage,
+            evictor: evictor.clone(),
+            pressure: pressure.clone(),
+            metrics: EvictionMetrics::register(&metrics.kubelet)?,
+        };
+        let eviction = EvictionManager::new(Arc::clone(&node), eviction, description.eviction);
         let agent = Agent {
+            pressure,
             facts: node.facts.clone(),
             statuses: node.reports.statuses.clone(),
             stories: node.reports.stories.clone(),
@@ -190,14 +281,33 @@ impl Agent {
             readiness: node.readiness.clone(),
             observer: observer_status,
         };
+        if let Some(machine) = machine.filter(|_| !shutdown_periods.is_empty()) {
+            let parts = shutdown::Parts {
+                name: node_name.clone(),
+                clock: node.clock.clone(),
+                admission: node.admission.clone(),
+                readiness: node.readiness.clone(),
+                evictor: agent.evictor.clone(),
+                statuses: agent.statuses.clone(),
+                mirrors: server_mirrors,
+                recorder: agent.recorder.clone(),
+            };
+            tasks.spawn(NodeShutdown::begin(shutdown_periods, machine, parts, shutdown_times).await);
+        }
         if keeps_records {
             tasks.spawn(images.resume());
         }
         tasks.spawn(keep_readiness);
-        let cgroups = Arc::clone(&node.host.cgroups);
-        tasks.spawn(qos_cgroups::keep_burstable_shares(node.admission.clone(), cgroups));
+        tasks.spawn(node_cgroups.keep(node.admission.clone()));
+        tasks.spawn(Arc::clone(&node.log_links).run(Arc::clone(&node.host.files)));
+        if let Some(log) = kernel_log {
+            tasks.spawn(oom_watcher::watch(log, node_name, recorder));
+        }
+        tasks.spawn(eviction.run());
+        tasks.spawn(Arc::clone(&node.image_gc).run());
         tasks.spawn(observer.run());
         tasks.spawn(checkpoint_writer.run());
+        tasks.spawn(allocations.run());
         tasks.spawn(probing);
         tasks.spawn(pods.run(ends, changes, events));
         Ok(agent)

@@ -1,48 +1,107 @@
 //! The containers of all pods that ended, where the node has a limit for them. Workers tell of theirs, and learn which
 //! have to go; where those are another pod's, its worker is told to look.
 
+//!
+//! A node that runs short of disk has all workers remove what they can do without ([`ContainerGc::reclaim`]).
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crablet_core::container_gc::{Dead, Policy, over_limit};
+use jiff::SignedDuration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tracing::debug;
 
 use crate::mailbox::{Input, Mailbox};
 
+/// How long workers have to remove what they can do without. One that pulls an image or hangs is not waited for.
+const RECLAIMING_TAKES: Duration = Duration::from_secs(10);
+/// What a pod needs of its dead containers when room is short: the newest of each name, while it goes on.
+const LEAST: Policy = Policy { max_per_container: 0, max_containers: None, min_age: SignedDuration::ZERO };
+
 /// The one owner of the limit for the whole node.
 pub(crate) struct ContainerGc {
-    pub(crate) policy: Policy,
+    policy: Policy,
     known: Mutex<Known>,
+    reclaimed: Notify,
 }
 
 #[derive(Default)]
 struct Known {
     dead: BTreeMap<String, Vec<Dead>>,
     mailboxes: BTreeMap<String, Mailbox>,
+    /// The pods whose workers are to remove what they can do without.
+    reclaiming: BTreeSet<String>,
 }
 
 impl ContainerGc {
     pub(crate) fn new(policy: Policy) -> ContainerGc {
-        ContainerGc { policy, known: Mutex::default() }
+        ContainerGc { policy, known: Mutex::default(), reclaimed: Notify::new() }
+    }
+
+    /// A pod has a worker, which hears this mailbox.
+    pub(crate) fn enter(&self, uid: &str, mailbox: &Mailbox) {
+        self.known().mailboxes.insert(uid.to_owned(), mailbox.clone());
+    }
+
+    /// What a pod is held to now.
+    pub(crate) fn policy(&self, uid: &str) -> Policy {
+        if self.is_reclaiming(uid) { LEAST } else { self.policy }
+    }
+
+    /// Has every pod's dead containers removed that it can do without, and waits for that, though not for long.
+    pub(crate) async fn reclaim(&self) {
+        {
+            let mut known = self.known();
+            known.reclaiming = known.mailboxes.keys().cloned().collect();
+            known.mailboxes.values().for_each(|mailbox| mailbox.tell(Input::Look));
+        }
+        let all = async {
+            loop {
+                let reclaimed = self.reclaimed.notified();
+                if self.known().reclaiming.is_empty() {
+                    return;
+                }
+                reclaimed.await;
+            }
+        };
+        if timeout(RECLAIMING_TAKES, all).await.is_err() {
+            let late = std::mem::take(&mut self.known().reclaiming);
+            debug!(pods = late.len(), "Not all pods have removed the containers that they can do without");
+        }
+    }
+
+    /// Whether a pod's worker is to remove what it can do without.
+    pub(crate) fn is_reclaiming(&self, uid: &str) -> bool {
+        self.known().reclaiming.contains(uid)
+    }
+
+    /// A worker has been through its pod since it was to remove what that can do without.
+    pub(crate) fn pruned(&self, uid: &str) {
+        if self.known().reclaiming.remove(uid) {
+            self.reclaimed.notify_waiters();
+        }
     }
 
     /// Takes in what is dead of a pod, and says which of it has to go.
-    pub(crate) fn tell(
-        &self,
-        uid: &str,
-        mailbox: &Mailbox,
-        dead: impl FnOnce() -> Vec<Dead>,
-    ) -> BTreeSet<String> {
+    pub(crate) fn tell(&self, uid: &str, dead: impl FnOnce() -> Vec<Dead>) -> BTreeSet<String> {
+        let mut known = self.known();
+        if known.reclaiming.contains(uid) {
+            return over_limit(&BTreeMap::from([(uid.to_owned(), dead())]), 0);
+        }
         let Some(most) = self.policy.max_containers else { return BTreeSet::new() };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = dead();
         let is_news = known.dead.get(uid) != Some(&dead);
         known.dead.insert(uid.to_owned(), dead);
-        known.mailboxes.insert(uid.to_owned(), mailbox.clone());
         let over = over_limit(&known.dead, most);
         // One that cannot remove what is its to remove tries again by itself.
         for (other, dead) in known.dead.iter().filter(|(other, _)| is_news && *other != uid) {
-            if dead.iter().any(|dead| over.contains(&dead.id)) {
-                known.mailboxes[other].tell(Input::Look);
+            if dead.iter().any(|dead| over.contains(&dead.id))
+                && let Some(mailbox) = known.mailboxes.get(other)
+            {
+                mailbox.tell(Input::Look);
             }
         }
         over
@@ -50,8 +109,15 @@ impl ContainerGc {
 
     /// Nothing is left of a pod.
     pub(crate) fn forget(&self, uid: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         known.dead.remove(uid);
         known.mailboxes.remove(uid);
+        if known.reclaiming.remove(uid) {
+            self.reclaimed.notify_waiters();
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

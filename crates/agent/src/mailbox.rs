@@ -141,6 +141,8 @@ struct Content {
     told: News,
     /// All that was ever told of the pod's end.
     end: Option<Box<End>>,
+    /// Whether another pod of this UID begins when nothing of this one is left.
+    has_heir: bool,
 }
 
 impl Content {
@@ -197,6 +199,16 @@ impl Mailbox {
         let mut content = self.content();
         content.told.end = content.end.as_deref().cloned();
         content.add(Input::Look);
+    }
+
+    /// Says whether another pod of this UID waits for this one to be gone.
+    pub fn set_heir(&self, has_heir: bool) {
+        self.content().has_heir = has_heir;
+    }
+
+    /// Whether another pod of this UID waits for this one to be gone. It goes on where this one was.
+    pub fn has_heir(&self) -> bool {
+        self.content().has_heir
     }
 
     /// What was told since the last time, which may be nothing.

@@ -1,6 +1,8 @@
 //! What is counted of pods and containers, under upstream's names.
 
 mod admission;
+mod eviction;
+mod image_gc;
 mod images;
 mod pods;
 mod resizes;
@@ -19,6 +21,8 @@ use crate::mailbox::{Cause, End, News};
 use crate::sources::SourceKind;
 
 pub(crate) use admission::AdmissionMetrics;
+pub(crate) use eviction::EvictionMetrics;
+pub(crate) use image_gc::ImageGcMetrics;
 pub(crate) use images::ImageMetrics;
 pub(crate) use pods::{Lifecycle, Working, WorkingPods, register_pods};
 

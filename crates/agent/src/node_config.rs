@@ -3,27 +3,34 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use crablet_api::core::{Node, NodeSwapStatus, NodeSystemInfo, ResourceList};
 use crablet_api::resource_names::huge_pages_of;
-use crablet_api::{Gate, Quantity, QuantityFormat, Text};
+use crablet_api::{FeatureGates, Gate, Parsed, Quantity, QuantityFormat, Text};
 use crablet_config::{
-    CgroupDriver, Effective, EvictionSignal, KubeletConfiguration, SwapBehavior as ConfiguredSwap, Threshold,
+    CgroupDriver, CpuManagerPolicy, Effective, EvictionSignal, KubeletConfiguration, KubeletFlags,
+    MemoryManagerPolicy, MemoryReservationPolicy, NodeAllocatableEnforcement,
+    ShutdownGracePeriodByPodPriority, SwapBehavior as ConfiguredSwap, Threshold,
 };
 use crablet_core::backoff::Limits;
-use crablet_core::container_gc;
+use crablet_core::node_allocatable::{Held, PROCESSES, Reserved};
+use crablet_core::resize::decision::Exclusive;
+use crablet_core::shutdown;
 use crablet_core::status;
 use crablet_core::translate::{
     self, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist, page_size_in_cgroups,
 };
 use crablet_core::user_ids::UserIds;
+use crablet_core::{container_gc, image_gc};
 use crablet_cri_api::Version;
-use crablet_host::cgroup;
+use crablet_host::cgroup::{self, Bound, HugePages};
 use crablet_host::machine::{Machine, Storage};
 use jiff::SignedDuration;
 
-use crate::images;
+use crate::node_cgroups::{self, Whose};
 use crate::node_facts;
+use crate::{eviction, images};
 
 /// The version of Kubernetes that this agent stands in for: what the API server and kubeadm are told.
 pub const KUBERNETES: &str = "v1.36.4";
@@ -45,6 +52,8 @@ pub struct NodeConfig {
     pub sysctls: SysctlAllowlist,
     /// Whether AppArmor is on.
     pub app_armor: bool,
+    /// Which resources are handed out one by one.
+    pub exclusive: Exclusive,
     /// For the translation of pods.
     pub translation: translate::NodeContext,
     /// For the statuses of pods.
@@ -55,12 +64,20 @@ pub struct NodeConfig {
     pub restart_limits: Limits,
     /// How many processes a pod may have.
     pub pod_pids_limit: Option<u64>,
+    /// What the cgroups of the node are held to.
+    pub cgroups: node_cgroups::Settings,
     /// How many sandboxes and containers are made at the same time.
     pub starts_at_once: usize,
     /// How many containers that ended are kept.
     pub container_gc: container_gc::Policy,
     /// How pulls are bounded.
     pub images: images::Settings,
+    /// How long which pods have when the machine is shut down: none, and nobody waits for them.
+    pub shutdown_periods: Vec<shutdown::Period>,
+    /// When pods have to go.
+    pub eviction: eviction::Settings,
+    /// When images that nobody uses go.
+    pub image_gc: image_gc::Policy,
 }
 
 /// What was found out about the machine and its runtime.
@@ -95,15 +112,17 @@ impl NodeConfig {
     pub fn new(effective: &Effective, found: &Found<'_>) -> NodeConfig {
         let (configuration, flags) = (&effective.configuration, &effective.flags);
         let name = node_name(&flags.hostname_override, found.host_name);
-        let (capacity, allocatable) = resources(configuration, found);
+        let (sizes, reserved) =
+            Sizes::with_reserved(configuration, flags, &effective.features, found.machine, found.storage);
         let mut node = Node::default();
         node.metadata.name = name.as_str().into();
         node.metadata.labels = labels(&name, found.machine, &flags.node_labels);
-        node.status.capacity = capacity;
-        node.status.allocatable = allocatable;
+        let cgroups = node_cgroups(configuration, &effective.features, found, &sizes.capacity, &reserved);
+        node.status.capacity = sizes.capacity.clone();
+        node.status.allocatable = sizes.allocatable.clone();
         node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
         node.status.daemon_endpoints.kubelet_endpoint.port = configuration.port;
-        node.status.node_info = system_info(found, effective.features.enabled(Gate::NodeSwap));
+        node.status.node_info = system_info(found, sizes.swap.clone());
         node.status.declared_features = declared_features(effective);
         if configuration.enable_controller_attach_detach {
             node.metadata.annotations.insert(ATTACH_DETACH, "true".into());
@@ -114,7 +133,7 @@ impl NodeConfig {
             .max_container_restart_period
             .filter(|_| effective.features.enabled(Gate::KubeletCrashLoopBackOffMax));
         NodeConfig {
-            translation: translation(effective, found, &node),
+            translation: translation(effective, found, &node, sizes),
             status: status::NodeFacts {
                 host_ips: found.addresses.clone(),
                 prefers_ipv6: found.addresses.first().is_some_and(IpAddr::is_ipv6),
@@ -122,6 +141,10 @@ impl NodeConfig {
             },
             sysctls: found.sysctls.clone(),
             app_armor: found.app_armor,
+            exclusive: Exclusive {
+                cpus: configuration.cpu_manager_policy == CpuManagerPolicy::Static,
+                memory: configuration.memory_manager_policy == MemoryManagerPolicy::Static,
+            },
             user_ids: found.user_ids.clone(),
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
@@ -132,16 +155,46 @@ impl NodeConfig {
                 max_containers: usize::try_from(flags.maximum_dead_containers).ok(),
                 min_age: SignedDuration::from_nanos(flags.minimum_container_ttl_duration.as_nanos()),
             },
+            eviction: eviction::Settings::new(configuration),
+            image_gc: image_gc::Policy {
+                high_threshold_percent: i64::from(configuration.image_gc_high_threshold_percent),
+                low_threshold_percent: i64::from(configuration.image_gc_low_threshold_percent),
+                min_age: SignedDuration::from_nanos(configuration.image_minimum_gc_age.as_nanos()),
+                max_age: Some(SignedDuration::from_nanos(configuration.image_maximum_gc_age.as_nanos()))
+                    .filter(|most| most.is_positive()),
+            },
             images: images::Settings::new(
                 configuration.serialize_image_pulls,
                 configuration.max_parallel_image_pulls,
                 configuration.registry_pull_qps,
                 configuration.registry_burst,
             ),
+            cgroups,
+            shutdown_periods: shutdown_periods(effective),
             name,
             node,
         }
     }
+}
+
+/// How long which pods have when the machine is shut down.
+fn shutdown_periods(effective: &Effective) -> Vec<shutdown::Period> {
+    let configuration = &effective.configuration;
+    let is_on = |gate| effective.features.enabled(gate);
+    if !is_on(Gate::GracefulNodeShutdown) {
+        return Vec::new();
+    }
+    let by_priority = configuration.shutdown_grace_period_by_pod_priority.iter();
+    let by_priority = by_priority.filter(|_| is_on(Gate::GracefulNodeShutdownBasedOnPodPriority));
+    let period = |given: &ShutdownGracePeriodByPodPriority| shutdown::Period {
+        priority: given.priority,
+        length: Duration::from_secs(u64::try_from(given.shutdown_grace_period_seconds).unwrap_or_default()),
+    };
+    shutdown::periods(
+        configuration.shutdown_grace_period.to_std(),
+        configuration.shutdown_grace_period_critical_pods.to_std(),
+        by_priority.map(period).collect(),
+    )
 }
 
 /// The major and minor version of a kernel, from what it calls itself, such as `6.1.0-13-amd64`.
@@ -156,9 +209,8 @@ pub fn node_name(given: &str, host_name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
+fn system_info(found: &Found<'_>, swap: Option<NodeSwapStatus>) -> NodeSystemInfo {
     let Found { machine, runtime, .. } = found;
-    let swap = i64::try_from(machine.swap).ok().filter(|swap| tells_swap && *swap != 0);
     NodeSystemInfo {
         machine_id: machine.machine_id.as_str().into(),
         system_uuid: machine.system_uuid.as_str().into(),
@@ -169,7 +221,7 @@ fn system_info(found: &Found<'_>, tells_swap: bool) -> NodeSystemInfo {
         kubelet_version: KUBERNETES.into(),
         operating_system: "linux".into(),
         architecture: machine.architecture.into(),
-        swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
+        swap,
         ..NodeSystemInfo::default()
     }
 }
@@ -182,9 +234,13 @@ pub fn runtime_version(runtime: &Version) -> Text {
 /// What others may rely on of this node that not every node of this version has: what is built, and switched on.
 fn declared_features(effective: &Effective) -> Box<[Text]> {
     let is_on = |gate| effective.features.enabled(gate);
-    let declared = [(Gate::ExtendWebSocketsToKubelet, "ExtendWebSocketsToKubelet")];
-    let declared = declared.into_iter().filter(|(gate, _)| is_on(Gate::NodeDeclaredFeatures) && is_on(*gate));
-    declared.map(|(_, name)| name.into()).collect()
+    let built = [
+        Gate::ExtendWebSocketsToKubelet,
+        Gate::InPlacePodLevelResourcesVerticalScaling,
+        Gate::InPlacePodVerticalScalingInitContainers,
+    ];
+    let declared = built.into_iter().filter(|gate| is_on(Gate::NodeDeclaredFeatures) && is_on(*gate));
+    declared.map(|gate| gate.name().into()).collect()
 }
 
 fn labels(
@@ -208,9 +264,67 @@ fn labels(
     labels
 }
 
-/// What the node has, and what of it is for pods.
-fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (ResourceList, ResourceList) {
-    let machine = found.machine;
+/// What may change while the machine runs: what is plugged in or out, set aside as huge pages, or swapped to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sizes {
+    /// What the node has.
+    pub capacity: ResourceList,
+    /// What of it is for pods.
+    pub allocatable: ResourceList,
+    /// Swap space, as the node tells of it.
+    pub swap: Option<NodeSwapStatus>,
+    /// Bytes of memory.
+    pub memory: i64,
+    /// Bytes of swap space.
+    pub swap_capacity: i64,
+    /// The sizes of huge pages, as cgroups call them.
+    pub huge_page_sizes: Vec<String>,
+}
+
+impl Sizes {
+    /// Those of a machine.
+    pub fn new(
+        configuration: &KubeletConfiguration,
+        flags: &KubeletFlags,
+        features: &FeatureGates,
+        machine: &Machine,
+        storage: Option<Storage>,
+    ) -> Sizes {
+        Sizes::with_reserved(configuration, flags, features, machine, storage).0
+    }
+
+    /// The same, and what is kept from pods.
+    fn with_reserved(
+        configuration: &KubeletConfiguration,
+        flags: &KubeletFlags,
+        features: &FeatureGates,
+        machine: &Machine,
+        storage: Option<Storage>,
+    ) -> (Sizes, Reserved) {
+        let capacity = capacity(configuration, machine, storage);
+        let reserved = reserved(configuration, flags, &capacity);
+        let allocatable = reserved.allocatable(&capacity);
+        let tells_swap = features.enabled(Gate::NodeSwap);
+        let swap = i64::try_from(machine.swap).ok().filter(|swap| tells_swap && *swap != 0);
+        let huge_page_sizes = machine.huge_pages.keys().filter_map(|size| i64::try_from(*size).ok());
+        let sizes = Sizes {
+            capacity,
+            allocatable,
+            swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
+            memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
+            swap_capacity: i64::try_from(machine.swap).unwrap_or(i64::MAX),
+            huge_page_sizes: huge_page_sizes.filter_map(page_size_in_cgroups).collect(),
+        };
+        (sizes, reserved)
+    }
+}
+
+/// What the node has.
+pub fn capacity(
+    configuration: &KubeletConfiguration,
+    machine: &Machine,
+    storage: Option<Storage>,
+) -> ResourceList {
     let pods = match configuration.pods_per_core {
         0 => i64::from(configuration.max_pods),
         per_core => i64::from(configuration.max_pods).min(i64::from(per_core) * i64::from(machine.cpus)),
@@ -219,7 +333,7 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
     capacity.insert("cpu", amount(u64::from(machine.cpus)));
     capacity.insert("memory", amount(machine.memory).with_format(QuantityFormat::BinarySi));
     capacity.insert("pods", amount(pods.unsigned_abs()));
-    if let Some(storage) = found.storage.filter(|_| configuration.local_storage_capacity_isolation) {
+    if let Some(storage) = storage.filter(|_| configuration.local_storage_capacity_isolation) {
         let whole = amount(storage.capacity).with_format(QuantityFormat::BinarySi);
         capacity.insert("ephemeral-storage", whole);
     }
@@ -227,19 +341,43 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
         let name = huge_pages_of(&in_binary(*size));
         capacity.insert(name, amount(size.saturating_mul(*count)).with_format(QuantityFormat::BinarySi));
     }
+    capacity
+}
 
-    let mut allocatable = capacity.clone();
-    for reserved in [&configuration.kube_reserved, &configuration.system_reserved] {
-        for (name, quantity) in reserved {
-            take(&mut allocatable, name, &quantity.value);
-        }
+/// What the node has, with what only cgroups are held to and no status tells.
+pub fn internal_capacity(capacity: &ResourceList, machine: &Machine) -> ResourceList {
+    let mut internal = capacity.clone();
+    if let Some(processes) = machine.processes {
+        internal.insert(PROCESSES, amount(processes));
+    }
+    internal
+}
+
+/// What of that is kept from pods. CPUs that are kept by their numbers replace amounts of CPU.
+pub fn reserved(
+    configuration: &KubeletConfiguration,
+    flags: &KubeletFlags,
+    capacity: &ResourceList,
+) -> Reserved {
+    let list = |amounts: &BTreeMap<Box<str>, Parsed<Quantity>>| -> ResourceList {
+        amounts.iter().map(|(name, quantity)| (&**name, quantity.value.clone())).collect()
+    };
+    let (mut kube, mut system) = (list(&configuration.kube_reserved), list(&configuration.system_reserved));
+    let cpus = configuration.reserved_system_cpus.value.len();
+    if cpus > 0 {
+        kube.remove("cpu");
+        system.insert("cpu", amount(u64::try_from(cpus).unwrap_or(u64::MAX)));
+    }
+    let mut eviction = ResourceList::default();
+    if flags.experimental_allocatable_ignore_eviction {
+        return Reserved { kube, system, eviction };
     }
     for (signal, resource) in
         [(EvictionSignal::MemoryAvailable, "memory"), (EvictionSignal::NodeFsAvailable, "ephemeral-storage")]
     {
         let whole = capacity.get(resource).map_or(0, Quantity::value);
-        match configuration.eviction_hard.get(&signal).map(|threshold| &threshold.value) {
-            Some(Threshold::Quantity(quantity)) => take(&mut allocatable, resource, quantity),
+        let kept = match configuration.eviction_hard.get(&signal).map(|threshold| &threshold.value) {
+            Some(Threshold::Quantity(quantity)) => quantity.clone(),
             Some(Threshold::Percentage(share)) => {
                 // Upstream has shares in 32 bits, and the bytes that this adds or takes away are in the node's status.
                 #[allow(
@@ -248,15 +386,71 @@ fn resources(configuration: &KubeletConfiguration, found: &Found<'_>) -> (Resour
                     clippy::cast_sign_loss
                 )]
                 let kept = (whole as f64 * f64::from(*share / 100.0)) as u64;
-                take(&mut allocatable, resource, &amount(kept));
+                amount(kept)
             }
-            None => {}
-        }
+            None => continue,
+        };
+        eviction.insert(resource, kept);
     }
-    // Huge pages are memory that nobody else gets.
-    let huge: u64 = machine.huge_pages.iter().map(|(size, count)| size.saturating_mul(*count)).sum();
-    take(&mut allocatable, "memory", &amount(huge));
-    (capacity, allocatable)
+    Reserved { kube, system, eviction }
+}
+
+/// What the cgroups of the node are held to.
+fn node_cgroups(
+    configuration: &KubeletConfiguration,
+    features: &FeatureGates,
+    found: &Found<'_>,
+    capacity: &ResourceList,
+    reserved: &Reserved,
+) -> node_cgroups::Settings {
+    use NodeAllocatableEnforcement as Enforcement;
+    let capacity = internal_capacity(capacity, found.machine);
+    let holds = |whom: &Enforcement| configuration.enforce_node_allocatable.contains(whom);
+    let pods = if holds(&Enforcement::Pods) { reserved.enforced(&capacity) } else { capacity };
+    let protects_memory = features.enabled(Gate::MemoryQoS) && found.cgroups == cgroup::Version::V2;
+    let other = |whose: Whose, is_compressible: bool, cgroup: &str, kept: &ResourceList| {
+        let held = if is_compressible { Held::to_compressible(kept) } else { Held::to(kept) };
+        let mut limits = limits_of(&held);
+        if let Some(memory) = held.memory.filter(|_| protects_memory) {
+            limits.unified.insert("memory.min".to_owned(), memory.to_string());
+        }
+        node_cgroups::Other { whose, is_compressible, cgroup: cgroup.to_owned(), limits }
+    };
+    let (system, kube) = (&configuration.system_reserved_cgroup, &configuration.kube_reserved_cgroup);
+    let others = [
+        (Enforcement::SystemReserved, other(Whose::System, false, system, &reserved.system)),
+        (Enforcement::KubeReserved, other(Whose::Kube, false, kube, &reserved.kube)),
+        (Enforcement::SystemReservedCompressible, other(Whose::System, true, system, &reserved.system)),
+        (Enforcement::KubeReservedCompressible, other(Whose::Kube, true, kube, &reserved.kube)),
+    ];
+    node_cgroups::Settings {
+        pods: limits_of(&Held::to(&pods)),
+        others: others.into_iter().filter(|(whom, _)| holds(whom)).map(|(_, other)| other).collect(),
+        memory: protects_memory.then(|| memory_reservation(configuration)),
+        of_kubelet: given(&configuration.kubelet_cgroups),
+        of_system: given(&configuration.system_cgroups),
+    }
+}
+
+fn given(cgroup: &str) -> Option<String> {
+    Some(cgroup.to_owned()).filter(|cgroup| !cgroup.is_empty())
+}
+
+fn limits_of(held: &Held) -> cgroup::Limits {
+    cgroup::Limits {
+        cpu_shares: held.cpu_shares,
+        memory: held.memory.map(Bound::At),
+        processes: held.processes.map(Bound::At),
+        huge_pages: held.huge_pages.clone().map_or(HugePages::Unchanged, HugePages::Only),
+        ..cgroup::Limits::default()
+    }
+}
+
+fn memory_reservation(configuration: &KubeletConfiguration) -> MemoryReservation {
+    match configuration.memory_reservation_policy {
+        MemoryReservationPolicy::TieredReservation => MemoryReservation::Tiered,
+        MemoryReservationPolicy::None | MemoryReservationPolicy::Other(_) => MemoryReservation::None,
+    }
 }
 
 fn amount(value: u64) -> Quantity {
@@ -271,16 +465,12 @@ fn in_binary(size: u64) -> String {
     }
 }
 
-fn take(list: &mut ResourceList, name: &str, quantity: &Quantity) {
-    if let Some(left) = list.get_mut(name) {
-        *left -= quantity;
-        if left.sign() < 0 {
-            *left = amount(0);
-        }
-    }
-}
-
-fn translation(effective: &Effective, found: &Found<'_>, node: &Node) -> translate::NodeContext {
+fn translation(
+    effective: &Effective,
+    found: &Found<'_>,
+    node: &Node,
+    sizes: Sizes,
+) -> translate::NodeContext {
     let configuration = &effective.configuration;
     let root = Path::new(&*effective.flags.root_dir);
     translate::NodeContext {
@@ -288,18 +478,13 @@ fn translation(effective: &Effective, found: &Found<'_>, node: &Node) -> transla
             host_ips: found.addresses.clone(),
             node_ips: found.addresses.clone(),
             labels: node.metadata.labels.clone(),
-            allocatable: node.status.allocatable.clone(),
-            memory_capacity: i64::try_from(found.machine.memory).unwrap_or(i64::MAX),
-            swap_capacity: i64::try_from(found.machine.swap).unwrap_or(i64::MAX),
+            allocatable: sizes.allocatable,
+            memory_capacity: sizes.memory,
+            swap_capacity: sizes.swap_capacity,
             page_size: i64::try_from(found.page_size).unwrap_or(i64::MAX),
             cgroup_v2: found.cgroups == cgroup::Version::V2,
             swap_controller: found.swap_controller,
-            huge_page_sizes: found
-                .machine
-                .huge_pages
-                .keys()
-                .filter_map(|size| page_size_in_cgroups(i64::try_from(*size).ok()?))
-                .collect(),
+            huge_page_sizes: sizes.huge_page_sizes,
             selinux: found.selinux,
             masked_paths: found.masked_paths.clone(),
         },
@@ -313,7 +498,7 @@ fn translation(effective: &Effective, found: &Found<'_>, node: &Node) -> transla
             cpu_cfs_quota: configuration.cpu_cfs_quota,
             cpu_cfs_quota_period: configuration.cpu_cfs_quota_period.as_nanos() / 1000,
             memory_throttling_factor: configuration.memory_throttling_factor.unwrap_or(0.9),
-            memory_reservation: MemoryReservation::None,
+            memory_reservation: memory_reservation(configuration),
             swap: match &configuration.memory_swap.swap_behavior {
                 Some(ConfiguredSwap::LimitedSwap) => SwapBehavior::LimitedSwap,
                 Some(_) | None => SwapBehavior::NoSwap,

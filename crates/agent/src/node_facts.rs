@@ -13,6 +13,8 @@ use crablet_core::{status, translate};
 use crablet_cri_api::v1;
 use tokio::sync::watch;
 
+use crate::node_config::Sizes;
+
 /// The newest facts. Clones tell the same.
 #[derive(Debug, Clone)]
 pub struct LiveFacts(watch::Sender<Arc<Facts>>);
@@ -71,6 +73,31 @@ impl LiveFacts {
             }
             have_moved
         });
+    }
+
+    /// Takes in what the machine has by now. Says whether that is something else than before; then all look.
+    pub fn measure(&self, sizes: &Sizes) -> bool {
+        self.0.send_if_modified(|facts| {
+            let Sizes { capacity, allocatable, swap, memory, swap_capacity, huge_page_sizes } = sizes;
+            let mut changed = Facts::clone(facts);
+            let status = &mut changed.node.status;
+            // What others have put there stays.
+            for (list, sizes) in [(&mut status.capacity, capacity), (&mut status.allocatable, allocatable)] {
+                for (name, quantity) in sizes.iter() {
+                    list.insert(name, quantity.clone());
+                }
+            }
+            status.node_info.swap.clone_from(swap);
+            let of_pods = &mut changed.translation.facts;
+            of_pods.allocatable.clone_from(&changed.node.status.allocatable);
+            (of_pods.memory_capacity, of_pods.swap_capacity) = (*memory, *swap_capacity);
+            of_pods.huge_page_sizes.clone_from(huge_page_sizes);
+            let is_other = changed.node.status != facts.node.status;
+            if is_other {
+                *facts = Arc::new(changed);
+            }
+            is_other
+        })
     }
 
     /// Takes in what the runtime says that it can do.

@@ -1,4 +1,5 @@
-//! The cluster's objects that pods refer to: config maps, secrets, tokens, services and runtime classes.
+//! The cluster's objects that pods refer to: config maps, secrets, tokens, certificates, trust bundles, services and
+//! runtime classes.
 //!
 //! A worker registers its pod ([`Objects::register_pod`]) before it asks for any object, and its mailbox is told when
 //! one of those changes that the pod refers to, or a token of its is to be renewed. Whoever has the objects keeps an
@@ -29,8 +30,9 @@ pub trait Objects: Contents {
     /// The services of the cluster; nothing before they were read for the first time.
     fn services(&self) -> Option<Vec<Arc<Service>>>;
 
-    /// Has the mailbox of a pod told when a config map or secret changes that the pod refers to, and when a token is to
-    /// be renewed, for as long as the answer is kept. There is none where nothing can change.
+    /// Has the mailbox of a pod told when a config map, a secret or a trust bundle changes that the pod refers to, and when
+    /// a token or a certificate is to be renewed, for as long as the answer is kept. There is none where nothing can
+    /// change.
     fn register_pod(&self, pod: &Pod, mailbox: &Mailbox) -> Option<Interest>;
 
     /// Who keeps volumes for pods came or went: those who wait for one need not wait any longer.

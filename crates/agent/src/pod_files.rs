@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use crablet_api::core::PodIdentity;
+use crablet_core::translate::container_log_link;
 
 pub use on_disk::OnDisk;
 #[cfg(any(test, feature = "simulated"))]
@@ -57,10 +58,25 @@ impl Places {
         self.pod(uid).join("containers").join(container).join(format!("{attempt:08x}"))
     }
 
+    /// The link to an attempt's log.
+    pub fn log_link(&self, owner: &PodIdentity, attempt: &Attempt<'_>) -> PathBuf {
+        self.links.join(container_log_link(&owner.name, &owner.namespace, attempt.container, attempt.id))
+    }
+
     /// The directory of a pod's logs.
     pub fn pod_logs(&self, owner: &PodIdentity) -> PathBuf {
         self.logs.join(format!("{}_{}_{}", owner.namespace, owner.name, owner.uid))
     }
+}
+
+/// One attempt of a container, which the runtime has made.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    pub container: &'a str,
+    pub number: u32,
+    /// What the runtime calls it.
+    pub id: &'a str,
+    pub log: &'a Path,
 }
 
 /// What the agent does to a pod's files. Everything can be done again. What is given up half-way may still take effect, and
@@ -91,8 +107,12 @@ pub trait PodFiles: Send + Sync {
     /// The names of the log files that a container has.
     async fn logs(&self, owner: &PodIdentity, container: &str) -> io::Result<Vec<String>>;
 
-    /// Puts a link to a log where log collectors look. `name` is the link's.
-    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()>;
+    /// Puts a link to the log of an attempt where log collectors look.
+    async fn link_log(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()>;
+
+    /// Removes the links to logs of pods that have none any more: whoever removes a pod knows nothing of containers that
+    /// the runtime had forgotten. The links of all pods are looked at.
+    async fn remove_dead_links(&self) -> io::Result<()>;
 
     /// A file of the node's own, such as its `/etc/hosts`. What its administrator put there is followed where it is a
     /// link. One that is longer than `limit` is an error.
@@ -101,18 +121,18 @@ pub trait PodFiles: Send + Sync {
     /// The end of a file, if it is there. It may be a container's: a link is not followed.
     async fn tail(&self, path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>>;
 
-    /// Removes a container's log and termination log of one attempt.
-    async fn remove_container(
-        &self,
-        owner: &PodIdentity,
-        container: &str,
-        attempt: u32,
-        log: &Path,
-    ) -> io::Result<()>;
+    /// Removes the log, the link to it and the termination log of one attempt.
+    async fn remove_container(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()>;
 
     /// Removes everything that a pod has, once nothing is mounted in it any more.
     async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()>;
 
+    /// The same, but for its logs.
+    async fn remove_pod_but_logs(&self, owner: &PodIdentity) -> io::Result<()>;
+
     /// The UIDs that have a directory.
     async fn pods(&self) -> io::Result<Vec<String>>;
+
+    /// The end of a container's log. It is the runtime's, and may be a link, as with cri-dockerd.
+    async fn log_end(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 }

@@ -81,6 +81,9 @@ struct Handle {
     wanted: Option<Arc<Pod>>,
     /// Whether its source has let it go, ever. What it has since then is another pod's beginning.
     is_let_go: bool,
+    /// Whether something of it began to run after that: a call that was given up may take effect after the worker's last
+    /// look.
+    is_revived: bool,
 }
 
 impl Pods {
@@ -103,11 +106,16 @@ impl Pods {
         let mut ready = changes.sources_ready();
         self.tasks.spawn(roll_call::begin_admission(Arc::clone(&self.node), ready.clone()));
         let mut facts = self.node.facts.subscribe();
+        let strangers = Arc::clone(&self.node.strangers);
         let mut search = Search::Due;
         loop {
             tokio::select! {
                 biased;
-                Some(uid) = ends.recv() => self.see_off(&uid),
+                Some(uid) = ends.recv() => {
+                    if self.see_off(&uid) {
+                        search.is_needed();
+                    }
+                }
                 change = changes.next() => match change {
                     Some(change) => self.change(change),
                     None => return,
@@ -129,6 +137,7 @@ impl Pods {
                     search = search.done();
                     self.end_orphans(found);
                 }
+                () = strangers.notified() => search.is_needed(),
                 Some(event) = events.recv() => {
                     if self.event(&event) {
                         search.is_needed();
@@ -147,6 +156,7 @@ impl Pods {
                 self.node.admission.release(&pod.metadata.uid);
                 if let Some(worker) = self.workers.get_mut(&*pod.metadata.uid) {
                     (worker.wanted, worker.is_let_go) = (None, true);
+                    worker.mailbox.set_heir(false);
                     worker.mailbox.tell(Input::End(End::new(Cause::Removed, None)));
                 }
             }
@@ -159,6 +169,7 @@ impl Pods {
             None => self.employ(pod, None),
             Some(worker) => {
                 worker.wanted = Some(Arc::clone(&pod));
+                worker.mailbox.set_heir(worker.is_let_go);
                 if !worker.is_let_go {
                     let deletion = deletion(&pod);
                     worker.mailbox.tell(news(pod));
@@ -182,11 +193,13 @@ impl Pods {
         if !is_let_go {
             self.node.admission.enter(&pod, &mailbox, self.is_over(&pod));
         }
+        self.node.container_gc.enter(&identity.uid, &mailbox);
         if let Some(end) = end.or_else(|| deletion(&pod)) {
             mailbox.tell(Input::End(end));
         }
         let gone = CancellationToken::new();
-        let handle = Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go };
+        let handle =
+            Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go, is_revived: false };
         let beginning = Beginning { node: Arc::clone(&self.node), mailbox, pod, after };
         let work = supervise(beginning, handle.gone.clone(), self.ended.clone()).boxed();
         self.tasks.spawn(in_pod_span(handle.identity.clone(), work));
@@ -196,32 +209,32 @@ impl Pods {
     /// Whether a pod is over already when it is first seen, or its end has begun.
     fn is_over(&self, pod: &Pod) -> bool {
         let restored = self.node.restored.left();
-        restored.get(&*pod.metadata.uid).is_some_and(|checkpoint| checkpoint.is_ending_or_over(pod))
+        restored
+            .get(&*pod.metadata.uid)
+            .is_some_and(|checkpoint| checkpoint.is_ending_or_over(pod, self.node.readiness.now().shuts_down))
             || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
     }
 
     /// Tells the worker of the pod. Says whether something runs that has none.
     fn event(&mut self, event: &Event) -> bool {
-        match self.workers.get(&*event.pod_uid) {
-            Some(worker) => {
-                worker.mailbox.tell(Input::Look);
-                false
-            }
-            None => match event.kind {
-                EventKind::ContainerStarted | EventKind::SandboxStarted => true,
-                EventKind::ContainerDied(_)
-                | EventKind::ContainerRemoved
-                | EventKind::ContainerChanged
-                | EventKind::ContainerOutOfMemory
-                | EventKind::SandboxStopped
-                | EventKind::SandboxRemoved => false,
-            },
-        }
+        let starts = match event.kind {
+            EventKind::ContainerStarted | EventKind::SandboxStarted => true,
+            EventKind::ContainerDied(_)
+            | EventKind::ContainerRemoved
+            | EventKind::ContainerChanged
+            | EventKind::ContainerOutOfMemory
+            | EventKind::SandboxStopped
+            | EventKind::SandboxRemoved => false,
+        };
+        let Some(worker) = self.workers.get_mut(&*event.pod_uid) else { return starts };
+        worker.is_revived |= starts && worker.is_let_go;
+        worker.mailbox.tell(Input::Look);
+        false
     }
 
-    /// Nothing is left of a pod.
-    fn see_off(&mut self, uid: &str) {
-        let Some(worker) = self.workers.remove(uid) else { return };
+    /// Nothing is left of a pod. Says whether something of it may have begun to run behind its worker's back.
+    fn see_off(&mut self, uid: &str) -> bool {
+        let Some(worker) = self.workers.remove(uid) else { return false };
         worker.gone.cancel();
         let full_name = full_name(&worker.identity);
         if self.names.get(&full_name).is_some_and(|current| *current == worker.identity.uid) {
@@ -235,6 +248,7 @@ impl Pods {
             self.node.metrics.restarted(&pod);
             self.employ(pod, None);
         }
+        worker.is_revived
     }
 
     /// Gives every pod that was found and that nobody wants a worker that ends it.

@@ -1,4 +1,4 @@
-//! Whether the runtime can run containers and give pods a network.
+//! Whether the runtime can run containers and give pods a network, and the machine stays up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct Ready {
     pub runtime: Result<(), NotReady>,
     /// Whether it can give pods a network, else why not.
     pub network: Result<(), NotReady>,
+    /// Whether the machine is about to be shut down.
+    pub shuts_down: bool,
 }
 
 /// What the node is ready for now. Clones show the same. Those who wait for a change are woken in the order in which
@@ -65,7 +67,7 @@ impl Readiness {
         facts: LiveFacts,
     ) -> (Readiness, impl Future<Output = ()> + Send) {
         let unknown = Err(NotReady::NotAsked);
-        let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown });
+        let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown, shuts_down: false });
         let readiness = Readiness(Arc::new(Board { ready, news: Notify::new() }));
         (readiness.clone(), keep_asking(runtime, facts, readiness))
     }
@@ -85,7 +87,15 @@ impl Readiness {
         }
     }
 
+    /// The machine is about to be shut down, or not any more.
+    pub(crate) fn is_shutting_down(&self, shuts_down: bool) {
+        if std::mem::replace(&mut self.ready().shuts_down, shuts_down) != shuts_down {
+            self.0.news.notify_waiters();
+        }
+    }
+
     fn tell(&self, ready: Ready) {
+        let ready = Ready { shuts_down: self.ready().shuts_down, ..ready };
         if *self.ready() == ready {
             return;
         }
@@ -116,11 +126,12 @@ async fn ask(runtime: &dyn Runtime, facts: &LiveFacts) -> Ready {
             Ready {
                 runtime: said(status.runtime, "runtime", "RuntimeReady"),
                 network: said(status.network, "runtime network", "NetworkReady"),
+                shuts_down: false,
             }
         }
         Err(error) => {
             let reason = Err(NotReady::Down(error.to_string()));
-            Ready { runtime: reason.clone(), network: reason }
+            Ready { runtime: reason.clone(), network: reason, shuts_down: false }
         }
     }
 }

@@ -20,7 +20,7 @@ pub mod reason;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crablet_api::Text;
+use crablet_api::{Map, Text};
 use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -35,6 +35,10 @@ use queue::Queue;
 
 /// What events of one moment are moved apart by.
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
+
+/// How many events are kept for the first who writes them: an agent that begins has something to tell before it has
+/// somebody to tell it to.
+const EARLY_EVENTS: usize = 16;
 
 /// How long a message is at most; runtimes have been seen to answer with whole logs.
 const LONGEST_MESSAGE: usize = 4096;
@@ -75,6 +79,8 @@ pub struct Event {
     pub reason: Text,
     /// What happened, in a sentence.
     pub message: Text,
+    /// What programs are told beside that.
+    pub annotations: Map<Text>,
     /// How often it has happened.
     pub count: u32,
     /// When it happened first. An event that is told again has the same first time, which makes its name.
@@ -95,9 +101,23 @@ pub struct Recorder {
 struct Shared {
     correlator: Correlator,
     queues: Vec<Weak<Queue>>,
+    early: Early,
     held_back: u64,
     /// When something happened last.
     latest: Option<Timestamp>,
+}
+
+/// What was told while nobody wrote it yet.
+enum Early {
+    Kept(Vec<Arc<Event>>),
+    /// It was handed over.
+    Written,
+}
+
+impl Default for Early {
+    fn default() -> Early {
+        Early::Kept(Vec::new())
+    }
 }
 
 impl Shared {
@@ -124,6 +144,18 @@ impl Recorder {
 
     /// Records that something happened. Never waits. The message must not hold a secret.
     pub fn event(&self, involved: &Involved, event_type: EventType, reason: &str, message: impl Into<Text>) {
+        self.annotated_event(involved, Map::default(), event_type, reason, message);
+    }
+
+    /// The same, with something that programs are told beside it.
+    pub fn annotated_event(
+        &self,
+        involved: &Involved,
+        annotations: Map<Text>,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<Text>,
+    ) {
         let message = bounded(message.into());
         let draft = Draft { involved, event_type, reason, message: &message };
         let now = Instant::now();
@@ -147,24 +179,38 @@ impl Recorder {
             event_type,
             reason: reason.into(),
             message,
+            annotations,
             count,
             first,
             last: at,
         };
         log(&event);
+        let event = Arc::new(event);
         if queues.is_empty() {
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Early::Kept(early) = &mut shared.early
+                && early.len() < EARLY_EVENTS
+            {
+                early.push(event);
+            }
             return;
         }
-        let event = Arc::new(event);
         for queue in queues.iter().filter_map(Weak::upgrade) {
             queue.push(event.clone());
         }
     }
 
-    /// A queue of the events from now on, for whoever writes them to an API server. It ends when it is dropped.
+    /// A queue of the events from now on, for whoever writes them to an API server; the first one begins with what was
+    /// told before it. It ends when it is dropped.
     pub fn queue(&self) -> EventQueue {
         let (queue, theirs) = EventQueue::new(EventQueue::CAPACITY);
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).queues.push(theirs);
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Early::Kept(early), Some(queue)) =
+            (std::mem::replace(&mut shared.early, Early::Written), theirs.upgrade())
+        {
+            early.into_iter().for_each(|event| queue.push(event));
+        }
+        shared.queues.push(theirs);
         queue
     }
 
@@ -294,6 +340,15 @@ mod tests {
         }
         assert_eq!((queued, recorder.held_back()), (25, 75));
         assert_eq!(stories.story("u1").unwrap().entries[0].count, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_queue_begins_with_what_was_told_before_it_and_the_next_does_not() {
+        let (recorder, _) = recorder();
+        recorder.event(&Involved::node("n"), EventType::Normal, reason::STARTING, "Starting kubelet.");
+        let first = recorder.queue();
+        assert_eq!(&*first.next().await.message, "Starting kubelet.");
+        assert!(recorder.queue().try_next().is_none());
     }
 
     #[tokio::test(start_paused = true)]

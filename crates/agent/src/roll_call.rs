@@ -56,14 +56,16 @@ pub(crate) async fn begin_admission(node: Arc<Shared>, mut ready: SourcesReady) 
         }
     }
     // What the runtime can do is known when it first tells how it is. Nothing starts before that anyway.
-    let mut ready = node.readiness.now();
+    let mut known = node.readiness.now();
     while node.facts.now().handlers.is_none() {
-        node.readiness.other_than(&ready).await;
-        ready = node.readiness.now();
+        node.readiness.other_than(&known).await;
+        known = node.readiness.now();
     }
     node.admission.open();
     sleep(LONGEST_WAIT_FOR_WORKERS).await;
     node.admission.wait_no_longer();
+    ready.ready().await;
+    node.admission.forget_strangers();
 }
 
 /// What there is of which pods, and which of those that live are static.

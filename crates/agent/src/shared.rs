@@ -7,12 +7,17 @@ use crablet_cri::Runtime;
 use crablet_host::cgroup::{CgroupError, Cgroups};
 use crablet_host::clock::Clock;
 use crablet_volumes::Volumes;
+use tokio::sync::Notify;
 
 use crate::admission::Admission;
+use crate::allocations::Allocations;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
+use crate::image_gc::ImageGc;
 use crate::images::Images;
+use crate::log_links::LogLinks;
 use crate::metrics::Metrics;
+use crate::mirrors::FirstMirrors;
 use crate::node_facts::LiveFacts;
 use crate::objects::Objects;
 use crate::pod_files::PodFiles;
@@ -47,16 +52,26 @@ pub struct Shared {
     pub checkpoints: CheckpointWriter,
     /// The checkpoints that the agent before left.
     pub restored: Restored,
-    /// Who decides which pods the node takes.
+    /// What the API server showed of static pods when the agent began.
+    pub(crate) first_mirrors: FirstMirrors,
+    /// Who decides which pods the node takes, and which resources they get.
     pub admission: Admission,
+    /// Where that is written down, with what pods were given.
+    pub(crate) allocations: Allocations,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
+    /// Told when something on the node belongs to no pod that is known.
+    pub(crate) strangers: Arc<Notify>,
     /// What is known of the node, at its newest.
     pub facts: LiveFacts,
     /// What every pod is held to.
     pub limits: PodLimits,
     /// Who says which containers that ended are kept.
     pub(crate) container_gc: ContainerGc,
+    /// Who removes images that nobody uses.
+    pub(crate) image_gc: Arc<ImageGc>,
+    /// Who removes the links to logs that are left of pods.
+    pub(crate) log_links: Arc<LogLinks>,
     /// Where what happens to pods is counted.
     pub(crate) metrics: Metrics,
 }

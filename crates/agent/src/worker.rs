@@ -104,6 +104,8 @@ pub(crate) struct Worker {
     stopped_sandboxes: BTreeSet<String>,
     /// Until when a sandbox may still appear whose making was given up.
     late_sandbox: Option<Instant>,
+    /// Whether it was asked what the API server showed of it when the agent began.
+    knows_mirror: bool,
     /// Why the pod failed as a whole, if it did.
     failure: Option<Failure>,
     /// Whether a source still has it.
@@ -165,7 +167,7 @@ impl Worker {
             mailbox,
             story,
             owner,
-            allocation: Allocation::new(&pod),
+            allocation: Allocation::new(&node, &pod),
             startup: StartupTracker::new(&pod),
             working: node.metrics.working.enter(&pod),
             pod,
@@ -177,6 +179,7 @@ impl Worker {
             stops: Stops::default(),
             stopped_sandboxes: BTreeSet::new(),
             late_sandbox: None,
+            knows_mirror: false,
             failure: None,
             wanted: true,
             admitted: false,
@@ -191,6 +194,7 @@ impl Worker {
     /// Works until nothing of the pod is left, or it panics.
     pub(crate) async fn begin(&mut self, after: Option<&(String, CancellationToken)>) {
         self.restore();
+        self.recall_allocation();
         self.node.metrics.began(&self.pod);
         self.register();
         // One that panicked had heard what this one has not.
@@ -208,7 +212,6 @@ impl Worker {
         let Worker { node, mailbox, pod, allocation, starts, .. } = self;
         let Worker { status, failure, wanted, admitted, rejected, phase, .. } = self;
         let fresh = Worker::new(node, mailbox, pod);
-        let allocation = Allocation { cgroup_fits: fresh.allocation.cgroup_fits, ..allocation };
         let starts = Starts { restarts: starts.restarts, replaced: starts.replaced, ..fresh.starts };
         Worker { status, failure, wanted, admitted, rejected, phase, allocation, starts, ..fresh }
     }
@@ -234,6 +237,7 @@ impl Worker {
         let mut is_first = true;
         loop {
             let told = self.mailbox.take();
+            let reclaims = self.node.container_gc.is_reclaiming(&self.owner.uid);
             let pass = Pass::of(&told, is_first);
             is_first = false;
             Box::pin(self.hear(told)).await;
@@ -252,7 +256,12 @@ impl Worker {
             self.count_working();
             match next {
                 Next::Again => {}
-                Next::Wait(until) => self.wait(until).await,
+                Next::Wait(until) => {
+                    if reclaims {
+                        self.node.container_gc.pruned(&self.owner.uid);
+                    }
+                    self.wait(until).await;
+                }
                 Next::Gone => return,
             }
         }
@@ -328,7 +337,7 @@ impl Worker {
         let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
         // Nobody keeps the object that it was before.
         if Arc::ptr_eq(&self.allocation.pod, &self.pod) {
-            self.node.admission.regrant(&pod);
+            self.node.admission.replace(&pod);
             self.allocation.pod = Arc::clone(&pod);
         }
         self.pod = pod;
@@ -388,6 +397,8 @@ impl Worker {
     /// The status that the last look amounts to.
     fn make_status(&self, finished: bool) -> PodStatus {
         let facts = self.node.facts.now();
+        let actuated = self.allocation.actuated(&facts.translation.features);
+        let cgroup = self.pod_cgroup(&actuated);
         pod_status(&StatusInput {
             pod: &self.pod,
             allocated: &self.allocation.pod,
@@ -398,9 +409,9 @@ impl Worker {
             held_back: &self.starts.held_back,
             finished,
             failure: self.failure.as_ref(),
-            resize_conditions: &[],
-            actuated: &self.allocation.actuated,
-            pod_cgroup: None,
+            resize_conditions: &self.allocation.conditions,
+            actuated: &actuated,
+            pod_cgroup: Some(&cgroup),
             recursive_read_only_mounts: self.mounts_read_only_recursively(),
             node: &facts.status,
             features: &facts.translation.features,

@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::map::Map;
-use crate::meta::{ConditionStatus, ObjectMeta, Time};
+use crate::meta::{Condition, ConditionStatus, ObjectMeta, Time};
 use crate::object::{object, words};
 use crate::text::Text;
 
@@ -18,6 +18,44 @@ object! {
     pub struct ClusterTrustBundleSpec {
         signer_name: Text = "signerName",
         trust_bundle: Text = "trustBundle" always,
+    }
+}
+
+object! {
+    /// A request for a certificate of a pod, which its node makes and a signer answers.
+    pub struct PodCertificateRequest: "certificates.k8s.io/v1beta1" "PodCertificateRequest" {
+        metadata: ObjectMeta = "metadata",
+        spec: PodCertificateRequestSpec = "spec" always,
+        status: PodCertificateRequestStatus = "status",
+    }
+}
+
+object! {
+    /// Who the certificate is for, and the proof that the node has the key of it.
+    pub struct PodCertificateRequestSpec {
+        signer_name: Text = "signerName" always,
+        pod_name: Text = "podName" always,
+        pod_uid: Text = "podUID" always,
+        service_account_name: Text = "serviceAccountName" always,
+        service_account_uid: Text = "serviceAccountUID" always,
+        node_name: Text = "nodeName" always,
+        node_uid: Text = "nodeUID" always,
+        max_expiration_seconds: Option<i32> = "maxExpirationSeconds",
+        pkix_public_key: Option<Bytes> = "pkixPublicKey",
+        proof_of_possession: Option<Bytes> = "proofOfPossession",
+        stub_pkcs10_request: Option<Bytes> = "stubPKCS10Request",
+        unverified_user_annotations: Map<Text> = "unverifiedUserAnnotations",
+    }
+}
+
+object! {
+    /// What came of a pod's request.
+    pub struct PodCertificateRequestStatus {
+        conditions: Box<[Condition]> = "conditions",
+        certificate_chain: Text = "certificateChain",
+        not_before: Option<Time> = "notBefore",
+        begin_refresh_at: Option<Time> = "beginRefreshAt",
+        not_after: Option<Time> = "notAfter",
     }
 }
 

@@ -78,6 +78,7 @@ macro_rules! for_every_kind {
         $check::<their_core::Service, core::Service>($($argument),*);
         $check::<their_certificates::CertificateSigningRequest, certificates::CertificateSigningRequest>($($argument),*);
         $check::<their_bundles::ClusterTrustBundle, certificates::ClusterTrustBundle>($($argument),*);
+        $check::<their_bundles::PodCertificateRequest, certificates::PodCertificateRequest>($($argument),*);
         $check::<their_coordination::Lease, coordination::Lease>($($argument),*);
         $check::<their_node::RuntimeClass, node::RuntimeClass>($($argument),*);
         $check::<their_meta::Status, Status>($($argument),*);

@@ -36,7 +36,7 @@ const CONNECTIONS: usize = 8;
 const PATCHES: usize = 20_000;
 const NAMESPACE: &str = "shop";
 /// Where nothing is synced, since there is no disk.
-const IN_MEMORY: &str = "/dev/shm";
+pub(crate) const IN_MEMORY: &str = "/dev/shm";
 
 /// The pod with two containers, eight variables each, three volumes, probes and a status.
 const POD: &str = include_str!("../../api/benches/pod.json");

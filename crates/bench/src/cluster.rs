@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::api_client::Connection;
-use crate::api_server::Server;
+use crate::api_server::{IN_MEMORY, Server};
 use crate::by_hand::{ByHand, Made};
 use crate::counters::Counters;
 use crate::manifest::IMAGE;
@@ -67,7 +67,8 @@ struct PodEvent {
 impl Cluster {
     /// A node on a runtime; its agent is not started.
     pub(crate) async fn new(crablet: &Path, endpoint: &str, cgroup: &str) -> anyhow::Result<Cluster> {
-        let server = Server::start(crablet, &std::env::temp_dir()).await?;
+        // Its disk is not the node's: what both write would hold up the runtime, whose floor has no server beside it.
+        let server = Server::start(crablet, Path::new(IN_MEMORY)).await?;
         let fields = "maxPods: 300\nregistryPullQPS: 0\nrotateCertificates: false";
         let mut node = Node::new(crablet, endpoint, cgroup, fields)?;
         node.join(&server.kubeconfig());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crablet_testkit::{Daemon, eventually};
+use crablet_testkit::{Daemon, eventually, unmount_below};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::sleep;
 
@@ -60,6 +60,7 @@ async fn watch(crablet: &Path) -> anyhow::Result<Seen> {
     let after = Counters::read(process)?;
     agent.terminate();
     agent.wait().await?;
+    unmount_below(directory.path());
     let seconds = WATCHED.as_secs_f64();
     Ok(Seen {
         rss_mib: after.rss_kib / 1024.0,

@@ -164,7 +164,12 @@ pub(crate) const PROMISES: &[Promise] = &[
     ),
     promise("csi-rss", "resident memory of each of those volumes, without the program itself", 4.0, "kB"),
     promise("csi-end", "the end of those pods at once, against the same pods without volumes", 1.1, "times"),
-    promise("exec-trip", "exec of a command that does nothing, against the runtime's own", 1.2, "times"),
+    promise(
+        "exec-trip",
+        "exec of a command that does nothing, 100 ms after the one before, against the runtime's own",
+        1.2,
+        "times",
+    ),
     promise("exec-trip-v5", "that exec in WebSocket v5, which the node translates", 1.2, "times"),
     promise("exec-cat", "512 MiB through exec, against a proxy that does nothing but TLS", 1.25, "times"),
     promise("exec-cat-v5", "those bytes in WebSocket v5, which the node translates", 1.25, "times"),

@@ -107,6 +107,11 @@ impl CgroupName {
         CgroupName(parts.map(|part| part.replace('_', "-")).collect())
     }
 
+    /// What it is called at each level from the root down.
+    pub fn parts(&self) -> &[String] {
+        &self.0
+    }
+
     /// A cgroup below this one.
     pub fn child(&self, part: &str) -> CgroupName {
         let mut parts = self.0.clone();
@@ -201,6 +206,14 @@ impl Layout {
     /// The path of a cgroup below the mount of its hierarchy.
     pub fn path(&self, name: &CgroupName) -> String {
         name.path(self.driver)
+    }
+
+    /// The name of a cgroup that is not ours, as a configuration gives it.
+    pub fn given(&self, path: &str) -> CgroupName {
+        match self.driver {
+            CgroupDriver::Cgroupfs => CgroupName::from_cgroupfs(path),
+            CgroupDriver::Systemd => CgroupName::from_systemd(path),
+        }
     }
 
     /// The pod whose cgroup is a directory of this name below a class's cgroup, if it is a pod's.

@@ -91,6 +91,11 @@ impl Error {
         causes.iter().any(|cause| cause.reason == Some(CauseType::ResourceVersionTooLarge))
     }
 
+    /// Whether something is wrong within the server, which it does not say will be better later.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(self, Error::Refused(status) if status.code == 500) && self.retry_after().is_none()
+    }
+
     /// Whether the server does not take such a request, whoever sends it.
     pub(crate) fn is_about_the_request(&self) -> bool {
         let Error::Refused(status) = self else { return false };

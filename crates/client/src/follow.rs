@@ -205,7 +205,8 @@ impl<T: Resource> Following<T> {
             self.version = Text::default();
             return None;
         }
-        if !self.by_list && error.is_about_the_request() {
+        // A server over an old etcd says that something is wrong within it.
+        if !self.by_list && (error.is_about_the_request() || error.is_internal()) {
             debug!(collection = self.collection, err = %error, "The server cannot stream what there is; it is asked for a list");
             self.by_list = true;
             return None;

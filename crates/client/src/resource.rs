@@ -1,7 +1,7 @@
 //! Where the objects of a kind are.
 
 use crablet_api::Object;
-use crablet_api::certificates::{CertificateSigningRequest, ClusterTrustBundle};
+use crablet_api::certificates::{CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest};
 use crablet_api::coordination::Lease;
 use crablet_api::core::{
     ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -70,6 +70,7 @@ resources! {
     PersistentVolume: "persistentvolumes", false;
     PersistentVolumeClaim: "persistentvolumeclaims", true;
     Pod: "pods", true;
+    PodCertificateRequest: "podcertificaterequests", true;
     RuntimeClass: "runtimeclasses", false;
     Secret: "secrets", true;
     Service: "services", true;

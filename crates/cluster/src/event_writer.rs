@@ -164,6 +164,7 @@ fn to_api(event: &Recorded, node: &Text) -> Event {
     let moment = event.first.as_nanosecond();
     object.metadata.name = format!("{}.{moment:x}", involved_object.name).into();
     object.metadata.namespace = namespace;
+    object.metadata.annotations = event.annotations.clone();
     object.involved_object = involved_object;
     object
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_agent::agent::Agent;
+use crablet_agent::mirrors::ServerMirrors;
 use crablet_agent::sources::{Feed, Owners, SourcesReady};
 use crablet_agent::tasks::Tasks;
 use crablet_api::core::PodIdentity;
-use crablet_api::{FeatureGates, Text};
+use crablet_api::{FeatureGates, Gate, Text};
 use crablet_client::{Chance, Client, Follower, Selection};
 use crablet_cri::Runtime;
 use crablet_csi::NodeInfo;
@@ -21,7 +22,7 @@ use crate::lease::Heart;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::node::{self, NodeKeeper};
-use crate::objects::ObjectTtl;
+use crate::objects::{ClusterObjects, ObjectTtl};
 use crate::pod_source::PodSource;
 use crate::status_manager::{self, StatusManager};
 
@@ -41,6 +42,8 @@ pub struct Joining {
     pub ready: SourcesReady,
     pub features: FeatureGates,
     pub node: node::Settings,
+    /// What pods refer to.
+    pub objects: Arc<ClusterObjects>,
     /// Where it is told for how long what pods refer to may be taken for current.
     pub object_ttl: ObjectTtl,
     /// How long the node counts as alive after a heartbeat.
@@ -51,6 +54,8 @@ pub struct Joining {
     pub csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
     /// Which volumes are in use, and where it is told which are attached.
     pub attachments: Attachments,
+    /// Where it is told what the server has of the node's static pods.
+    pub mirrors: watch::Sender<ServerMirrors>,
     /// Where it is counted.
     pub metrics: Metrics,
 }
@@ -72,11 +77,13 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         ready,
         features,
         node,
+        objects,
         object_ttl,
         lease_seconds,
         memory,
         csi_drivers,
         attachments,
+        mirrors: told_mirrors,
         metrics,
     } = joining;
     let name: Text = node.name.clone();
@@ -84,8 +91,9 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let of_node = Selection { fields: format!("spec.nodeName={name}"), ..Selection::default() };
     let pods = Follower::new(client.clone(), &of_node, chance(1));
     let story = agent.stories.open(&node_identity(&name));
-    let (source, mirrors) =
-        PodSource::new(pods, feed, clock.clone(), story.clone(), agent.stories.clone(), memory.clone());
+    let mirrors = told_mirrors.subscribe();
+    let (stories, told) = (agent.stories.clone(), told_mirrors);
+    let source = PodSource::new(pods, feed, clock.clone(), story.clone(), stories, memory.clone(), told);
     metrics.tell_mirrors(mirrors.clone());
     let parts = node::Parts {
         client: client.clone(),
@@ -94,6 +102,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         chance: chance(3),
         facts: agent.facts.clone(),
         readiness: agent.readiness.clone(),
+        pressure: agent.pressure.clone(),
         runtime,
         recorder: agent.recorder.clone(),
         attachments,
@@ -106,6 +115,10 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let events = EventWriter::new(client.clone(), agent.recorder.queue(), name.clone());
     let (keeper, identity) = NodeKeeper::new(parts, node);
     let node_heard = keeper.heard();
+    if features.enabled(Gate::PodCertificateRequest) {
+        let certificates = objects.issue_certificates(name.clone(), identity.clone(), agent.recorder.clone());
+        certificates.count_in(&metrics.registry);
+    }
     let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
     let csi_node = CsiNodeKeeper { client: client.clone(), node: identity.clone(), drivers: csi_drivers };
     let statuses = StatusManager::new(status_manager::Parts {

@@ -8,7 +8,7 @@
 //!        ◄──────create, patch, watch───── node ◄───────────────► LiveFacts, Readiness
 //!        ◄──────patch, update──────────── csi_node ◄──────────── volumes: drivers
 //!        ◄──────create, update─────────── lease
-//!        ──────watch, TokenRequest──────► objects, tokens ──Objects──► workers, volumes
+//!        ─watch, TokenRequest, PodCertificateRequest─► objects, tokens, pod_certificates ──Objects──► workers, volumes
 //! ```
 //!
 //! Each is one task that owns what it knows. None of them waits for another, and no pod waits for any of them: with the
@@ -25,6 +25,7 @@ pub mod node;
 mod node_registration;
 pub mod node_status;
 pub mod objects;
+mod pod_certificates;
 mod pod_cidrs;
 pub mod pod_source;
 mod registry;

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
+use crablet_agent::mirrors::ServerMirrors;
 use crablet_metrics::{Gauge, Histogram, Kind, RegisterError, Registry};
 use jiff::Timestamp;
 use tokio::sync::watch;
-
-use crate::pod_source::ServerMirrors;
 
 /// The upper bounds of what it takes until a status is told, in seconds.
 const STATUS_SYNCS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 
 /// Counters of a node in a cluster.
 pub struct Metrics {
-    registry: Registry,
+    pub(crate) registry: Registry,
     pub(crate) status_syncs: StatusSyncs,
     pub(crate) startup: NodeStartup,
 }

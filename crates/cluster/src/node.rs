@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::eviction::Pressure;
 use crablet_agent::node_config;
 use crablet_agent::node_facts::LiveFacts;
 use crablet_agent::readiness::{NotReady, Readiness, Ready};
@@ -88,6 +89,7 @@ pub struct Parts {
     pub chance: Chance,
     pub facts: LiveFacts,
     pub readiness: Readiness,
+    pub pressure: Pressure,
     pub runtime: Arc<dyn Runtime>,
     pub recorder: Recorder,
     /// Which volumes are in use, and where it is told which are attached.
@@ -170,7 +172,8 @@ impl NodeKeeper {
         }
         self.look_at_runtime().await;
         // What is known at once is not told twice.
-        let unknown = Ready { runtime: Err(NotReady::NotAsked), network: Err(NotReady::NotAsked) };
+        let unknown =
+            Ready { runtime: Err(NotReady::NotAsked), network: Err(NotReady::NotAsked), shuts_down: false };
         let _ = timeout(SHORTEST_REGISTERING, self.parts.readiness.other_than(&unknown)).await;
         self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {
@@ -258,6 +261,7 @@ impl NodeKeeper {
                 facts: &facts,
                 labels: &self.own.labels,
                 ready: &ready,
+                pressure: &self.parts.pressure.now(),
                 storage,
                 isolates_local_storage: self.settings.isolates_local_storage,
                 images: &self.images,
@@ -273,6 +277,7 @@ impl NodeKeeper {
     async fn keep(&mut self) {
         let mut facts = self.parts.facts.subscribe();
         let mut volumes = self.parts.attachments.in_use();
+        let mut pressure = self.parts.pressure.subscribe();
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
         let mut report_due = Instant::now();
         let mut look_due = Some(Instant::now());
@@ -286,6 +291,7 @@ impl NodeKeeper {
                 event = self.parts.follower.next() => self.hear(event),
                 Ok(()) = facts.changed() => look_due = Some(Instant::now()),
                 Ok(()) = volumes.changed() => look_due = Some(Instant::now()),
+                Ok(()) = pressure.changed() => look_due = Some(Instant::now()),
                 () = readiness.other_than(&ready) => {
                     // One that is back may be another.
                     if ready.runtime.is_err() && readiness.now().runtime.is_ok() {

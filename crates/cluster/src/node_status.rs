@@ -1,5 +1,7 @@
 //! What the node's object says of it, from what is known: no I/O, no clock.
 
+use std::collections::BTreeSet;
+
 use crablet_agent::node_facts::Facts;
 use crablet_agent::readiness::{NotReady, Ready};
 use crablet_api::core::{
@@ -9,6 +11,7 @@ use crablet_api::core::{
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_api::resource_names::is_extended;
 use crablet_api::{Map, Text};
+use crablet_core::eviction::Condition as Pressure;
 use crablet_cri_api::{Image, v1};
 
 /// How many names of one image are told, as upstream.
@@ -30,6 +33,8 @@ pub struct Input<'a> {
     /// The labels that the node has by itself, whatever others make of them.
     pub labels: &'a Map<Text>,
     pub ready: &'a Ready,
+    /// What the node runs short of.
+    pub pressure: &'a BTreeSet<Pressure>,
     /// Why volumes cannot be used yet, if they cannot.
     pub storage: Result<(), &'static str>,
     /// Whether it must be known how much of the disk there is.
@@ -157,26 +162,33 @@ fn conditions(input: &Input<'_>) -> Vec<NodeCondition> {
         reason: reason.into(),
         message,
     };
-    let mut conditions = vec![
-        condition(
+    let mut conditions: Vec<NodeCondition> = [
+        (
+            Pressure::MemoryPressure,
             NodeConditionType::MemoryPressure,
-            false,
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available".into(),
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ),
-        condition(
+        (
+            Pressure::DiskPressure,
             NodeConditionType::DiskPressure,
-            false,
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure".into(),
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ),
-        condition(
+        (
+            Pressure::PidPressure,
             NodeConditionType::PidPressure,
-            false,
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available".into(),
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ),
-    ];
+    ]
+    .into_iter()
+    .map(|(pressure, r#type, short, enough)| {
+        let holds = input.pressure.contains(&pressure);
+        let (reason, message) = if holds { short } else { enough };
+        condition(r#type, holds, reason, message.into())
+    })
+    .collect();
     let reasons = not_ready(input);
     conditions.push(match reasons.is_empty() {
         true => condition(
@@ -205,9 +217,10 @@ fn not_ready(input: &Input<'_>) -> Vec<String> {
     let of_network = input.ready.network.as_ref().err().map(ToString::to_string);
     let of_network = of_network.filter(|network| Some(network) != of_runtime.as_ref());
     let of_storage = input.storage.err().map(str::to_owned);
+    let of_shutdown = input.ready.shuts_down.then(|| "node is shutting down".to_owned());
     let of_capacity =
         (!missing.is_empty()).then(|| format!("missing node capacity for resources: {}", missing.join(", ")));
-    [of_runtime, of_network, of_storage, of_capacity].into_iter().flatten().collect()
+    [of_runtime, of_network, of_storage, of_shutdown, of_capacity].into_iter().flatten().collect()
 }
 
 /// Several reasons as upstream puts them into one sentence.
@@ -284,7 +297,7 @@ mod tests {
     }
 
     fn ready() -> Ready {
-        Ready { runtime: Ok(()), network: Ok(()) }
+        Ready { runtime: Ok(()), network: Ok(()), shuts_down: false }
     }
 
     fn made(old: &Node, facts: &Facts, ready: &Ready, storage: Result<(), &'static str>, now: i64) -> Node {
@@ -295,6 +308,7 @@ mod tests {
                 facts,
                 labels: &own_labels(),
                 ready,
+                pressure: &BTreeSet::new(),
                 storage,
                 isolates_local_storage: true,
                 images: &[],
@@ -327,6 +341,16 @@ mod tests {
         let uninitialized = Err("CSINode is not yet initialized");
         for (ready, storage, expected) in [
             (ready(), Ok(()), "True KubeletReady: kubelet is posting ready status".to_owned()),
+            (
+                Ready { shuts_down: true, ..ready() },
+                Ok(()),
+                "False KubeletNotReady: node is shutting down".to_owned(),
+            ),
+            (
+                Ready { shuts_down: true, ..ready() },
+                uninitialized,
+                "False KubeletNotReady: [CSINode is not yet initialized, node is shutting down]".to_owned(),
+            ),
             (ready(), uninitialized, "False KubeletNotReady: CSINode is not yet initialized".to_owned()),
             (
                 Ready { network: no_network.clone(), ..ready() },
@@ -339,7 +363,7 @@ mod tests {
                 format!("False KubeletNotReady: [{network}, CSINode is not yet initialized]"),
             ),
             (
-                Ready { runtime: down, network: Ok(()) },
+                Ready { runtime: down, ..ready() },
                 Ok(()),
                 "False KubeletNotReady: container runtime is down".to_owned(),
             ),
@@ -417,6 +441,7 @@ mod tests {
                 facts,
                 labels: &own_labels(),
                 ready: &ready,
+                pressure: &BTreeSet::new(),
                 storage,
                 isolates_local_storage: true,
                 images,

@@ -3,7 +3,8 @@
 //! ```text
 //!   worker ──register_pod──► ClusterObjects ──one watch each──► config maps, secrets
 //!     ▲ │                       │    │    └────one watch──────► services; runtime classes and CSI drivers, once a pod needs one
-//!     │ └──config_map, …──────► │    └─────────TokenRequest───► tokens
+//!     │ └──config_map, …──────► │    ├─────────TokenRequest───► tokens
+//!     │                         │    └─PodCertificateRequest──► certificates
 //!     └───── Input::Objects ◄───┘
 //! ```
 //!
@@ -21,7 +22,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_agent::mailbox::Mailbox;
 use crablet_agent::objects::{Interest, Interests, Objects};
+use crablet_agent::recorder::Recorder;
 use crablet_agent::tasks::Tasks;
+use crablet_api::Text;
 use crablet_api::certificates::ClusterTrustBundle;
 use crablet_api::core::{
     ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -33,10 +36,13 @@ use crablet_client::{Chance, Client, Error, PatchType, Resource, Selection};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::translate::{ObjectKind, Unavailable, pod_references};
 use crablet_host::clock::Clock;
-use crablet_volumes::{Contents, Token, TokenRequest};
+use crablet_volumes::{CertificateOf, Contents, NoCertificate, PodCertificate, Token, TokenRequest};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::memory::{Key, Memory};
+use crate::node::Identity;
+use crate::pod_certificates::{self, PodCertificates};
 use crate::tokens::{PodTokens, Tokens};
 pub use asked::ObjectTtl;
 use asked::{Asked, KeepsFor};
@@ -74,6 +80,9 @@ pub struct ClusterObjects {
     /// Whether pods are shown whom to trust: the gate `ClusterTrustBundleProjection`.
     shows_trust_bundles: OnceLock<()>,
     trust_bundles: OnceLock<Collection<ClusterTrustBundle>>,
+    /// The certificates of pods, where the node asks for some.
+    certificates: OnceLock<Arc<PodCertificates>>,
+    clock: Clock,
     tokens: Arc<Tokens>,
     client: Client,
     chance: Mutex<Chance>,
@@ -92,6 +101,7 @@ enum Held {
     ConfigMap(#[expect(dead_code, reason = "held, not read")] Hold<ConfigMap>),
     Secret(#[expect(dead_code, reason = "held, not read")] Hold<Secret>),
     Tokens(#[expect(dead_code, reason = "held, not read")] Arc<PodTokens>),
+    Certificates(#[expect(dead_code, reason = "held, not read")] Arc<pod_certificates::OfPod>),
 }
 
 /// An object that somebody refers to.
@@ -104,7 +114,8 @@ impl ClusterObjects {
     pub fn new(parts: Parts) -> Arc<ClusterObjects> {
         let Parts { client, clock, mut chance, tasks, strategy, sync_frequency, ttl, memory } = parts;
         let interests = Interests::new();
-        let tokens = Tokens::new(client.clone(), clock, chance.split(), interests.clone(), memory.clone());
+        let tokens =
+            Tokens::new(client.clone(), clock.clone(), chance.split(), interests.clone(), memory.clone());
         tasks.spawn(Arc::clone(&tokens).run());
         // Of one without an address no pod is told.
         let with_addresses = Selection { fields: "spec.clusterIP!=None".to_owned(), ..Selection::default() };
@@ -126,6 +137,8 @@ impl ClusterObjects {
             csi_drivers: OnceLock::new(),
             shows_trust_bundles: OnceLock::new(),
             trust_bundles: OnceLock::new(),
+            certificates: OnceLock::new(),
+            clock,
             interests,
             tokens,
             client,
@@ -150,6 +163,28 @@ impl ClusterObjects {
     /// Has pods shown whom to trust.
     pub fn show_trust_bundles(&self) {
         self.shows_trust_bundles.get_or_init(|| ());
+    }
+
+    /// Has certificates issued for pods that come from now on.
+    pub(crate) fn issue_certificates(
+        &self,
+        node_name: Text,
+        node: watch::Receiver<Option<Identity>>,
+        recorder: Recorder,
+    ) -> Arc<PodCertificates> {
+        let make = || {
+            PodCertificates::new(pod_certificates::Parts {
+                client: self.client.clone(),
+                clock: self.clock.clone(),
+                chance: self.chance.lock().unwrap_or_else(PoisonError::into_inner).split(),
+                interests: self.interests.clone(),
+                tasks: self.tasks.clone(),
+                node_name,
+                node,
+                recorder,
+            })
+        };
+        Arc::clone(self.certificates.get_or_init(make))
     }
 
     fn trust_bundles(&self) -> &Collection<ClusterTrustBundle> {
@@ -237,6 +272,13 @@ impl Contents for ClusterObjects {
         trust_bundles::trust_anchors(&self.trust_bundles().known().await?, wanted)
     }
 
+    async fn pod_certificate(&self, wanted: &CertificateOf<'_>) -> Result<PodCertificate, NoCertificate> {
+        match self.certificates.get() {
+            Some(certificates) => certificates.get(wanted).await,
+            None => Err(NoCertificate::Unimplemented),
+        }
+    }
+
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
         self.tokens.get(request).await
     }
@@ -266,6 +308,8 @@ impl Objects for ClusterObjects {
                 ObjectKind::Secret => Held::Secret(self.secrets.hold(namespace, name)),
             });
         }
+        let certificates = self.certificates.get().and_then(|certificates| certificates.register(pod));
+        held.extend(certificates.map(Held::Certificates));
         Some(interest.with(held))
     }
 }

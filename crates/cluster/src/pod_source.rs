@@ -1,10 +1,10 @@
 //! The pods that the API server wants on this node, and the mirrors that it has of the node's own.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::mirrors::{ByName, Mirrors, ServerMirrors};
 use crablet_agent::sources::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, Feed, SourceKind, Wanted};
 use crablet_agent::story::{Stories, Teller};
 use crablet_api::Text;
@@ -18,22 +18,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::memory::{Memory, is_referred_to};
-
-/// Pods by namespace and name.
-pub type ByName = BTreeMap<(Text, Text), Arc<Pod>>;
-
-/// What the API server has of the node's static pods: nothing before its first complete list.
-pub type ServerMirrors = Option<Mirrors>;
-
-/// The mirrors that an API server has.
-#[derive(Clone, Debug)]
-pub struct Mirrors {
-    pub pods: Arc<ByName>,
-    /// How often it has said all that it has: what was known before may not be so any more.
-    pub lists: u64,
-    /// The newest version of one that its watch has told of, be it that it is gone.
-    pub told: Option<u64>,
-}
 
 /// What is said of where such a pod comes from.
 const ORIGIN: &str = "the API server";
@@ -64,7 +48,7 @@ pub struct PodSource {
 }
 
 impl PodSource {
-    /// One that tells `feed` which pods are wanted, and where its mirrors are told.
+    /// One that tells `feed` which pods are wanted, and `mirrors` what the server has of the node's own.
     pub fn new(
         follower: Follower<Pod>,
         feed: Feed,
@@ -72,10 +56,10 @@ impl PodSource {
         story: Teller,
         stories: Stories,
         memory: Option<Memory>,
-    ) -> (PodSource, watch::Receiver<ServerMirrors>) {
-        let (mirrors, known) = watch::channel(None);
+        mirrors: watch::Sender<ServerMirrors>,
+    ) -> PodSource {
         let (pods, mirror_pods, origin) = (ByName::new(), ByName::new(), ORIGIN.into());
-        let source = PodSource {
+        PodSource {
             follower,
             feed,
             mirrors,
@@ -88,8 +72,7 @@ impl PodSource {
             lists: 0,
             told: None,
             origin,
-        };
-        (source, known)
+        }
     }
 
     /// Works until it is dropped. Nothing is said before all pods are known: what is missing in half a list would be

@@ -30,8 +30,8 @@ impl RuntimePatience {
         let since = *self.away_since.get_or_insert_with(Instant::now);
         let never_answered = matches!(self.answered.runtime, Err(NotReady::NotAsked));
         match never_answered || since.elapsed() < MAY_BE_AWAY {
-            true => self.answered.clone(),
-            false => Ready { runtime: now.runtime, network: self.answered.network.clone() },
+            true => Ready { shuts_down: now.shuts_down, ..self.answered.clone() },
+            false => Ready { network: self.answered.network.clone(), ..now },
         }
     }
 

@@ -1,7 +1,8 @@
-//! Service accounts, and tokens of theirs, for credential providers.
+//! Service accounts, and tokens of theirs for credential providers.
 
 use async_trait::async_trait;
 use crablet_api::meta::ObjectMeta;
+use crablet_client::{Client, Error};
 use crablet_core::translate::Unavailable;
 use crablet_credentials::{ServiceAccount, ServiceAccountError, ServiceAccounts, WantedToken};
 use crablet_volumes::{Contents as _, TokenRequest};
@@ -19,12 +20,17 @@ struct Found {
     metadata: ObjectMeta,
 }
 
+/// What the server says of a service account.
+pub(crate) async fn metadata(client: &Client, namespace: &str, name: &str) -> Result<ObjectMeta, Error> {
+    let escaped = |text| utf8_percent_encode(text, PLAIN);
+    let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}", escaped(namespace), escaped(name));
+    client.read(&path).await.map(|Found { metadata }| metadata)
+}
+
 #[async_trait]
 impl ServiceAccounts for ClusterObjects {
     async fn get(&self, namespace: &str, name: &str) -> Result<ServiceAccount, ServiceAccountError> {
-        let escaped = |text| utf8_percent_encode(text, PLAIN);
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}", escaped(namespace), escaped(name));
-        let Found { metadata } = self.client().read(&path).await?;
+        let metadata = metadata(self.client(), namespace, name).await?;
         let annotations = metadata.annotations.iter();
         Ok(ServiceAccount {
             uid: metadata.uid.to_string(),

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_agent::mirrors::{ByName, Mirrors, ServerMirrors};
 use crablet_agent::sources::{Owners, SourcesReady};
 use crablet_agent::statuses::{StatusNews, Statuses};
 use crablet_api::core::{Pod, PodStatus};
@@ -27,7 +28,7 @@ use tracing::{info, warn};
 
 use crate::metrics::StatusSyncs;
 use crate::node::Identity;
-use crate::pod_source::{ByName, Mirrors, ServerMirrors, key, version};
+use crate::pod_source::{key, version};
 use crate::retry::Backoff;
 use step::{Step, Urgency, View, is_static, urgency};
 

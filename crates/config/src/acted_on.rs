@@ -1,12 +1,10 @@
 //! Which fields and flags the agent acts on so far. What is set and not listed here is named in one warning at
 //! start: accepted, but never silently. An issue that makes a field work adds it here.
 
-use crablet_api::GoDuration;
 use crablet_api::document::{Path, Tree, Value};
+use crablet_api::features::{FeatureGates, Gate};
 
 use crate::defaults::DEFAULT_SOURCE;
-use crate::kubelet_configuration::KubeletConfiguration;
-use crate::words::NodeAllocatableEnforcement;
 
 /// Fields of the configuration, by path; what is below a listed one counts as listed.
 const FIELDS: &[&str] = &[
@@ -35,6 +33,13 @@ const FIELDS: &[&str] = &[
     "enableServer",
     "enableSystemLogHandler",
     "enableSystemLogQuery",
+    "enforceNodeAllocatable",
+    "evictionHard",
+    "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim",
+    "evictionPressureTransitionPeriod",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
     "failCgroupV1",
     "failSwapOn",
     "featureGates",
@@ -42,12 +47,19 @@ const FIELDS: &[&str] = &[
     "healthzBindAddress",
     "healthzPort",
     "httpCheckFrequency",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "imageMaximumGCAge",
+    "imageMinimumGCAge",
     "imagePullCredentialsVerificationPolicy",
     "imageServiceEndpoint",
+    "kernelMemcgNotification",
     "kind",
     "kubeAPIBurst",
     "kubeAPIQPS",
     "kubeReserved",
+    "kubeReservedCgroup",
+    "kubeletCgroups",
     "localStorageCapacityIsolation",
     "logging.format",
     "logging.verbosity",
@@ -55,9 +67,14 @@ const FIELDS: &[&str] = &[
     "makeIPTablesUtilChains",
     "maxParallelImagePulls",
     "maxPods",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
+    "mergeDefaultEvictionSettings",
     "nodeLeaseDurationSeconds",
     "nodeStatusMaxImages",
     "nodeStatusReportFrequency",
+    "oomScoreAdj",
     "podLogsDir",
     "podPidsLimit",
     "podsPerCore",
@@ -69,19 +86,25 @@ const FIELDS: &[&str] = &[
     "registerWithTaints",
     "registryBurst",
     "registryPullQPS",
+    "reservedSystemCPUs",
     "resolvConf",
     "rotateCertificates",
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
     "serverTLSBootstrap",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodByPodPriority",
+    "shutdownGracePeriodCriticalPods",
     "singleProcessOOMKill",
     "staticPodPath",
     "staticPodURL",
     "staticPodURLHeader",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
+    "systemCgroups",
     "systemReserved",
+    "systemReservedCgroup",
     "tlsCertFile",
     "tlsCipherSuites",
     "tlsCurvePreferences",
@@ -99,6 +122,7 @@ const FLAGS: &[&str] = &[
     "config",
     "config-dir",
     "exit-on-lock-contention",
+    "experimental-allocatable-ignore-eviction",
     "hostname-override",
     "image-credential-provider-bin-dir",
     "image-credential-provider-config",
@@ -110,51 +134,16 @@ const FLAGS: &[&str] = &[
     "node-ip",
     "node-labels",
     "root-dir",
+    "runtime-cgroups",
     "start-remembered-pods",
     "version",
 ];
 
-/// What a kubelet does by default and the agent does not so far. Who set nothing would learn of it nowhere else.
-pub(crate) struct NotDone {
-    /// What it is.
-    pub(crate) what: &'static str,
-    /// The field that it is turned off by.
-    pub(crate) path: &'static str,
-    /// Whether a configuration has it on.
-    pub(crate) is_on: fn(&KubeletConfiguration) -> bool,
-}
-
-/// An issue that makes one of them work takes it out.
-pub(crate) const NOT_DONE: &[NotDone] = &[
-    NotDone {
-        what: "eviction",
-        path: "evictionHard",
-        is_on: |configuration| {
-            !(configuration.eviction_hard.is_empty() && configuration.eviction_soft.is_empty())
-        },
-    },
-    NotDone {
-        what: "image garbage collection",
-        path: "imageGCHighThresholdPercent",
-        is_on: |configuration| {
-            configuration.image_gc_high_threshold_percent < 100
-                || configuration.image_maximum_gc_age > GoDuration::ZERO
-        },
-    },
-    NotDone {
-        what: "node allocatable enforcement",
-        path: "enforceNodeAllocatable",
-        is_on: |configuration| {
-            let levels = &configuration.enforce_node_allocatable;
-            levels.iter().any(|level| *level != NodeAllocatableEnforcement::None)
-        },
-    },
+/// Gates, off by default, by which a kubelet does something in another way and the agent does not.
+const GATES: &[Gate] = &[
+    // The numbers of containers are the kernel's; the runtime's stand in only where no cgroup is found.
+    Gate::PodAndContainerStatsFromCRI,
 ];
-
-/// What a configuration has on and the agent does not do so far.
-pub(crate) fn not_done(configuration: &KubeletConfiguration) -> impl Iterator<Item = &'static NotDone> {
-    NOT_DONE.iter().filter(|not_done| (not_done.is_on)(configuration))
-}
 
 /// Whether the agent acts on the field at a path.
 pub(crate) fn field(path: &str) -> bool {
@@ -163,10 +152,12 @@ pub(crate) fn field(path: &str) -> bool {
     })
 }
 
-/// The fields and flags that somebody set and the agent does not act on.
-pub(crate) fn missing(configuration: &Tree, flags: &Tree) -> Vec<String> {
+/// The fields, gates and flags that somebody set and the agent does not act on.
+pub(crate) fn missing(configuration: &Tree, features: &FeatureGates, flags: &Tree) -> Vec<String> {
     let mut missing = Vec::new();
     collect(configuration, Path::Root, &mut missing);
+    let gates = GATES.iter().filter(|gate| features.enabled(**gate));
+    missing.extend(gates.map(|gate| format!("featureGates.{}", gate.name())));
     if let Value::Map(fields) = &flags.value {
         missing.extend(
             fields.keys().filter(|name| !FLAGS.contains(&name.as_ref())).map(|name| format!("--{name}")),

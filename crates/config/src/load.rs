@@ -31,8 +31,6 @@ pub struct Effective {
     pub warnings: Vec<String>,
     /// The fields and flags that are set and that the agent does not act on yet.
     pub not_acted_on: Vec<String>,
-    /// What is on, mostly by default, and that the agent does not do yet.
-    pub not_done: Vec<String>,
     /// Every flag with its value, as given or by default, in the order of their names.
     pub shown_flags: Vec<(&'static str, Cow<'static, str>)>,
     /// What somebody set, and where.
@@ -73,12 +71,10 @@ pub fn load(given: &[GivenFlag<'_>]) -> Result<Effective, ConfigError> {
     loader.doubts(&configuration, &tree);
     loader.stop_on_problems()?;
 
-    let not_acted_on = acted_on::missing(&tree, &flags_tree);
-    let not_done = acted_on::not_done(&configuration);
-    let not_done = not_done.map(|not_done| format!("{} ({})", not_done.what, not_done.path)).collect();
+    let not_acted_on = acted_on::missing(&tree, &features, &flags_tree);
     let shown_flags = flags::shown(&given);
     let warnings = loader.warnings;
-    Ok(Effective { configuration, flags, features, warnings, not_acted_on, not_done, shown_flags, tree })
+    Ok(Effective { configuration, flags, features, warnings, not_acted_on, shown_flags, tree })
 }
 
 struct Loader {

@@ -40,13 +40,7 @@ impl Effective {
                 let with_file = !self.flags.config.is_empty();
                 let applies = |deviation: &&Deviation| !(deviation.only_without_file && with_file);
                 let deviation = DEVIATIONS.iter().filter(applies).find(|deviation| deviation.path == text);
-                let deviates = deviation
-                    .map(|deviation| format!("crablet's default; upstream's is {}", deviation.upstream));
-                deviates.or_else(|| {
-                    let not_done =
-                        acted_on::not_done(&self.configuration).find(|not_done| not_done.path == text)?;
-                    Some(format!("on by default, but this version does no {} yet", not_done.what))
-                })
+                deviation.map(|deviation| format!("crablet's default; upstream's is {}", deviation.upstream))
             }
         }
     }

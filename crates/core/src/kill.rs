@@ -93,6 +93,15 @@ impl Termination {
         if self.began > now { Termination::new(now, self.grace) } else { self }
     }
 
+    /// Ends no later than another one, which has begun before.
+    pub fn no_later_than(self, other: &Termination) -> Termination {
+        Termination {
+            grace: self.grace.min(other.grace),
+            deadline: self.deadline.min(other.deadline),
+            ..self
+        }
+    }
+
     /// Takes in another wish; it counts only where it makes the end come earlier. The answer is whether it did.
     pub fn shorten(&mut self, now: Timestamp, grace: i64) -> bool {
         let deadline = after(now, grace);

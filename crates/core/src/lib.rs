@@ -4,12 +4,16 @@ pub mod admission;
 pub mod adoption;
 pub mod backoff;
 pub mod container_gc;
+pub mod eviction;
 /// The hash by which a running container is recognised.
 pub mod hash;
+pub mod image_gc;
 pub mod kill;
 /// The labels and annotations by which sandboxes and containers are found again.
 pub mod labels;
+pub mod node_allocatable;
 pub mod observed;
+pub mod oom;
 pub mod plan;
 /// What a pod's own cgroup allows.
 pub mod pod_cgroup;
@@ -19,6 +23,7 @@ pub mod probes;
 pub mod qos;
 pub mod resize;
 pub mod restart;
+pub mod shutdown;
 pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

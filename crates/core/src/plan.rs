@@ -30,7 +30,7 @@ use crate::backoff::{self, Restarts};
 use crate::kill::{self, KillReason};
 use crate::observed;
 use crate::probes::Probes;
-use crate::resize::{Actuated, Resource};
+use crate::resize::{PodResourceInfo, Resource};
 
 pub use sandbox::{SandboxNeed, WhyNewSandbox, sandbox_need};
 
@@ -42,7 +42,7 @@ pub struct Input<'a> {
     /// The pod with the resources that the node granted it: what its containers get.
     pub allocated: &'a Pod,
     /// The resources that its containers were given last.
-    pub actuated: &'a Actuated,
+    pub actuated: &'a PodResourceInfo,
     /// What the runtime knows.
     pub observed: &'a observed::Pod,
     /// The status made from the same look, by [`pod_status`](crate::status::pod_status). It remembers what the
@@ -144,6 +144,8 @@ pub struct Update {
     pub name: Text,
     /// All that it has from then on. Memory and CPU change one after the other.
     pub resources: ResourceRequirements,
+    /// The limit of memory in bytes, where the container is to have less of it than it has.
+    pub less_memory: Option<i64>,
     /// What changes, and whether it grows.
     order: (Resource, bool),
 }

@@ -47,7 +47,19 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
     }
 }
 
-fn huge_pages(requests: &crablet_api::core::ResourceList) -> BTreeMap<u64, u64> {
+/// How the memory that a pod asks for is protected where that is wanted: the file of its cgroup that says so, and the
+/// bytes. That of a guaranteed pod is never taken from it, that of another not while there is any else.
+pub fn protected_memory(pod: &Pod, pod_level: PodLevel) -> Option<(&'static str, u64)> {
+    let request = quantity(&pod_requests(pod, pod_level, Overhead::Included), "memory").value();
+    let file = match qos_class(pod) {
+        QosClass::Guaranteed => "memory.min",
+        QosClass::Burstable | QosClass::BestEffort => "memory.low",
+    };
+    u64::try_from(request).ok().filter(|bytes| *bytes > 0).map(|bytes| (file, bytes))
+}
+
+/// Bytes of huge pages, by the size of a page in bytes.
+pub(crate) fn huge_pages(requests: &crablet_api::core::ResourceList) -> BTreeMap<u64, u64> {
     let mut pages = BTreeMap::new();
     for (name, amount) in requests.iter() {
         let size = huge_page_size(name).and_then(|size| size.parse::<crablet_api::Quantity>().ok());
@@ -78,6 +90,25 @@ mod tests {
         let burstable = "{name: a, resources: {limits: {memory: 10Mi}, requests: {cpu: 250m}}}";
         check(burstable, (256, None, Some(10 << 20)));
         check(&format!("{limited}, {{name: b}}"), (512, None, None));
+    }
+
+    #[test]
+    fn the_memory_that_a_pod_asks_for_is_protected_by_its_class() {
+        for (resources, expected) in [
+            (
+                "{limits: {cpu: 1, memory: 1Mi}, requests: {cpu: 1, memory: 1Mi}}",
+                Some(("memory.min", 1 << 20)),
+            ),
+            ("{requests: {memory: 1Mi}}", Some(("memory.low", 1 << 20))),
+            ("{requests: {cpu: 1}}", None),
+            ("{}", None),
+        ] {
+            let pod = pod_yaml(&format!("spec: {{containers: [{{name: a, resources: {resources}}}]}}"));
+            assert_eq!(protected_memory(&pod, PodLevel::Counted), expected, "{resources}");
+        }
+        let whole = pod_yaml("spec: {resources: {requests: {memory: 2Mi}}, containers: [{name: a}]}");
+        assert_eq!(protected_memory(&whole, PodLevel::Counted), Some(("memory.low", 2 << 20)));
+        assert_eq!(protected_memory(&whole, PodLevel::Ignored), None);
     }
 
     #[test]

@@ -1,54 +1,171 @@
 //! The resources of a pod that is resized in place: three things that are the same most of the time.
 //!
 //! What a pod *asks for* is its spec. What the node *allocated* to it is a pod with the same containers; whoever grants
-//! resources makes it follow the spec. What a container was *actuated* with is what the runtime was last told for it:
-//! [`plan`](crate::plan) makes it follow what is allocated. What the runtime says that a container has is for the status
-//! alone, and never compared: it is rounded, and others may change it.
+//! resources makes it follow the spec, as far as [`decision`] allows. What a container was *actuated* with is what the
+//! runtime was last told for it: [`plan`](crate::plan) makes it follow what is allocated. What the runtime says that a
+//! container has is for the status alone, and never compared: it is rounded, and others may change it.
+//!
+//! - [`conditions`]: what the pod's status says of a resize.
+//! - [`decision`]: which resizes may be granted at all, and which one first.
+//! - [`message`]: what events say of it.
+//! - [`state_file`]: what is allocated and actuated on disk, as the Go kubelet has it.
+
+pub mod conditions;
+pub mod decision;
+pub mod message;
+pub mod state_file;
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod, ResourceList, ResourceRequirements};
-use serde::{Deserialize, Serialize};
+use crablet_api::{FeatureGates, Gate, Map};
+use crablet_cri_api::ContainerState;
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// What containers were given last. A container that is not named was given what is allocated.
+use crate::observed;
+use crate::restart::is_sidecar;
+
+/// Resources of a pod's containers, by their names, and of the pod as a whole: what is allocated, or what they were given
+/// last. In JSON it is as upstream's state files have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Actuated(Vec<Given>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Given {
-    /// The runtime's name of the container: another run has other resources.
-    id: String,
-    resources: ResourceRequirements,
+pub struct PodResourceInfo {
+    #[serde(rename = "ContainerResources", default, deserialize_with = "null_is_empty")]
+    containers: Map<ResourceRequirements>,
+    #[serde(rename = "PodLevelResources", default)]
+    pod: Option<Box<ResourceRequirements>>,
 }
 
-impl Actuated {
-    /// What a container was given, by the runtime's name for it.
-    pub fn get(&self, id: &str) -> Option<&ResourceRequirements> {
-        self.0.iter().find(|given| given.id == id).map(|given| &given.resources)
+fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl PodResourceInfo {
+    /// What a pod asks for, as far as that can change.
+    pub fn of(pod: &Pod, features: &FeatureGates) -> PodResourceInfo {
+        let containers =
+            resizable(pod, features).map(|container| (container.name.clone(), container.resources.clone()));
+        PodResourceInfo { containers: containers.collect(), pod: whole(pod, features).cloned().map(Box::new) }
     }
 
-    /// A container was given something.
-    pub fn set(&mut self, id: &str, resources: ResourceRequirements) {
-        match self.0.iter_mut().find(|given| given.id == id) {
-            Some(given) => given.resources = resources,
-            None => self.0.push(Given { id: id.to_owned(), resources }),
-        }
+    /// What the containers of a pod are given when they are made from it.
+    pub fn given_by(pod: &Pod, features: &FeatureGates) -> PodResourceInfo {
+        let containers = pod.spec.init_and_regular_containers();
+        let given = containers
+            .map(|container| (container.name.clone(), effective(pod, container, features).into_owned()));
+        PodResourceInfo { containers: given.collect(), pod: whole(pod, features).cloned().map(Box::new) }
     }
 
-    /// Forgets the containers that do not matter any more.
-    pub fn retain(&mut self, mut matters: impl FnMut(&str) -> bool) {
-        self.0.retain(|given| matters(&given.id));
+    /// What a container has, by its name in the pod.
+    pub fn get(&self, name: &str) -> Option<&ResourceRequirements> {
+        self.containers.get(name)
+    }
+
+    /// A container has something.
+    pub fn set(&mut self, name: &str, resources: ResourceRequirements) {
+        self.containers.insert(name, resources);
+    }
+
+    /// What the pod as a whole has.
+    pub fn pod_level(&self) -> Option<&ResourceRequirements> {
+        self.pod.as_deref()
+    }
+
+    /// The pod as a whole has something.
+    pub fn set_pod_level(&mut self, resources: Option<ResourceRequirements>) {
+        self.pod = resources.map(Box::new);
     }
 
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.containers.is_empty() && self.pod.is_none()
+    }
+
+    /// A pod with these resources instead of what it asks for. It is the same pod where they are no others.
+    pub fn applied_to(&self, pod: &Arc<Pod>, features: &FeatureGates) -> Arc<Pod> {
+        let differs = |container: &Container| {
+            self.get(&container.name).is_some_and(|known| *known != container.resources)
+        };
+        let whole_differs = features.enabled(Gate::InPlacePodLevelResourcesVerticalScaling)
+            && pod.spec.resources.as_deref() != self.pod_level();
+        if !whole_differs && !pod.spec.init_and_regular_containers().any(differs) {
+            return Arc::clone(pod);
+        }
+        let mut changed = Pod::clone(pod);
+        let spec = &mut changed.spec;
+        for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
+            if let Some(known) = self.get(&container.name) {
+                container.resources = known.clone();
+            }
+        }
+        if whole_differs {
+            spec.resources = self.pod.clone();
+        }
+        Arc::new(changed)
     }
 }
 
-/// What is allocated to a container, given the pod with what the node granted. What it does not know was not granted
-/// apart: it gets what it asks for.
-pub fn allocated<'p>(granted: &'p Pod, container: &'p Container) -> &'p ResourceRequirements {
-    &granted.spec.find_container(&container.name).unwrap_or(container).resources
+/// What of a pod as a whole can change.
+pub fn whole<'p>(pod: &'p Pod, features: &FeatureGates) -> Option<&'p ResourceRequirements> {
+    let can_change = features.enabled(Gate::InPlacePodLevelResourcesVerticalScaling);
+    pod.spec.resources.as_deref().filter(|_| can_change)
+}
+
+/// The containers whose resources may be allocated anew.
+fn resizable<'p>(pod: &'p Pod, features: &FeatureGates) -> impl Iterator<Item = &'p Container> {
+    let all = features.enabled(Gate::InPlacePodVerticalScalingInitContainers);
+    let inits = pod.spec.init_containers.iter().filter(move |container| all || is_sidecar(container));
+    inits.chain(&pod.spec.containers)
+}
+
+/// What a container is given: a limit that it has not set is the one of the pod as a whole.
+pub fn effective<'p>(
+    pod: &Pod,
+    container: &'p Container,
+    features: &FeatureGates,
+) -> Cow<'p, ResourceRequirements> {
+    let mut resources = Cow::Borrowed(&container.resources);
+    for name in [Resource::Cpu.name(), Resource::Memory.name()] {
+        let limit = whole(pod, features).and_then(|whole| whole.limits.get(name));
+        let has_own = resources.limits.get(name).is_some_and(|limit| !limit.is_zero());
+        if let Some(limit) = limit.filter(|limit| !limit.is_zero() && !has_own) {
+            resources.to_mut().limits.insert(name, limit.clone());
+        }
+    }
+    resources
+}
+
+/// Whether the pod as a whole has not got what is allocated to it yet.
+pub fn pod_level_differs(allocated: &Pod, actuated: &PodResourceInfo, features: &FeatureGates) -> bool {
+    whole(allocated, features)
+        .is_some_and(|whole| actuated.pod_level().is_none_or(|actuated| differ(whole, actuated)))
+}
+
+fn differ(to: &ResourceRequirements, from: &ResourceRequirements) -> bool {
+    Resource::ALL.iter().any(|resource| resource.of(to) != resource.of(from))
+}
+
+/// Whether something of a pod has not got what is allocated to it yet: a container that runs, or the pod as a whole.
+pub fn is_in_progress(
+    allocated: &Pod,
+    actuated: &PodResourceInfo,
+    observed: &observed::Pod,
+    features: &FeatureGates,
+) -> bool {
+    let sidecars = allocated.spec.init_containers.iter().filter(|container| is_sidecar(container));
+    let mut running = sidecars.chain(&allocated.spec.containers).filter(|container| {
+        observed.latest(&container.name).is_some_and(|latest| latest.state == ContainerState::Running)
+    });
+    running.any(|container| {
+        let wanted = effective(allocated, container, features);
+        actuated.get(&container.name).is_some_and(|actuated| differ(&wanted, actuated))
+    }) || pod_level_differs(allocated, actuated, features)
+}
+
+/// A container with what is allocated to it, given the pod with what the node granted. What that does not know was not
+/// granted apart: it gets what it asks for.
+pub fn allocated<'p>(granted: &'p Pod, container: &'p Container) -> &'p Container {
+    granted.spec.find_container(&container.name).unwrap_or(container)
 }
 
 /// What of a container's resources can change while it runs, in whole bytes and thousandths of a CPU; 0 is none.

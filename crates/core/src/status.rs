@@ -7,6 +7,7 @@
 mod addresses;
 mod conditions;
 mod containers;
+mod latest;
 mod lifecycle;
 mod phase;
 mod readiness;
@@ -24,11 +25,13 @@ use jiff::Timestamp;
 
 use crate::plan::deadline;
 use crate::probes::Probes;
-use crate::resize::Actuated;
-use crate::{observed, qos};
+use crate::resize::PodResourceInfo;
+use crate::resize::conditions::Conditions;
+use crate::{observed, qos, shutdown};
 
 pub use addresses::pod_ips;
 pub use conditions::readiness_gates_differ;
+pub use latest::is_newer;
 pub use lifecycle::{rejected, terminated, to_publish};
 pub(crate) use readiness::runtime_id;
 pub use resources::PodCgroup;
@@ -60,9 +63,9 @@ pub struct StatusInput<'a> {
     /// Why the pod was ended from outside, if it was: evicted, preempted, the node shut down.
     pub failure: Option<&'a Failure>,
     /// The conditions of a change of the pod's resources, as their owner keeps them.
-    pub resize_conditions: &'a [PodCondition],
+    pub resize_conditions: &'a Conditions,
     /// The resources that containers were given last.
-    pub actuated: &'a Actuated,
+    pub actuated: &'a PodResourceInfo,
     /// What the pod's cgroup says, where it was read.
     pub pod_cgroup: Option<&'a PodCgroup>,
     /// Whether the handler that runs the pod can mount read-only all the way down. Where nobody knows yet, the same is
@@ -139,6 +142,11 @@ impl Failure {
         }
     }
 
+    /// The pod took more of the node's own disk than it may. As upstream, nothing is said to have disturbed it.
+    pub fn over_limit(message: &str) -> Failure {
+        Failure { reason: "Evicted".into(), message: message.into(), disruption: None }
+    }
+
     /// A critical pod needed its place.
     pub fn preempted(pod: &Pod) -> Failure {
         let condition = "Pod was preempted by Kubelet to accommodate a critical pod.";
@@ -147,6 +155,20 @@ impl Failure {
             message: "Preempted in order to admit critical pod".into(),
             disruption: Some(ended_by_the_node(pod, condition)),
         }
+    }
+
+    /// The node is about to be shut down.
+    pub fn node_shutdown(pod: &Pod) -> Failure {
+        Failure {
+            reason: shutdown::REASON.into(),
+            message: shutdown::MESSAGE.into(),
+            disruption: Some(ended_by_the_node(pod, shutdown::MESSAGE)),
+        }
+    }
+
+    /// Whether it is that the node was about to be shut down.
+    pub fn is_node_shutdown(&self) -> bool {
+        self.reason == shutdown::REASON
     }
 }
 

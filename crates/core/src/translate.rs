@@ -56,8 +56,8 @@ pub use hostname::{HostName, HostNameError};
 pub use hosts::{host_network_hosts, pod_hosts};
 pub use image::{InvalidImageName, repository, with_default_tag};
 pub use logs::{
-    CONTAINER_LOGS_DIRECTORY, container_id_of_log_link, container_log_directory, container_log_link,
-    container_log_path, next_restart_count, pod_log_directory, pod_uid_of_log_directory,
+    CONTAINER_LOGS_DIRECTORY, container_log_directory, container_log_link, container_log_path,
+    next_restart_count, pod_log_directory, pod_uid_of_log_directory,
 };
 pub use memory::may_swap;
 pub use mounts::{ETC_HOSTS, MountInput, MountedVolume, sub_path};
@@ -68,7 +68,7 @@ pub use profiles::needs_app_armor;
 pub use refusal::{
     ContainerRefusal, ObjectKind, RecursiveReadOnlyError, SandboxRefusal, UnsupportedGroupsPolicy,
 };
-pub use resources::{container_resources, page_size_in_cgroups};
+pub use resources::{container_resources, overhead_resources, page_size_in_cgroups, sandbox_resources};
 pub use runtime_class::{RuntimeClassError, mounts_read_only_recursively};
 pub use sandbox::{Sandbox, SandboxInput, sandbox};
 pub use signal::{from_runtime as signal_from_runtime, to_runtime as signal_to_runtime};

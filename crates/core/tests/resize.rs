@@ -2,9 +2,16 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::World;
+use crablet_api::FeatureGates;
 use crablet_api::core::Pod;
+use crablet_api::document::Limits;
 use crablet_api::testing::pod_yaml;
+use crablet_core::resize::{PodResourceInfo, is_in_progress, state_file};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 /// A pod whose containers have these resources, each with what else is said of it.
 fn pod(containers: &[(&str, &str, &str)]) -> Pod {
@@ -33,7 +40,7 @@ fn resized(before: &Pod, after: Pod) -> World {
         before.spec.containers.iter().map(|container| format!("{} running", container.name)).collect();
     let mut world = World::new(after, &names.join(", "));
     for container in &before.spec.containers {
-        world.actuated.set(&format!("{}-0", container.name), container.resources.clone());
+        world.actuated.set(&container.name, container.resources.clone());
     }
     world
 }
@@ -103,7 +110,7 @@ fn what_is_asked_for_and_not_granted_changes_nothing() {
     assert_eq!(status(&world), format!(r#"[{{"cpu":"80m","memory":"48Mi"}},{has}]"#));
     let updates = world.plan().update;
     for update in updates {
-        world.actuated.set(&update.id, update.resources);
+        world.actuated.set(&update.name, update.resources);
     }
     let has = resources("80m", "48Mi", "160m", "96Mi");
     assert_eq!(status(&world), format!(r#"[{{"cpu":"80m","memory":"48Mi"}},{has}]"#));
@@ -131,13 +138,9 @@ fn only_what_runs_is_resized_and_only_where_it_is_known_what_it_was_given() {
     let (small, large) = (of("50m", "32Mi", "100m", "64Mi"), of("80m", "48Mi", "160m", "96Mi"));
     let (before, after) = (pod(&[("c", &small, "")]), pod(&[("c", &large, "")]));
     World::new(after.clone(), "c running").plans("nothing");
-    let mut ended = resized(&before, after.clone());
+    let mut ended = resized(&before, after);
     ended.observed = common::seen(&ended.pod, "c exited 0");
     ended.plans("stop sandbox-0, end");
-    // Another run of it was given something else.
-    let mut other = resized(&before, after);
-    other.observed = common::seen(&other.pod, "c#1 running, c exited 0");
-    other.plans("nothing");
 }
 
 #[test]
@@ -151,8 +154,78 @@ fn init_containers_and_sidecars_are_resized_too() {
         ))
     };
     let mut world = World::new(with("2"), "s running, i running");
-    for (id, container) in [("s-0", 0), ("i-0", 1)] {
-        world.actuated.set(id, with("1").spec.init_containers[container].resources.clone());
+    for (name, container) in [("s", 0), ("i", 1)] {
+        world.actuated.set(name, with("1").spec.init_containers[container].resources.clone());
     }
     world.plans("update s-0 to 2/- up to -/-, update i-0 to 2/- up to -/-, wait for i");
+}
+
+/// Resources by chance: what is asked for, and how much more may be used.
+fn any_resources() -> impl Strategy<Value = String> {
+    (1..5_u32, 1..5_u32, 0..4_u32, 0..4_u32).prop_map(|(cpu, memory, more_cpu, more_memory)| {
+        let (cpu_limit, memory_limit) = (cpu + more_cpu, memory + more_memory);
+        of(
+            &format!("{cpu}0m"),
+            &format!("{memory}0Mi"),
+            &format!("{cpu_limit}0m"),
+            &format!("{memory_limit}0Mi"),
+        )
+    })
+}
+
+fn any_pods() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
+    (1..4_usize).prop_flat_map(|count| (vec(any_resources(), count), vec(any_resources(), count)))
+}
+
+fn pod_of(resources: &[String]) -> Pod {
+    let names = ["a", "b", "c"];
+    let containers: Vec<(&str, &str, &str)> =
+        names.iter().zip(resources).map(|(name, resources)| (*name, resources.as_str(), "")).collect();
+    pod(&containers)
+}
+
+proptest! {
+    /// An agent that dies knows what it gave until then, or a part of that.
+    #[test]
+    fn what_is_allocated_is_given_in_the_end_wherever_an_agent_is_cut_off(
+        (before, after) in any_pods(),
+        cuts in vec((0..4_usize, any::<bool>()), 0..4),
+    ) {
+        let (before, after) = (pod_of(&before), pod_of(&after));
+        let mut world = resized(&before, after.clone());
+        for (done, forgets) in cuts {
+            let known = world.actuated.clone();
+            for update in world.plan().update.into_iter().take(done) {
+                world.actuated.set(&update.name, update.resources);
+            }
+            if forgets {
+                world.actuated = known;
+            }
+        }
+        let plan = world.plan();
+        prop_assert!(plan.kill.is_empty() && plan.start.is_empty());
+        prop_assert!(plan.update.len() <= 2 * after.spec.containers.len());
+        for update in plan.update {
+            world.actuated.set(&update.name, update.resources);
+        }
+        prop_assert!(world.plan().update.is_empty());
+        let features = &world.features;
+        prop_assert!(!is_in_progress(&after, &world.actuated, &world.observed, features));
+        prop_assert_eq!(&world.actuated, &PodResourceInfo::of(&after, features));
+    }
+
+    /// What is written down for another agent says the same.
+    #[test]
+    fn a_pod_with_what_it_had_is_itself_again((before, after) in any_pods()) {
+        let (before, after) = (pod_of(&before), Arc::new(pod_of(&after)));
+        let features = FeatureGates::default();
+        let had = PodResourceInfo::of(&before, &features);
+        let entry = state_file::entry(&had);
+        let file = state_file::encode([("uid", &*entry)].into_iter());
+        let read = state_file::decode(&file, Limits::API).expect("a state file").remove("uid");
+        prop_assert_eq!(read.as_ref(), Some(&had));
+        prop_assert_eq!(&*had.applied_to(&after, &features), &before);
+        let same = PodResourceInfo::of(&after, &features).applied_to(&after, &features);
+        prop_assert!(Arc::ptr_eq(&same, &after));
+    }
 }

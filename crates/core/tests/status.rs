@@ -11,7 +11,7 @@ use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
 use crablet_api::testing::pod_yaml;
 use crablet_api::{FeatureGates, Gate, Text};
-use crablet_core::resize::Actuated;
+use crablet_core::resize::PodResourceInfo;
 use crablet_core::status::{
     Failure, PodCgroup, StartError, StatusInput, keep_what_ended, pod_status, terminated, to_publish,
 };
@@ -636,8 +636,8 @@ fn what_the_runtime_does_not_tell_is_what_was_given_last() {
     );
     let given = "{limits: {cpu: 2, memory: 4Mi}, requests: {cpu: 2, memory: 3Mi}}";
     let given = pod_yaml(&format!("spec: {{containers: [{{name: c, resources: {given}}}]}}"));
-    let mut actuated = Actuated::default();
-    actuated.set("c-0", given.spec.containers[0].resources.clone());
+    let mut actuated = PodResourceInfo::default();
+    actuated.set("c", given.spec.containers[0].resources.clone());
     let resources = |world: &World| {
         let status = pod_status(&StatusInput { actuated: &actuated, ..world.status_input() });
         serde_json::to_string(&status.container_statuses[0].resources).expect("JSON")

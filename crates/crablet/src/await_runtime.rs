@@ -12,7 +12,6 @@ use crablet_metrics::{RegisterError, Registry};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::exit::Failure;
 use crate::service_manager;
 
 /// The longest pause between two tries: how late a runtime that came up is noticed, at most.
@@ -63,32 +62,20 @@ const DRIVER_TRIES: u32 = 3;
 const DRIVER_PAUSE: Duration = Duration::from_secs(2);
 
 /// Who makes the cgroups of containers. What the runtime says counts, and what is configured where it does not say.
-/// Refuses a driver that is not there: pods in cgroups of the wrong kind would fail one by one.
 pub(crate) async fn cgroup_driver(
     client: &Client,
     configured: &CgroupDriver,
     metrics: &Registry,
-) -> Result<CgroupDriver, Failure> {
-    let refused = |message: &str| Err(Failure::Configuration(vec![message.to_owned()]));
-    match ask_for_driver(client, metrics).await? {
-        Some(cri_api::CgroupDriver::Cgroupfs) => {
-            if configured == &CgroupDriver::Systemd {
-                info!(
-                    "Using the cgroup driver of the container runtime: cgroupfs, and not systemd as configured"
-                );
-            }
-            Ok(CgroupDriver::Cgroupfs)
-        }
-        Some(cri_api::CgroupDriver::Systemd) => refused(
-            "the container runtime has the cgroup driver \"systemd\": this version makes cgroups itself alone; set \
-             \"cgroupfs\" in the container runtime (SystemdCgroup = false in containerd, cgroup_manager in CRI-O)",
-        ),
-        None if configured == &CgroupDriver::Systemd => refused(
-            "cgroupDriver (--cgroup-driver) \"systemd\": this version makes cgroups itself alone; set \"cgroupfs\" \
-             here and in the container runtime",
-        ),
-        None => Ok(configured.clone()),
+) -> anyhow::Result<CgroupDriver> {
+    let driver = match ask_for_driver(client, metrics).await? {
+        Some(cri_api::CgroupDriver::Cgroupfs) => CgroupDriver::Cgroupfs,
+        Some(cri_api::CgroupDriver::Systemd) => CgroupDriver::Systemd,
+        None => return Ok(configured.clone()),
+    };
+    if *configured != driver {
+        info!(%driver, %configured, "Using the cgroup driver of the container runtime, and not the configured one");
     }
+    Ok(driver)
 }
 
 /// The version of Kubernetes that does without what is configured: runtimes have to say by then who makes cgroups.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use crablet_agent::agent::Agent;
+use crablet_agent::mirrors::ServerMirrors;
 use crablet_agent::sources::{Feed, SourcesReady};
 use crablet_agent::story::{State, Teller};
 use crablet_agent::tasks::Tasks;
@@ -47,6 +48,8 @@ pub(crate) struct Membership<'a> {
     object_ttl: ObjectTtl,
     /// Where what the server says is kept, if it is.
     memory: Option<Memory>,
+    /// What the server has of the node's static pods.
+    mirrors: watch::Sender<ServerMirrors>,
     metrics: Metrics,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct OfNode {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) cloud: Option<Cloud>,
     pub(crate) csi: Csi,
+    /// What its pods refer to.
+    pub(crate) objects: Arc<ClusterObjects>,
 }
 
 impl<'a> Membership<'a> {
@@ -67,12 +72,7 @@ impl<'a> Membership<'a> {
         memory: Option<Memory>,
     ) -> anyhow::Result<Membership<'a>> {
         let configuration = &effective.configuration;
-        let user_agent = format!(
-            "crablet/{} ({}) kubernetes/{}",
-            version::CRABLET,
-            version::platform(),
-            version::KUBERNETES
-        );
+        let user_agent = version::user_agent();
         let seed = seed_of(name);
         let flags = &effective.flags;
         let bootstrap = Some(&*flags.bootstrap_kubeconfig).filter(|path| !path.is_empty());
@@ -89,12 +89,18 @@ impl<'a> Membership<'a> {
         let client = Client::new(transport, &user_agent).with_limit(limit);
         let metrics = Metrics::register(metrics, begun())?;
         let object_ttl = ObjectTtl::default();
-        Ok(Membership { effective, client, seed, tasks, progress, object_ttl, memory, metrics })
+        let mirrors = watch::Sender::default();
+        Ok(Membership { effective, client, seed, tasks, progress, object_ttl, memory, mirrors, metrics })
     }
 
     /// How the API server is asked.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What the server has of the node's static pods.
+    pub(crate) fn mirrors(&self) -> watch::Receiver<ServerMirrors> {
+        self.mirrors.subscribe()
     }
 
     /// What this node waits differently by than others.
@@ -130,7 +136,7 @@ impl<'a> Membership<'a> {
         ready: SourcesReady,
         of_node: OfNode,
     ) {
-        let OfNode { runtime, cloud, csi } = of_node;
+        let OfNode { runtime, cloud, csi, objects } = of_node;
         let configuration = &self.effective.configuration;
         if let Some(progress) = self.progress {
             let story = agent.stories.open(&node_identity(&handles.name));
@@ -155,11 +161,13 @@ impl<'a> Membership<'a> {
                 isolates_local_storage: configuration.local_storage_capacity_isolation,
                 cloud,
             },
+            objects,
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
             memory: self.memory,
             csi_drivers: csi.drivers(),
             attachments: csi.attachments(),
+            mirrors: self.mirrors,
             metrics: self.metrics,
         };
         crablet_cluster::join(&self.tasks, agent, joining);

@@ -1,10 +1,10 @@
 //! `crablet logs`: what a container has written.
 
 mod choose;
-mod file;
-mod show;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -13,6 +13,8 @@ use crablet_api::GoDuration;
 use crablet_api::core::PodIdentity;
 use crablet_core::translate::container_log_directory;
 use crablet_host::clock::Clock;
+use crablet_logs::{Followed, LogOptions, LogStream, LogText, LogWatcher, read_logs};
+use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 
 use crate::agent_client::{Agent, PodList, block_on};
@@ -20,11 +22,12 @@ use crate::command_line;
 use crate::exit::{self, Failure};
 use crate::find_pod::find_pod;
 use choose::{Chosen, Log};
-use file::LogFile;
-use show::Show;
 
 /// The pause before an agent is asked again that did not answer.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a log may take to be there after its container has started, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +48,7 @@ pub(crate) struct Logs {
     container: Option<String>,
     follow: bool,
     previous: bool,
-    tail: Option<usize>,
+    tail: Option<u64>,
     since: Option<Duration>,
     timestamps: bool,
 }
@@ -123,36 +126,49 @@ async fn logs(wanted: &Logs) -> anyhow::Result<()> {
     let directory = PathBuf::from(container_log_directory(pod_logs, namespace, name, uid, container));
     let path = directory.join(format!("{}.log", chosen.attempt));
     let since = wanted.since.map(|since| Clock::system().now().checked_sub(since).unwrap_or(Timestamp::MIN));
-    let mut show = Show::new(wanted.timestamps, since, wanted.tail);
+    let follow = wanted.follow && chosen.is_running;
+    let options = LogOptions {
+        follow,
+        tail_lines: wanted.tail,
+        since,
+        timestamps: wanted.timestamps,
+        ..LogOptions::default()
+    };
+    let reason = cannot_read(&chosen);
+    let followed = follow
+        .then(|| Followed { watcher: LogWatcher::default(), ended: ended(agent, list, chosen).boxed() });
+    if follow {
+        let is_there = async {
+            while !path.exists() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, is_there).await;
+    }
+    let mut log = pin!(read_logs(path, &options, followed));
+    while let Some(text) = log.next().await {
+        match show(&text.with_context(|| reason.clone())?) {
+            // Nobody reads any more.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            shown => shown?,
+        }
+    }
+    Ok(())
+}
 
-    if !(wanted.follow && chosen.is_running) {
-        let mut file = LogFile::open(&path).with_context(|| cannot_read(&chosen))?;
-        file.read(|bytes| show.take(bytes))?;
-        return show.finish();
-    }
-    let mut changes = file::changes(&directory);
-    let mut file =
-        LogFile::open_when_there(&path, &mut changes).await.with_context(|| cannot_read(&chosen))?;
-    let mut end = std::pin::pin!(ended(&agent, list, &chosen));
-    let mut has_ended = false;
-    loop {
-        file.read(|bytes| show.take(bytes))?;
-        // What was there before is out; from here on, each line as it comes.
-        show.flush()?;
-        if show.nobody_reads() {
-            return Ok(());
-        }
-        if file.go_on(|bytes| show.take(bytes))? {
-            continue;
-        }
-        if has_ended {
-            return show.finish();
-        }
-        tokio::select! {
-            () = &mut end => has_ended = true,
-            () = changes.next() => {}
+/// Shows what a container wrote, each where it wrote it.
+fn show(text: &LogText) -> io::Result<()> {
+    for (stream, bytes) in text.by_stream() {
+        match stream {
+            LogStream::Stdout => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes)?;
+                output.flush()?;
+            }
+            LogStream::Stderr => io::stderr().lock().write_all(bytes)?,
         }
     }
+    Ok(())
 }
 
 fn cannot_read(chosen: &Chosen) -> String {
@@ -189,7 +205,7 @@ async fn choose_log(agent: &Agent, wanted: &Logs) -> anyhow::Result<(PodList, Ch
 }
 
 /// Waits until the container has ended. An agent that is away says nothing, and the container runs on.
-async fn ended(agent: &Agent, mut list: PodList, chosen: &Chosen) {
+async fn ended(agent: Agent, mut list: PodList, chosen: Chosen) {
     loop {
         let pod = list.items.iter().find(|pod| *pod.metadata.uid == *chosen.pod.uid);
         let still = pod.and_then(|pod| choose::log(pod, &chosen.container, false).ok());

@@ -9,7 +9,7 @@
 //! - [`join`]: the agent in a cluster; [`token_command`]: what nodes join one with; [`csr_command`]: what they ask for;
 //!   [`administrator`]: the cluster that both are about.
 //! - [`config_command`], [`log_command`]: the other subcommands.
-//! - [`find_pod`]: the pod that a person means; [`cri_log`]: the format of logs.
+//! - [`find_pod`]: the pod that a person means.
 //! - [`service_manager`]: what systemd is told.
 //! - [`exit`]: how the process ends, and what each code means.
 
@@ -20,7 +20,6 @@ mod apply_command;
 mod await_runtime;
 mod command_line;
 mod config_command;
-mod cri_log;
 mod csr_command;
 mod delete_command;
 mod exit;

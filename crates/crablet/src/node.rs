@@ -10,16 +10,20 @@ use std::sync::Arc;
 use anyhow::Context;
 use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::allocations::{LARGEST_STATE_FILE, STATE_FILES};
 use crablet_agent::images::Access;
 use crablet_agent::iptables;
+use crablet_agent::mirrors::ServerMirrors;
 use crablet_agent::node_addresses::{self, NoAddresses, NodeAddresses, NodeIps};
-use crablet_agent::node_config::{Found, NodeConfig, cgroup_driver, kernel_of, node_name};
+use crablet_agent::node_config::{Found, NodeConfig, Sizes, cgroup_driver, kernel_of, node_name};
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{OnDisk, Places};
+use crablet_agent::shutdown;
+use crablet_agent::sizes;
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
-use crablet_api::GoDuration;
 use crablet_api::features::Gate;
+use crablet_api::{CpuSet, GoDuration};
 use crablet_client::{Chance, Kubeconfig};
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
@@ -33,14 +37,20 @@ use crablet_csi::{PluginRegistry, PluginState, PluginType};
 use crablet_host::cgroup;
 use crablet_host::checkpoint::{Checkpoints, CheckpointsUntilReboot, DirectoryCheckpoints};
 use crablet_host::clock::Clock;
+use crablet_host::kernel_log::{DEV_KMSG, DevKmsg, KernelLog};
+use crablet_host::logind::{Places as LogindPlaces, SystemLogind};
 use crablet_host::machine::{
-    Machine, Storage, app_armor_is_on, page_size, selinux_is_on, thermal_throttle_counters,
+    Machine, OwnLimits, Storage, app_armor_is_on, online_cpus, page_size, selinux_is_on,
+    thermal_throttle_counters,
 };
+use crablet_host::signals::KernelSignals;
+use crablet_host::state_file::FileOnDisk;
 use crablet_host::swap;
 use crablet_logging::ErrorChain;
 use crablet_metrics::{Kind, Registries, Registry};
 use crablet_server::{NodeHandles, Numbers, Stage};
-use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Measuring};
+use crablet_stats::Stats;
+use crablet_volumes::{Attachments, Contents, Csi, HostVolumes, Measuring, Volumes};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +61,7 @@ use crate::image_access;
 use crate::join::{Membership, OfNode};
 use crate::log_rotation::log_rotation;
 use crate::log_sizes::tell_log_sizes;
-use crate::numbers;
+use crate::numbers::{self, Meter};
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -166,8 +176,8 @@ impl Prepared {
         let accounts = cluster.clone().map(|cluster| cluster as Arc<dyn ServiceAccounts>);
         let (clock, metrics) = (&self.node.clock, &self.node.metrics.kubelet);
         let access = image_access::access(effective, checked.providers, clock, accounts, metrics).await?;
-        let objects: Arc<dyn Objects> = match cluster {
-            Some(cluster) => cluster,
+        let objects: Arc<dyn Objects> = match &cluster {
+            Some(cluster) => Arc::clone(cluster) as _,
             None => Arc::new(NoObjects),
         };
         let contents = Arc::clone(&objects) as Arc<dyn Contents>;
@@ -176,10 +186,15 @@ impl Prepared {
             csi.label_all();
         }
         let cluster_objects = Arc::clone(&objects);
-        let parts = parts(effective, client.clone(), access, &self.node, objects, csi.clone())?;
-        let volumes = Arc::clone(&parts.volumes);
+        let mirrors =
+            membership.as_ref().map_or_else(|| watch::Sender::default().subscribe(), Membership::mirrors);
+        let shutdown = (!description.shutdown_periods.is_empty()).then(|| shutdown_machine(effective));
+        let pods = numbers::Pods::default();
+        let ground = Ground { access, objects, mirrors, csi: csi.clone(), shutdown, pods: Arc::clone(&pods) };
+        let (parts, stats) = parts(effective, client.clone(), &self.node, ground)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
-        numbers::answer(effective, &self.node, client.clone(), volumes, agent.statuses.clone())?;
+        let _ = pods.set(agent.statuses.clone());
+        numbers::answer(&self.node, stats)?;
         let tasks = Tasks::new(stop.clone(), tasks.clone());
         let registry =
             PluginRegistry::new(root(effective)).with_handler(PluginType::Csi, Arc::new(csi.clone()));
@@ -192,6 +207,13 @@ impl Prepared {
                 cluster_objects.storage_may_be_there();
             }
         });
+        let (configuration, flags) = (effective.configuration.clone(), effective.flags.clone());
+        let features = effective.features;
+        let (root_dir, every) = (root(effective).to_owned(), configuration.node_status_report_frequency);
+        tasks.spawn(sizes::keep(agent.facts.clone(), every.to_std(), move || {
+            let machine = Machine::read(Path::new("/"))?;
+            Ok(Sizes::new(&configuration, &flags, &features, &machine, Storage::of(&root_dir).ok()))
+        }));
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }
@@ -205,8 +227,8 @@ impl Prepared {
         if effective.configuration.make_iptables_util_chains {
             tasks.spawn(iptables::keep_util_chains());
         }
-        if let (Some(membership), Some(feed)) = (membership, self.api) {
-            let of_node = OfNode { runtime: Arc::new(client), cloud, csi };
+        if let (Some(membership), Some(objects), Some(feed)) = (membership, cluster, self.api) {
+            let of_node = OfNode { runtime: Arc::new(client), cloud, csi, objects };
             membership.join(&agent, &self.node, feed, self.ready, of_node);
         }
         self.stage.send_replace(Stage::Running(Box::new(agent.clone())));
@@ -259,6 +281,7 @@ async fn describe(
 ) -> anyhow::Result<NodeConfig> {
     let configuration = &effective.configuration;
     let machine = Machine::read(Path::new("/")).context("cannot tell what the machine is")?;
+    mention_own_limits(&OwnLimits::read(Path::new("/"), &machine));
     let host_name = host_name();
     let cgroups = cgroup::version(Path::new(cgroup::MOUNT_POINT))?;
     let found = Found {
@@ -281,11 +304,28 @@ async fn describe(
         user_ids,
     };
     let mut config = NodeConfig::new(effective, &found);
+    if let cgroup::CgroupDriver::Systemd = cgroup_driver(configuration) {
+        // systemd hands processors down only to whom it was told to, and takes them away from others.
+        let online = online_cpus(Path::new("/")).context("cannot tell which CPUs the machine has")?;
+        config.cgroups.pods.cpus = Some(CpuSet::from_iter(online).to_string());
+    }
     if let Err(error) = reached_by {
         warn!(node = name, %error, "It is not known what the node is reached by");
         config.node.status.addresses = Box::default();
     }
     Ok(config)
+}
+
+/// Pods are admitted by what the machine has, as upstream's. Who runs the whole node within a cgroup has less.
+fn mention_own_limits(limits: &OwnLimits) {
+    let told = "The machine has more than the agent's own cgroup allows for, and pods are admitted by what the machine \
+                has; where pods live within that cgroup too, reserve the difference by systemReserved";
+    if let Some((bytes, cgroup)) = &limits.memory {
+        warn!(cgroup = %cgroup.display(), limit = bytes, resource = "memory", "{told}");
+    }
+    if let Some((thousandths, cgroup)) = &limits.cpu {
+        warn!(cgroup = %cgroup.display(), limit = format!("{thousandths}m"), resource = "cpu", "{told}");
+    }
 }
 
 /// What a cloud is told of the addresses that the node was started with, if they are its own.
@@ -295,14 +335,24 @@ fn cloud(addresses: &NodeAddresses, are_ours: bool) -> Cloud {
     Cloud { provided_ips: provided.map(Into::into) }
 }
 
+/// What an agent stands on beside its runtime and its machine.
+struct Ground {
+    access: Access,
+    objects: Arc<dyn Objects>,
+    mirrors: watch::Receiver<ServerMirrors>,
+    csi: Csi,
+    shutdown: Option<shutdown::Machine>,
+    /// Where it is told which pods there are.
+    pods: numbers::Pods,
+}
+
 fn parts(
     effective: &Effective,
     client: Client,
-    access: Access,
     node: &NodeHandles,
-    objects: Arc<dyn Objects>,
-    csi: Csi,
-) -> anyhow::Result<Parts> {
+    ground: Ground,
+) -> anyhow::Result<(Parts, Stats)> {
+    let Ground { access, objects, mirrors, csi, shutdown, pods } = ground;
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
@@ -313,13 +363,16 @@ fn parts(
         period: (period > GoDuration::ZERO).then(|| period.to_std()),
         tells_health: effective.features.enabled(Gate::CSIVolumeHealth),
     };
-    Ok(Parts {
+    let volumes: Arc<dyn Volumes> = Arc::new(
+        HostVolumes::new(root(effective), node.clock.clone(), contents)
+            .with_csi(csi)
+            .counted_in(&node.metrics.kubelet, &measuring)?,
+    );
+    let stats = numbers::stats(effective, node, client.clone(), Arc::clone(&volumes), pods)?;
+    let signals = KernelSignals::new(Path::new("/"), root(effective), hierarchy.clone(), &layout);
+    let parts = Parts {
         runtime: Arc::new(client),
-        volumes: Arc::new(
-            HostVolumes::new(root(effective), node.clock.clone(), contents)
-                .with_csi(csi)
-                .counted_in(&node.metrics.kubelet, &measuring)?,
-        ),
+        volumes,
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
         files: Arc::new(OnDisk::new(Places {
@@ -328,10 +381,43 @@ fn parts(
             links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
         })),
         checkpoints: keep_pods(effective)?,
+        state_files: Arc::new(DirectoryCheckpoints::among_others(
+            root(effective),
+            &STATE_FILES,
+            LARGEST_STATE_FILE,
+        )),
         objects,
+        mirrors,
         access,
+        signals: Arc::new(signals),
+        kernel_log: kernel_log(),
+        usage: Arc::new(Meter(stats.clone())),
+        image_records: keep_in(effective, "images")?,
         metrics: node.metrics.clone(),
-    })
+        shutdown,
+    };
+    Ok((parts, stats))
+}
+
+/// What the kernel says, where this process may read it.
+fn kernel_log() -> Option<Box<dyn KernelLog>> {
+    match DevKmsg::open(Path::new(DEV_KMSG)) {
+        Ok(log) => Some(Box::new(log)),
+        Err(error) => {
+            let error = ErrorChain(&error);
+            warn!(path = DEV_KMSG, err = %error, "Cannot read the kernel's log; processes that it ends are not told of");
+            None
+        }
+    }
+}
+
+/// Who tells of shutdowns of the machine.
+fn shutdown_machine(effective: &Effective) -> shutdown::Machine {
+    let bus = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok();
+    shutdown::Machine {
+        logind: Arc::new(SystemLogind::new(LogindPlaces::of_machine(bus.as_deref()))),
+        state: Arc::new(FileOnDisk::new(root(effective).join(shutdown::STATE_FILE))),
+    }
 }
 
 fn root(effective: &Effective) -> &Path {

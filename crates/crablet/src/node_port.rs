@@ -50,8 +50,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) started: Started,
 }
 
-/// Serves it until `stop`, unless it is not wanted. Whoever is in a container then hears that it ends, for which `parting`
-/// waits.
+/// Serves it until `stop`, unless it is not wanted. What is being answered then is answered to its end, if that is near, and
+/// whoever is in a container hears that it ends: `parting` waits for both.
 pub(crate) async fn start(
     parts: Parts<'_>,
     stop: &CancellationToken,
@@ -134,7 +134,7 @@ pub(crate) async fn start(
         node_logs,
         streams,
     })?;
-    tasks.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
+    parting.spawn(serve_tls(listener, tls, router, stop.clone().cancelled_owned()));
     let stopping = stop.clone().cancelled_owned();
     parting.spawn(async move {
         stopping.await;

@@ -1,30 +1,38 @@
 //! What the node and its pods use, put together from the configuration: where it is read, and whom it asks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
+use async_trait::async_trait;
+use crablet_agent::eviction::UsageMeter;
 use crablet_agent::node_config::cgroup_driver;
 use crablet_agent::statuses::Statuses;
 use crablet_config::Effective;
+use crablet_core::eviction::{Resource, Usages};
 use crablet_cri::Client;
 use crablet_host::cgroup::{Hierarchy, Layout};
 use crablet_host::machine::Machine;
 use crablet_host::mounts::PROC_SELF_MOUNTINFO;
+use crablet_logging::ErrorChain;
 use crablet_metrics::{RegisterError, Registry};
 use crablet_server::NodeHandles;
-use crablet_stats::{CACHED_FOR, Parts, Settings, Stats};
+use crablet_stats::{CACHED_FOR, Parts, Settings, Stats, StatsError};
 use crablet_volumes::Volumes;
+use tracing::warn;
 
-/// Has the node's numbers answered from now on.
-pub(crate) fn answer(
+/// The pods of an agent that may not have begun yet.
+pub(crate) type Pods = Arc<OnceLock<Statuses>>;
+
+/// Who reads what the node uses. The names of images come from `pods`, as soon as there are any.
+pub(crate) fn stats(
     effective: &Effective,
     node: &NodeHandles,
     runtime: Client,
     volumes: Arc<dyn Volumes>,
-    statuses: Statuses,
-) -> anyhow::Result<()> {
+    pods: Pods,
+) -> anyhow::Result<Stats> {
     let configuration = &effective.configuration;
     let settings = Settings {
         root: PathBuf::from("/"),
@@ -44,12 +52,37 @@ pub(crate) fn answer(
         runtime: Arc::new(runtime),
         volumes: Arc::new(volumes),
         clock: node.clock.clone(),
-        images: Arc::new(move || images(&statuses)),
+        images: Arc::new(move || pods.get().map(images).unwrap_or_default()),
     };
-    let stats = Stats::new(settings, parts).context("cgroups of CPU and memory are not mounted")?;
+    Stats::new(settings, parts).context("cgroups of CPU and memory are not mounted")
+}
+
+/// Has the node's numbers answered from now on.
+pub(crate) fn answer(node: &NodeHandles, stats: Stats) -> Result<(), RegisterError> {
     tell_provider(&node.metrics.kubelet)?;
     node.numbers.answered_by(stats);
     Ok(())
+}
+
+/// Tells the agent what its pods use.
+pub(crate) struct Meter(pub(crate) Stats);
+
+#[async_trait]
+impl UsageMeter for Meter {
+    async fn of_all(&self, resource: Resource) -> Option<Usages> {
+        or_say(match resource {
+            Resource::Memory => self.0.memory_usages().await,
+            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.0.all_usages().await,
+        })
+    }
+
+    async fn on_disk(&self, uids: &BTreeSet<String>) -> Option<Usages> {
+        or_say(self.0.disk_usages(uids).await)
+    }
+}
+
+fn or_say(usages: Result<Usages, StatsError>) -> Option<Usages> {
+    usages.inspect_err(|error| warn!(err = %ErrorChain(error), "Cannot tell what pods use")).ok()
 }
 
 /// Has it told where the numbers of containers come from: they are read from their cgroups, as upstream's cAdvisor does.

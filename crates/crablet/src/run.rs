@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crablet_agent::node_addresses::NodeIps;
+use crablet_agent::node_config;
 use crablet_agent::tasks::Tasks;
-use crablet_api::Gate;
+use crablet_api::{CpuSet, Gate};
 use crablet_config::{Effective, KubeletConfiguration, LogFormat};
 use crablet_core::user_ids::UserIds;
 use crablet_host::lock::{Lock, LockError};
-use crablet_host::{cgroup, program_pages, sub_ids, swap};
+use crablet_host::mounts::make_shared;
+use crablet_host::{cgroup, machine, program_pages, sub_ids, swap};
 use crablet_logging::{ErrorChain, Format, Handle, Settings, VModule};
 use crablet_metrics::BuildInfo;
 use crablet_server::{
@@ -67,13 +69,18 @@ fn run_on(
     refuse_tracing(&effective.configuration)?;
     let logging = start_logging(&effective.configuration)?;
     greet(&effective);
-    MACHINE.check(&effective.configuration)?;
+    MACHINE.check(&effective)?;
     let checked = Checked {
         providers: image_access::providers(&effective)?,
         user_ids: user_ids(&effective)?,
         node_ips: node_ips(&effective)?,
     };
     let _lock = hold_root_directory(&effective.flags.root_dir)?;
+    let score = effective.configuration.oom_score_adj;
+    if let Err(error) = machine::set_oom_score(Path::new("/"), score) {
+        info!(score, err = %ErrorChain(&error), "Failed to apply oomScoreAdj");
+    }
+    share_mounts(&effective.flags.root_dir);
     runtime(workers)?.block_on(agent(effective, checked, logging, other))
 }
 
@@ -142,23 +149,23 @@ fn greet(effective: &Effective) {
         let fields = effective.not_acted_on.join(", ");
         warn!(fields, "These settings are accepted, but this version does not act on them yet");
     }
-    if !effective.not_done.is_empty() {
-        let what = effective.not_done.join(", ");
-        warn!(what, "These are on by default, but this version does not do them yet");
-    }
 }
 
 /// Where the machine tells about itself.
 struct Machine<'a> {
     cgroups: &'a str,
     swaps: &'a str,
+    /// The directory below which the kernel tells of processors and memory.
+    root: &'a str,
 }
 
-const MACHINE: Machine<'static> = Machine { cgroups: cgroup::MOUNT_POINT, swaps: swap::PROC_SWAPS };
+const MACHINE: Machine<'static> =
+    Machine { cgroups: cgroup::MOUNT_POINT, swaps: swap::PROC_SWAPS, root: "/" };
 
 impl Machine<'_> {
     /// Refuses a machine that the configuration does not want to run on.
-    fn check(&self, configuration: &KubeletConfiguration) -> Result<(), Failure> {
+    fn check(&self, effective: &Effective) -> Result<(), Failure> {
+        let configuration = &effective.configuration;
         let version = cgroup::version(Path::new(self.cgroups))
             .context("cannot tell which version of cgroups the machine has")?;
         if version == cgroup::Version::V1 {
@@ -178,7 +185,37 @@ impl Machine<'_> {
                 return Err(Failure::SwapOn(areas));
             }
         }
-        Ok(())
+        self.check_reserved(effective)
+    }
+
+    /// Refuses to keep more from pods than the machine has.
+    fn check_reserved(&self, effective: &Effective) -> Result<(), Failure> {
+        let (configuration, root) = (&effective.configuration, Path::new(self.root));
+        if &*configuration.system_cgroups == "/" {
+            let message = "systemCgroups (--system-cgroups): the system's cgroup cannot be root (\"/\")";
+            return Err(Failure::Configuration(vec![message.to_owned()]));
+        }
+        let cpus = &configuration.reserved_system_cpus.value;
+        let online = machine::online_cpus(root).context("cannot tell which CPUs the machine has")?;
+        if !cpus.iter().all(|cpu| online.contains(&cpu)) {
+            let online = CpuSet::from_iter(online);
+            return Err(Failure::Configuration(vec![format!(
+                "reservedSystemCPUs (--reserved-cpus): {cpus} is not a subset of online-cpus: {online}"
+            )]));
+        }
+        let machine = machine::Machine::read(root).context("cannot tell what the machine is")?;
+        // The root directory may be yet to be made.
+        let mut places = Path::new(&*effective.flags.root_dir).ancestors();
+        let storage = places.find_map(|place| machine::Storage::of(place).ok());
+        let capacity = node_config::capacity(configuration, &machine, storage);
+        let reserved = node_config::reserved(&effective.configuration, &effective.flags, &capacity);
+        let over = reserved.over(&node_config::internal_capacity(&capacity, &machine));
+        match over.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Configuration(
+                over.iter().map(|over| format!("invalid Node Allocatable configuration. {over}")).collect(),
+            )),
+        }
     }
 }
 
@@ -212,6 +249,15 @@ fn hold_root_directory(root_dir: &str) -> Result<Lock, Failure> {
         LockError::Held { .. } => Failure::RootDirectoryHeld { root_dir: root_dir.into(), source: error },
         LockError::Failed { .. } => Failure::Other(error.into()),
     })
+}
+
+/// What a driver in a pod mounts below the root directory is seen by other pods, and it sees what the agent mounts there.
+/// Pods that do not ask for that do without it.
+fn share_mounts(root_dir: &str) {
+    if let Err(error) = make_shared(Path::new(root_dir)) {
+        let error = ErrorChain(&error);
+        warn!(%error, "Pods that share mounts below the root directory with the node, as drivers do, cannot run");
+    }
 }
 
 /// Everything that needs a running runtime.
@@ -271,7 +317,7 @@ async fn agent(
 
 /// How long after the start, and how often from then on, code that is not needed any more is let go of.
 const FIRST_TIDYING: Duration = Duration::from_secs(60);
-const TIDYING: Duration = Duration::from_secs(600);
+const TIDYING: Duration = Duration::from_secs(120);
 
 /// Lets go of code that was needed to start, and of what seldom happens, now and then.
 async fn stay_small(stop: CancellationToken) {
@@ -418,19 +464,35 @@ fn register_metrics(effective: &Effective, node: &NodeHandles) -> anyhow::Result
 mod tests {
     use super::*;
 
-    /// What becomes of a start on a machine with cgroup v1 and these swap areas.
-    fn start(areas: &str, fail_cgroup_v1: bool, fail_swap_on: bool, oom_kill: Option<bool>) -> String {
+    /// What becomes of a start with flags on a machine with cgroup v1 and these swap areas, two processors and a gibibyte
+    /// of memory.
+    fn start(areas: &str, flags: &[(&str, &str)]) -> String {
         let directory = tempfile::tempdir().unwrap();
-        let swaps = directory.path().join("swaps");
-        std::fs::write(&swaps, format!("Filename Type Size Used Priority\n{areas}")).unwrap();
-        let machine = Machine { cgroups: "/proc", swaps: swaps.to_str().unwrap() };
-        let configuration = KubeletConfiguration {
-            fail_cgroup_v1,
-            fail_swap_on,
-            single_process_oom_kill: oom_kill,
-            ..KubeletConfiguration::default()
+        let write = |file: &str, text: &str| {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
         };
-        match machine.check(&configuration) {
+        write("swaps", &format!("Filename Type Size Used Priority\n{areas}"));
+        write("sys/devices/system/cpu/online", "0,2\n");
+        write("proc/meminfo", "MemTotal: 1048576 kB\n");
+        write("proc/sys/kernel/pid_max", "32768\n");
+        let swaps = directory.path().join("swaps");
+        let root = directory.path().to_str().unwrap();
+        let machine = Machine { cgroups: "/proc", swaps: swaps.to_str().unwrap(), root };
+        let root_dir = directory.path().join("root/yet/to/be/made");
+        let usual = [
+            ("fail-cgroupv1", "false"),
+            ("root-dir", root_dir.to_str().unwrap()),
+            ("eviction-hard", "memory.available<100Mi"),
+        ];
+        let given: Vec<_> = usual
+            .iter()
+            .chain(flags)
+            .map(|(name, text)| (crablet_config::Flag::find(name).unwrap(), *text))
+            .collect();
+        let effective = crablet_config::load(&given).unwrap();
+        match machine.check(&effective) {
             Ok(()) => "starts".into(),
             Err(failure) => format!("{} {failure}", failure.code()),
         }
@@ -439,17 +501,55 @@ mod tests {
     #[test]
     fn a_machine_that_the_configuration_does_not_want_is_refused_with_a_code_of_its_own() {
         let swap = "/dev/sda2 partition 1 0 -2\n/swap file 1 0 -3\n";
-        assert_eq!(start("", false, true, None), "starts");
-        assert_eq!(start(swap, false, false, Some(true)), "starts");
-        let refused = start(swap, false, true, None);
+        assert_eq!(start("", &[]), "starts");
+        assert_eq!(start(swap, &[("fail-swap-on", "false")]), "starts");
+        let refused = start(swap, &[]);
         assert!(refused.starts_with("5 running with swap on is not supported"), "{refused}");
         assert!(refused.ends_with("in use: /dev/sda2, /swap"), "{refused}");
-        let refused = start("", true, true, None);
+        let refused = start("", &[("fail-cgroupv1", "true")]);
         assert!(
             refused.starts_with("4 kubelet is configured to not run on a host using cgroup v1"),
             "{refused}"
         );
-        let refused = start("", false, true, Some(false));
-        assert!(refused.starts_with("2 invalid configuration: singleProcessOOMKill"), "{refused}");
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_cannot_be_kept_for_the_system() {
+        assert_eq!(start("", &[("reserved-cpus", "0")]), "starts");
+        assert_eq!(start("", &[("reserved-cpus", "0,2")]), "starts", "all of them can");
+        let expected = "2 reservedSystemCPUs (--reserved-cpus): 0-1 is not a subset of online-cpus: 0,2";
+        assert_eq!(start("", &[("reserved-cpus", "0-1")]), expected);
+    }
+
+    #[test]
+    fn the_systems_processes_are_not_gathered_where_they_are() {
+        let root = [("system-cgroups", "/"), ("cgroup-root", "/")];
+        let expected = "2 systemCgroups (--system-cgroups): the system's cgroup cannot be root (\"/\")";
+        assert_eq!(start("", &root), expected);
+    }
+
+    #[test]
+    fn more_than_there_is_cannot_be_kept_from_pods() {
+        let fits = [("kube-reserved", "memory=400Mi,pid=1000"), ("system-reserved", "cpu=2,memory=500Mi")];
+        assert_eq!(start("", &fits), "starts");
+        let too_much =
+            [("kube-reserved", "memory=600Mi,pid=30000"), ("system-reserved", "cpu=3,memory=500Mi,pid=3000")];
+        let why = |resource: &str, reserved: &str, capacity: &str| {
+            format!(
+                "invalid Node Allocatable configuration. Resource \"{resource}\" has a reservation of {reserved} but \
+                 capacity of {capacity}. Expected capacity >= reservation."
+            )
+        };
+        // Hard eviction leaves 100 MiB free.
+        let problems = [why("cpu", "3", "2"), why("memory", "1200Mi", "1Gi"), why("pid", "33k", "32768")];
+        assert_eq!(start("", &too_much), format!("2 {}", problems.join("; ")));
+        // Whole CPUs replace amounts of CPU.
+        let replaced = [("kube-reserved", "cpu=3"), ("system-reserved", "cpu=3"), ("reserved-cpus", "0")];
+        assert_eq!(start("", &replaced), "starts");
+        // What eviction leaves free may be for pods all the same.
+        let all = [("kube-reserved", "memory=1Gi")];
+        assert!(start("", &all).starts_with("2 "), "{}", start("", &all));
+        let ignored = [all[0], ("experimental-allocatable-ignore-eviction", "true")];
+        assert_eq!(start("", &ignored), "starts");
     }
 }

@@ -136,14 +136,14 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         enableServer: true
         enableSystemLogHandler: true
         enableSystemLogQuery: false
-        enforceNodeAllocatable:  # on by default, but this version does no node allocatable enforcement yet
+        enforceNodeAllocatable:
         - pods
         eventBurst: 100
         eventRecordQPS: 50
-        evictionHard:  # on by default, but this version does no eviction yet
+        evictionHard:
           imagefs.available: 15%
           imagefs.inodesFree: 5%
-          memory.available: 200Mi  # DIR/conf.d/20-eviction.conf:4; not acted on yet
+          memory.available: 200Mi  # DIR/conf.d/20-eviction.conf:4
           nodefs.available: 10%
           nodefs.inodesFree: 5%
         evictionPressureTransitionPeriod: 5m0s
@@ -157,7 +157,7 @@ fn the_configuration_is_printed_whole_with_where_each_value_is_from() {
         healthzBindAddress: 127.0.0.1
         healthzPort: 0  # DIR/kubelet.yaml:4
         httpCheckFrequency: 20s
-        imageGCHighThresholdPercent: 85  # on by default, but this version does no image garbage collection yet
+        imageGCHighThresholdPercent: 85
         imageGCLowThresholdPercent: 80
         imageMaximumGCAge: 0s
         imageMinimumGCAge: 2m0s
@@ -231,8 +231,6 @@ fn without_files_and_flags_the_defaults_are_printed_with_how_they_differ_from_up
             enabled: false  # crablet's default; upstream's is true
             enabled: true  # crablet's default; upstream's is false
           mode: Webhook  # crablet's default; upstream's is AlwaysAllow
-        enforceNodeAllocatable:  # on by default, but this version does no node allocatable enforcement yet
-        imageGCHighThresholdPercent: 85  # on by default, but this version does no image garbage collection yet
         maxParallelImagePulls: 5  # crablet's default; upstream's is not set
         readOnlyPort: 0  # crablet's default; upstream's is 10255
         serializeImagePulls: false  # crablet's default; upstream's is true

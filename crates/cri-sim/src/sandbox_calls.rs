@@ -112,8 +112,9 @@ impl World {
             let process = if sandbox.ended { "deleted" } else { "running" };
             let info = format!(
                 "{{\"pid\":{},\"processStatus\":\"{process}\",\"netNamespaceClosed\":{},\
-                 \"runtimeHandler\":\"{}\",\"runtimeType\":\"io.containerd.runc.v2\"}}",
-                sandbox.pid, sandbox.network_closed, sandbox.runtime_handler
+                 \"runtimeHandler\":\"{}\",\"runtimeType\":\"io.containerd.runc.v2\",\
+                 \"image\":\"{}\"}}",
+                sandbox.pid, sandbox.network_closed, sandbox.runtime_handler, self.settings.sandbox_image
             );
             response.info.insert("info".to_owned(), info);
         }

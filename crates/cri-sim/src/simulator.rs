@@ -67,6 +67,8 @@ pub struct ContainerView {
     pub alive: bool,
     /// What it exited with, if it has.
     pub exit_code: i32,
+    /// Its share of the CPU.
+    pub cpu_shares: i64,
 }
 
 impl Simulator {
@@ -250,6 +252,7 @@ impl Simulator {
                             .as_ref()
                             .is_some_and(|process| process.machine.exited().is_none()),
                         exit_code: container.exit_code,
+                        cpu_shares: container.resources.cpu_shares,
                     }
                 })
                 .collect()
@@ -259,6 +262,16 @@ impl Simulator {
     /// How many containers there are.
     pub fn container_count(&self) -> usize {
         self.with(|world, _| world.containers.len())
+    }
+
+    /// Whether an image of this name is there.
+    pub fn has_image(&self, name: &str) -> bool {
+        self.with(|world, _| world.resolve(name, String::new()).is_ok())
+    }
+
+    /// How many images are there.
+    pub fn image_count(&self) -> usize {
+        self.with(|world, _| world.images.all().count())
     }
 
     /// Acts on the state, after all has happened that is due.

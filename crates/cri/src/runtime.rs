@@ -35,6 +35,8 @@ pub trait Runtime: Send + Sync {
     async fn remove_sandbox(&self, id: &str) -> Result<()>;
     /// A sandbox, seen closely.
     async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus>;
+    /// The image that a sandbox was made from. Nothing where the runtime does not tell; containerd and CRI-O do.
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>>;
     /// The sandboxes that match.
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>>;
 
@@ -61,6 +63,10 @@ pub trait Runtime: Send + Sync {
     async fn list_containers(&self, filter: ContainerFilter) -> Result<Vec<Container>>;
     /// Changes what a container may use.
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()>;
+    /// Tells what all containers of a pod may use together from now on. A runtime that has no use for it does not say.
+    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()>;
+    /// How many bytes of memory a container uses, where the runtime tells.
+    async fn container_memory(&self, id: &str) -> Result<Option<u64>>;
     /// Has the log of a container that runs written to a new file: the one so far was moved away.
     async fn reopen_container_log(&self, id: &str) -> Result<()>;
 
@@ -73,6 +79,10 @@ pub trait Runtime: Send + Sync {
     async fn image_status(&self, image: &v1::ImageSpec) -> Result<Option<Image>>;
     /// Pulls an image, and gives the reference to ask for it by.
     async fn pull_image(&self, pull: ImagePull) -> Result<String>;
+    /// Removes an image. Removing one that is gone succeeds.
+    async fn remove_image(&self, id: &str) -> Result<()>;
+    /// The file systems that images are on, and those that containers write to where these are others.
+    async fn image_file_systems(&self) -> Result<v1::ImageFsInfoResponse>;
 
     /// What happens to sandboxes and containers from now on, as the source tells it. The stream ends with its first
     /// error; a source that the runtime lacks is such an error.

@@ -3,7 +3,8 @@
 //! The agent has a tree of its own, `kubepods`, with a cgroup for each pod below the level of its QoS class. The
 //! container runtime makes the containers' cgroups below the pod's.
 //!
-//! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel; `SimulatedCgroups` keeps everything in
+//! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel, and systemd where that makes cgroups;
+//!   `SimulatedCgroups` keeps everything in
 //!   memory and fails when told to.
 //! - [`Layout`] names cgroups, in the form of the driver. Names are `core`'s too, so they have a crate of their own.
 //! - [`Limits`] says what a cgroup may use, in words that fit both versions.
@@ -18,6 +19,7 @@ mod limits;
 mod processes;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
+mod systemd;
 mod tree;
 mod v1;
 mod v2;
@@ -90,6 +92,16 @@ pub trait Cgroups: Send + Sync {
     /// Makes the cgroups above the pods' own where they are missing, and sets their limits.
     async fn ensure_levels(&self, limits: &LevelLimits) -> Result<(), CgroupError>;
 
+    /// Sets limits of a cgroup that somebody else has made, by the name that a configuration has for it.
+    async fn limit_existing(&self, cgroup: &str, limits: &Limits) -> Result<(), CgroupError>;
+
+    /// Puts this process into a cgroup, which is made if need be.
+    async fn enter(&self, cgroup: &str) -> Result<(), CgroupError>;
+
+    /// Puts the processes that stand in no cgroup but the root into one, which is made if need be; not the first process,
+    /// nor those of the kernel.
+    async fn gather(&self, cgroup: &str) -> Result<(), CgroupError>;
+
     /// Makes a pod's cgroup with its limits. One that is there keeps the limits it has: they may be those of a resize
     /// that takes its steps in order. When a limit cannot be set, what was made is removed again.
     ///
@@ -119,6 +131,9 @@ pub trait Cgroups: Send + Sync {
     /// Where a pod's cgroup is, from the root of the hierarchy: what the runtime is told as the parent of its
     /// containers.
     fn pod_path(&self, pod: &PodCgroup) -> String;
+
+    /// The name of the cgroup of all pods.
+    fn kubepods(&self) -> CgroupName;
 }
 
 #[cfg(test)]

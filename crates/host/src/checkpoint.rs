@@ -92,6 +92,8 @@ pub struct DirectoryCheckpoints(Arc<Store>);
 #[derive(Debug)]
 struct Store {
     directory: PathBuf,
+    /// Its files, where others have theirs beside them.
+    only: Option<&'static [&'static str]>,
     limit: usize,
     renames: SharedSync,
 }
@@ -100,13 +102,25 @@ impl DirectoryCheckpoints {
     /// The checkpoints in a directory, which is made if need be, each at most `limit` bytes large. What a crash left
     /// half-written is deleted.
     pub fn open(directory: &Path, limit: usize) -> Result<DirectoryCheckpoints, CheckpointError> {
-        let store = Store { directory: directory.to_owned(), limit, renames: SharedSync::default() };
+        let store =
+            Store { directory: directory.to_owned(), only: None, limit, renames: SharedSync::default() };
         std::fs::create_dir_all(directory).map_err(|source| store.unusable(source))?;
         for name in store.names()?.iter().filter(|name| name.starts_with(TEMPORARY_PREFIX)) {
             let path = directory.join(name);
             std::fs::remove_file(&path).map_err(|source| CheckpointError::Remove { path, source })?;
         }
         Ok(DirectoryCheckpoints(Arc::new(store)))
+    }
+
+    /// The checkpoints in a directory that is there, in which others have their files too.
+    pub fn among_others(
+        directory: &Path,
+        names: &'static [&'static str],
+        limit: usize,
+    ) -> DirectoryCheckpoints {
+        let renames = SharedSync::default();
+        let store = Store { directory: directory.to_owned(), only: Some(names), limit, renames };
+        DirectoryCheckpoints(Arc::new(store))
     }
 
     /// Does something with files in another thread: a disk can take its time.
@@ -189,6 +203,9 @@ impl Store {
     }
 
     fn names(&self) -> Result<Vec<String>, CheckpointError> {
+        if let Some(names) = self.only {
+            return Ok(names.iter().map(|name| (*name).to_owned()).collect());
+        }
         let entries = std::fs::read_dir(&self.directory).map_err(|source| self.unusable(source))?;
         let mut names = Vec::new();
         for entry in entries {
@@ -256,6 +273,20 @@ mod tests {
         let disk = DirectoryCheckpoints::open(&disk, 100).unwrap();
         check(CheckpointsUntilReboot::open(disk, memory.path()).unwrap().unwrap()).await;
         check(SimulatedCheckpoints::new()).await;
+    }
+
+    #[tokio::test]
+    async fn those_among_others_touch_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["another", ".tmp-1-0"] {
+            std::fs::write(directory.path().join(name), "x").unwrap();
+        }
+        let store = DirectoryCheckpoints::among_others(directory.path(), &["a", "b"], 100);
+        assert!(store.load_all().await.unwrap().checkpoints.is_empty());
+        store.save("a", b"1").await.unwrap();
+        let loaded = store.load_all().await.unwrap();
+        assert_eq!(loaded.checkpoints, BTreeMap::from([("a".to_owned(), b"1".to_vec())]));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 
     #[tokio::test]

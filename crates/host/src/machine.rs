@@ -62,7 +62,7 @@ impl Machine {
     pub fn read(root: &Path) -> Result<Machine, MachineError> {
         let memory_info = MemoryInfo::read(root)?;
         Ok(Machine {
-            cpus: online_cpus(root)?,
+            cpus: u32::try_from(online_cpus(root)?.len()).unwrap_or(u32::MAX),
             memory: memory_info.memory,
             swap: memory_info.swap,
             huge_pages: huge_pages(root)?,
@@ -86,6 +86,12 @@ impl Machine {
     }
 }
 
+/// Says how gladly the kernel kills this process when memory runs out, by the files below a root. To be killed less
+/// gladly than before takes a capability.
+pub fn set_oom_score(root: &Path, score: i32) -> io::Result<()> {
+    std::fs::write(root.join("proc/self/oom_score_adj"), score.to_string())
+}
+
 /// How many processes and threads run now, from the files below a root.
 pub fn running_processes(root: &Path) -> Result<u64, MachineError> {
     let path = root.join("proc/loadavg");
@@ -93,6 +99,74 @@ pub fn running_processes(root: &Path) -> Result<u64, MachineError> {
     // `0.02 0.11 0.09 1/311 12345`
     let count = text.split(' ').nth(3).and_then(|field| field.split_once('/')?.1.parse().ok());
     count.ok_or(MachineError::Missing { path, what: "how many processes there are" })
+}
+
+/// How many bytes of memory there are, from the files below a root.
+pub fn memory_total(root: &Path) -> Result<u64, MachineError> {
+    MemoryInfo::read(root).map(|info| info.memory)
+}
+
+/// What the cgroups that this process is in allow for, where that is less than the machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnLimits {
+    /// Bytes of memory, and the cgroup that says so.
+    pub memory: Option<(u64, PathBuf)>,
+    /// Thousandths of a processor, and the cgroup that says so.
+    pub cpu: Option<(u64, PathBuf)>,
+}
+
+impl OwnLimits {
+    /// Reads them from the files below a root. What cannot be read limits nothing.
+    pub fn read(root: &Path, machine: &Machine) -> OwnLimits {
+        let text = first(root, &["proc/self/cgroup"]);
+        let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let mut limits = OwnLimits::default();
+        for (controllers, path) in lines {
+            let has = |name: &str| controllers.split(',').any(|controller| controller == name);
+            let mount_point = Path::new("sys/fs/cgroup");
+            // The machine's own cgroup, at the end of each, limits nothing.
+            let cgroups = |hierarchy: &str| {
+                let directory = mount_point.join(hierarchy);
+                let path = Path::new(path.trim_start_matches('/'));
+                path.ancestors().map(|path| directory.join(path)).collect::<Vec<_>>()
+            };
+            let number = |directory: &Path, file: &str| -> Option<u64> {
+                read(&root.join(directory).join(file)).ok()?.trim().parse().ok()
+            };
+            if controllers.is_empty() {
+                let share = |directory: &Path| {
+                    let text = read(&root.join(directory).join("cpu.max")).ok()?;
+                    let (quota, period) = text.trim().split_once(' ')?;
+                    thousandths(quota.parse().ok()?, period.parse().ok()?)
+                };
+                limits.memory = limits.memory.or(least(cgroups(""), |at| number(at, "memory.max")));
+                limits.cpu = limits.cpu.or(least(cgroups(""), share));
+            }
+            if has("memory") {
+                limits.memory = least(cgroups("memory"), |at| number(at, "memory.limit_in_bytes"));
+            }
+            if has("cpu") {
+                let share = |at: &Path| {
+                    thousandths(number(at, "cpu.cfs_quota_us")?, number(at, "cpu.cfs_period_us")?)
+                };
+                limits.cpu = least(cgroups("cpu"), share);
+            }
+        }
+        limits.memory = limits.memory.filter(|(bytes, _)| *bytes < machine.memory);
+        limits.cpu = limits.cpu.filter(|(share, _)| *share < u64::from(machine.cpus) * 1000);
+        limits
+    }
+}
+
+/// The lowest limit of some cgroups, with the one that has it.
+fn least(cgroups: Vec<PathBuf>, limit: impl Fn(&Path) -> Option<u64>) -> Option<(u64, PathBuf)> {
+    let limits =
+        cgroups.into_iter().filter_map(|cgroup| Some((limit(&cgroup)?, Path::new("/").join(cgroup))));
+    limits.min_by_key(|(limit, _)| *limit)
+}
+
+fn thousandths(quota: u64, period: u64) -> Option<u64> {
+    quota.checked_mul(1000)?.checked_div(period)
 }
 
 /// The room on a file system.
@@ -141,20 +215,18 @@ impl MemoryInfo {
     }
 }
 
-fn online_cpus(root: &Path) -> Result<u32, MachineError> {
+/// The numbers of the processors that are online, in order, from the files below a root.
+pub fn online_cpus(root: &Path) -> Result<Vec<u32>, MachineError> {
     const WHAT: &str = "which processors are online";
     let path = root.join("sys/devices/system/cpu/online");
     match read(&path) {
-        Ok(list) => {
-            let count = numbers_of_list(list.trim()).and_then(|numbers| u32::try_from(numbers.len()).ok());
-            count.ok_or(MachineError::Missing { path, what: WHAT })
-        }
+        Ok(list) => numbers_of_list(list.trim()).ok_or(MachineError::Missing { path, what: WHAT }),
         Err(_) => {
             let path = root.join("proc/cpuinfo");
             let count = read(&path)?.lines().filter(|line| line.starts_with("processor")).count();
             match u32::try_from(count) {
                 Ok(0) | Err(_) => Err(MachineError::Missing { path, what: WHAT }),
-                Ok(count) => Ok(count),
+                Ok(count) => Ok((0..count).collect()),
             }
         }
     }
@@ -193,8 +265,8 @@ fn huge_pages(root: &Path) -> Result<BTreeMap<u64, u64>, MachineError> {
     Ok(pages)
 }
 
-/// The lower of the two limits that the kernel has.
-fn most_processes(root: &Path) -> Option<u64> {
+/// How many processes and threads there can be at most: the lower of the two limits that the kernel has.
+pub fn most_processes(root: &Path) -> Option<u64> {
     let limit = |file: &str| read(&root.join("proc/sys/kernel").join(file)).ok()?.trim().parse::<u64>().ok();
     [limit("pid_max"), limit("threads-max")].into_iter().flatten().min()
 }
@@ -223,7 +295,7 @@ pub fn selinux_is_on(root: &Path) -> bool {
 /// The files by which each processor tells how hot it was: other work on the machine can be guessed from them.
 pub fn thermal_throttle_counters(root: &Path) -> Vec<String> {
     let possible = numbers_of_list(&first(root, &["sys/devices/system/cpu/possible"]));
-    let numbers = possible.unwrap_or_else(|| (0..online_cpus(root).unwrap_or(0)).collect());
+    let numbers = possible.unwrap_or_else(|| online_cpus(root).unwrap_or_default());
     let paths =
         numbers.into_iter().map(|number| format!("sys/devices/system/cpu/cpu{number}/thermal_throttle"));
     paths.filter(|path| root.join(path).exists()).map(|path| format!("/{path}")).collect()
@@ -278,16 +350,7 @@ fn read(path: &Path) -> Result<String, MachineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (file, text) in files {
-            let path = root.path().join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::testing::tree;
 
     const LEAST: [(&str, &str); 2] =
         [("proc/meminfo", "MemTotal:  1024 kB\nMemFree: 1 kB\n"), ("sys/devices/system/cpu/online", "0\n")];
@@ -410,6 +473,43 @@ mod tests {
         let of = |number: u32| format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle");
         assert_eq!(found(&[("sys/devices/system/cpu/possible", "0-1,2\n")]), format!("{} {}", of(0), of(2)));
         assert_eq!(found(&[]), of(0), "one processor is online");
+    }
+
+    #[test]
+    fn a_lower_limit_of_an_own_cgroup_is_found_in_both_versions_with_who_says_so() {
+        let machine =
+            Machine::read(tree(&[("proc/meminfo", "MemTotal: 1048576 kB\n"), LEAST[1]]).path()).unwrap();
+        let found = |files: &[(&str, &str)]| {
+            let OwnLimits { memory, cpu } = OwnLimits::read(tree(files).path(), &machine);
+            [memory, cpu].map(|limit| limit.map(|(limit, cgroup)| format!("{limit} {}", cgroup.display())))
+        };
+        let v2 = ("proc/self/cgroup", "0::/system.slice/kubelet.service\n");
+        let own = "sys/fs/cgroup/system.slice/kubelet.service";
+        let (own_memory, own_cpu) = (format!("{own}/memory.max"), format!("{own}/cpu.max"));
+        let slice = "sys/fs/cgroup/system.slice/memory.max";
+        let of = |limit: u64, cgroup: &str| Some(format!("{limit} /sys/fs/cgroup{cgroup}"));
+        assert_eq!(found(&[v2, (&own_memory, "max\n"), (&own_cpu, "max 100000\n")]), [None, None]);
+        assert_eq!(
+            found(&[v2, (&own_memory, "1000000\n"), (slice, "2000000\n"), (&own_cpu, "50000 100000\n")]),
+            [of(1_000_000, "/system.slice/kubelet.service"), of(500, "/system.slice/kubelet.service")]
+        );
+        assert_eq!(found(&[v2, (slice, "2000000\n")]), [of(2_000_000, "/system.slice"), None]);
+        assert_eq!(found(&[v2, (slice, "2000000000000\n"), (&own_cpu, "100000 100000\n")]), [None, None]);
+        let v1 = ("proc/self/cgroup", "5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/\n");
+        let (memory, quota, period) = (
+            "sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes",
+            "sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us",
+            "sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us",
+        );
+        assert_eq!(
+            found(&[v1, (memory, "4096\n"), (quota, "25000\n"), (period, "100000\n")]),
+            [of(4096, "/memory/docker/1"), of(250, "/cpu/docker/1")]
+        );
+        assert_eq!(
+            found(&[v1, (memory, "9223372036854771712\n"), (quota, "-1\n"), (period, "100000\n")]),
+            [None, None]
+        );
+        assert_eq!(found(&[]), [None, None]);
     }
 
     #[test]

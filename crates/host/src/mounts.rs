@@ -9,15 +9,15 @@ mod shared;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 
 pub use act::{
-    MountError, Tmpfs, UnmountMode, Unmounted, bind, mount_huge_pages, mount_tmpfs, remount_bind_read_only,
-    unmount,
+    MountError, Tmpfs, UnmountMode, Unmounted, bind, make_shared, mount_huge_pages, mount_tmpfs,
+    remount_bind_read_only, unmount,
 };
 pub use places::is_free_of_mounts;
 
@@ -52,6 +52,11 @@ impl Mount {
     /// Whether this mount has an option, such as `ro`.
     pub fn has_option(&self, option: &str) -> bool {
         self.options.split(',').any(|given| given == option)
+    }
+
+    /// Whether what is mounted below it is seen wherever else it is mounted, and the other way round.
+    pub fn is_shared(&self) -> bool {
+        self.propagation.iter().any(|word| word.starts_with("shared:"))
     }
 
     /// Whether its file system has SELinux labels for its files.
@@ -96,16 +101,19 @@ impl MountTable {
     /// The mount that a path is on: of those on the same path the one on top. The path is compared as it is; see
     /// [`resolved`].
     pub fn of(&self, path: &Path) -> Option<&Mount> {
-        let mounts = self.0.iter().filter(|mount| path.starts_with(&mount.mount_point));
-        mounts.max_by_key(|mount| mount.mount_point.components().count())
+        let mounts = self.0.iter().filter(|mount| is_below(path, &mount.mount_point));
+        mounts.max_by_key(|mount| mount.mount_point.as_os_str().len())
     }
 
     /// The mounts elsewhere that show what is at a path. The path is compared as it is; see [`resolved`].
     pub fn elsewhere(&self, path: &Path) -> Vec<&Mount> {
         let Some(own) = self.of(path) else { return Vec::new() };
         let Ok(below) = path.strip_prefix(&own.mount_point) else { return Vec::new() };
-        let root = own.root.join(below);
-        let shows = |mount: &&Mount| (mount.device, &mount.root) == (own.device, &root);
+        let root = match below.as_os_str().is_empty() {
+            true => own.root.clone(),
+            false => own.root.join(below),
+        };
+        let shows = |mount: &&Mount| mount.device == own.device && mount.root.as_os_str() == root.as_os_str();
         self.0.iter().filter(shows).filter(|mount| mount.mount_point != path).collect()
     }
 
@@ -117,6 +125,14 @@ impl MountTable {
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.mount_point.components().count()));
         mounts
     }
+}
+
+/// Whether a path is another one or below it. Both are written as the table has them, so that they are compared letter by
+/// letter: part by part takes many times as long, and a table has thousands of paths.
+fn is_below(path: &Path, above: &Path) -> bool {
+    let [path, above] = [path, above].map(|path| path.as_os_str().as_bytes());
+    path.strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || above.ends_with(b"/") || rest.starts_with(b"/"))
 }
 
 /// Whether something is mounted at a path.

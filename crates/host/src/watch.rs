@@ -62,6 +62,8 @@ struct Unrest {
 pub struct Changes {
     /// Names in the directory; or the file's own name.
     pub names: BTreeSet<OsString>,
+    /// Those of them that were deleted in between, as far as it is known. They may be there again.
+    pub deleted: BTreeSet<OsString>,
     /// Whether anything else may have changed too: the directory came or went, or there was too much to keep track of.
     pub everything: bool,
 }
@@ -148,6 +150,9 @@ impl Watch {
             Meaning::Nothing => return Ok(()),
             Meaning::Changed(name) => {
                 self.unrest.note(event.mask, &name);
+                if event.mask.contains(EventMask::DELETE) && self.changes.deleted.len() < MOST_NAMES {
+                    self.changes.deleted.insert(name.clone());
+                }
                 self.changes.add(name);
             }
             Meaning::Everything => {
@@ -407,6 +412,17 @@ mod tests {
         assert_eq!(names(&mut watch).await, ["a"]);
         fs::remove_file(path.join("a")).unwrap();
         assert_eq!(names(&mut watch).await, ["a"]);
+        for name in ["a", "c"] {
+            fs::write(path.join("new"), "3").unwrap();
+            if name == "a" {
+                fs::write(path.join("a"), "3").unwrap();
+                fs::remove_file(path.join("a")).unwrap();
+            }
+            fs::rename(path.join("new"), path.join(name)).unwrap();
+        }
+        let changed = changes(&mut watch).await;
+        assert!(changed.deleted.iter().eq(["a"]), "what takes another's place deletes nothing: {changed:?}");
+        assert!(changed.names.iter().eq(["a", "c", "new"]));
         std::os::unix::fs::symlink("c", path.join("link")).unwrap();
         assert_eq!(names(&mut watch).await, ["link"]);
     }

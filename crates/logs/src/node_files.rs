@@ -2,8 +2,10 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -18,14 +20,23 @@ const CHUNK: usize = 64 << 10;
 pub enum NodeFile {
     /// A file, as long as it was when it was opened.
     File(OpenFile),
-    /// A directory, with what is in it, by name.
-    Directory(Vec<DirectoryEntry>),
+    /// A directory.
+    Directory(OpenDirectory),
 }
 
-/// A file to read.
+/// A directory to list.
 #[derive(Debug)]
+pub struct OpenDirectory {
+    /// What is in it, by name.
+    pub entries: Vec<DirectoryEntry>,
+    /// When something was last made in it or taken from it.
+    pub modified: Timestamp,
+}
+
+/// A file to read. Clones are the same.
+#[derive(Debug, Clone)]
 pub struct OpenFile {
-    file: File,
+    file: Arc<File>,
     /// How long it is.
     pub length: u64,
     /// When it was last written to.
@@ -87,14 +98,15 @@ pub(crate) fn open(directory: &Path, path: &str) -> Result<NodeFile, NodeFileErr
     }
     let file = File::from(opened);
     let metadata = file.metadata()?;
+    let modified = metadata.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+    let modified = modified.unwrap_or_default();
     if metadata.is_dir() {
-        return Ok(NodeFile::Directory(entries(&file)?));
+        return Ok(NodeFile::Directory(OpenDirectory { entries: entries(&file)?, modified }));
     }
     if !metadata.is_file() {
         return Err(NodeFileError::Special);
     }
-    let modified = metadata.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-    Ok(NodeFile::File(OpenFile { file, length: metadata.len(), modified: modified.unwrap_or_default() }))
+    Ok(NodeFile::File(OpenFile { file: Arc::new(file), length: metadata.len(), modified }))
 }
 
 /// A path without its `.` and `..`, which lead no further up than the first part.
@@ -140,30 +152,35 @@ impl OpenFile {
         Ok(buffer)
     }
 
-    /// Its bytes, as many as it had when it was opened. It is read when somebody asks for more.
-    pub fn read(self) -> impl Stream<Item = io::Result<Vec<u8>>> + Send {
-        unfold(Some((self, 0)), async |reading| {
-            let (open, position) = reading?;
-            let left = open.length - position;
-            if left == 0 {
-                return None;
-            }
-            let read = tokio::task::spawn_blocking(move || {
-                let mut buffer = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
-                let length = rustix::io::pread(&open.file, &mut buffer[..], position)?;
-                buffer.truncate(length);
-                Ok((open, buffer))
-            });
-            match read.await {
-                Ok(Ok((_, buffer))) if buffer.is_empty() => {
-                    Some((Err(io::ErrorKind::UnexpectedEof.into()), None))
+    /// Its bytes, as many as it had when it was opened.
+    pub fn read(&self) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
+        self.read_range(0..self.length)
+    }
+
+    /// Some of its bytes. They are read when somebody asks for more.
+    pub fn read_range(&self, range: Range<u64>) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
+        let file = Arc::clone(&self.file);
+        unfold(Some(range), move |range| {
+            let file = Arc::clone(&file);
+            async move {
+                let Range { start, end } = range.filter(|range| !range.is_empty())?;
+                let read = tokio::task::spawn_blocking(move || {
+                    let mut buffer = vec![0; CHUNK.min(usize::try_from(end - start).unwrap_or(CHUNK))];
+                    let length = rustix::io::pread(&*file, &mut buffer[..], start)?;
+                    buffer.truncate(length);
+                    Ok(buffer)
+                });
+                match read.await {
+                    Ok(Ok(buffer)) if buffer.is_empty() => {
+                        Some((Err(io::ErrorKind::UnexpectedEof.into()), None))
+                    }
+                    Ok(Ok(buffer)) => {
+                        let start = start + buffer.len() as u64;
+                        Some((Ok(buffer), Some(start..end)))
+                    }
+                    Ok(Err(error)) => Some((Err(error), None)),
+                    Err(error) => Some((Err(io::Error::other(error)), None)),
                 }
-                Ok(Ok((open, buffer))) => {
-                    let position = position + buffer.len() as u64;
-                    Some((Ok(buffer), Some((open, position))))
-                }
-                Ok(Err(error)) => Some((Err(error), None)),
-                Err(error) => Some((Err(io::Error::other(error)), None)),
             }
         })
     }
@@ -182,9 +199,9 @@ mod tests {
                 let bytes: Vec<u8> = pieces.into_iter().flat_map(Result::unwrap).collect();
                 String::from_utf8(bytes).unwrap()
             }
-            Ok(NodeFile::Directory(entries)) => {
+            Ok(NodeFile::Directory(directory)) => {
                 let name = |entry: DirectoryEntry| entry.name + if entry.is_directory { "/" } else { "" };
-                entries.into_iter().map(name).collect::<Vec<_>>().join(" ")
+                directory.entries.into_iter().map(name).collect::<Vec<_>>().join(" ")
             }
             Err(error) => error.to_string(),
         }

@@ -12,14 +12,14 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::node_files::{NodeFile, NodeFileError, open};
-use crate::node_query::NodeLogQuery;
+use crate::node_query::{MAX_SERVICE_LENGTH, NodeLogQuery};
 
 /// How long all of an answer may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How much is read of a command's output at once.
 const CHUNK: usize = 32 << 10;
-/// How much the journal's list of units is read of.
-const MOST_UNITS: u64 = 4 << 20;
+/// What systemd calls a service.
+const SUFFIX: &str = ".service";
 
 /// Where the logs of the node are.
 #[derive(Debug, Clone)]
@@ -64,10 +64,9 @@ impl NodeLogs {
     }
 
     async fn answer(&self, query: &NodeLogQuery, told: &mpsc::Sender<Vec<u8>>) -> Result<(), Gone> {
-        let units = self.units().await;
-        let is_unit = |service: &&str| units.contains(&format!("{service}.service"));
+        let units = self.units(&query.services).await;
         let (native, files): (Vec<&str>, Vec<&str>) =
-            query.services.iter().map(String::as_str).partition(is_unit);
+            query.services.iter().map(String::as_str).partition(|service| units.contains(service));
         if !native.is_empty()
             && self.tell_journal(query, &native, told).await?.is_err()
             && query.boot.unwrap_or(0) == 0
@@ -87,22 +86,31 @@ impl NodeLogs {
         Ok(())
     }
 
-    /// The units that the journal knows, a line each. Nothing where there is no journal: then there may be files.
-    async fn units(&self) -> String {
+    /// Those of the services that the journal knows. None where there is no journal: then there may be files.
+    async fn units<'a>(&self, services: &'a [String]) -> Vec<&'a str> {
         let mut command = Command::new(&self.journalctl);
         command
             .args(["--field", "_SYSTEMD_UNIT"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return String::new() };
+        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return Vec::new() };
+        let mut sought: Vec<&str> = services.iter().map(String::as_str).collect();
         let mut units = Vec::new();
-        if let Some(output) = child.stdout.take() {
-            let _ = output.take(MOST_UNITS).read_to_end(&mut units).await;
+        if let Some(mut output) = child.stdout.take() {
+            // All of it is read, however long it is, since journalctl fails where nobody reads what it says.
+            let mut piece = Vec::with_capacity(CHUNK);
+            while let Ok(1..) = output.read_buf(&mut piece).await {
+                let text = String::from_utf8_lossy(&piece);
+                units.extend(sought.extract_if(.., |service| text.contains(&format!("{service}{SUFFIX}"))));
+                // The end may be the beginning of a name.
+                piece.drain(..piece.len().saturating_sub(MAX_SERVICE_LENGTH + SUFFIX.len()));
+                piece.reserve(CHUNK);
+            }
         }
         match child.wait().await {
-            Ok(status) if status.success() => String::from_utf8_lossy(&units).into_owned(),
-            Ok(_) | Err(_) => String::new(),
+            Ok(status) if status.success() => units,
+            Ok(_) | Err(_) => Vec::new(),
         }
     }
 
@@ -216,6 +224,23 @@ mod tests {
         );
         let without = NodeLogs { journalctl: "/nonexistent".into(), ..logs };
         assert_eq!(ask(&without, "query=own").await, "own\n");
+    }
+
+    #[tokio::test]
+    async fn a_service_is_found_in_a_list_of_units_of_any_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let list = "for it in $(seq 10); do head -c 600000 /dev/zero | tr '\\0' x; echo; done";
+        let logs = logs(
+            &directory,
+            &format!(
+                "[ \"$1\" = --field ] && {{ echo early.service && {list} && echo late.service; exit; }}; echo $*"
+            ),
+        );
+        let asked = "--utc --no-pager --output=short-precise";
+        assert_eq!(
+            ask(&logs, "query=late&query=own&query=early").await,
+            format!("{asked} --unit=late --unit=early\nown\n")
+        );
     }
 
     #[tokio::test]

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 
+use crate::pattern::check_pattern;
+
 /// The most lines that can be asked for.
 const MAX_TAIL_LINES: i64 = 100_000;
-const MAX_SERVICE_LENGTH: usize = 256;
+pub(crate) const MAX_SERVICE_LENGTH: usize = 256;
 const MAX_SERVICES: usize = 4;
 
 /// The node's logs that are asked for.
@@ -146,6 +148,11 @@ impl NodeLogQuery {
                 "tailLines: Invalid value: {lines}: must be between 0 and {MAX_TAIL_LINES}, inclusive"
             ));
         }
+        if let Some(pattern) = &self.pattern
+            && let Err(error) = check_pattern(pattern)
+        {
+            problems.push(format!("pattern: Invalid value: {}: {error}", quoted(pattern)));
+        }
         match problems.is_empty() {
             true => Ok(()),
             false => Err(InvalidQuery { problems }),
@@ -156,7 +163,8 @@ impl NodeLogQuery {
     pub(crate) fn journal_arguments(&self, services: &[&str]) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["--utc", "--no-pager", "--output=short-precise"].map(Into::into).into();
-        let time = |time: Timestamp| time.strftime("%Y-%-m-%-d %-H:%-M:%-S").to_string();
+        // It would be taken for the node's own time otherwise.
+        let time = |time: Timestamp| time.strftime("%Y-%-m-%-d %H:%-M:%-S UTC").to_string();
         arguments.extend(self.since.map(|since| format!("--since={}", time(since))));
         arguments.extend(self.until.map(|until| format!("--until={}", time(until))));
         if let Some(lines) = self.tail_lines {
@@ -238,6 +246,11 @@ mod tests {
                 "query=a&tailLines=100001",
                 "406 tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive",
             ),
+            ("query=a&pattern=^err(or)?$", "valid"),
+            (
+                "query=a&pattern=(",
+                r#"406 pattern: Invalid value: "(": error parsing regexp: missing closing ): `(`"#,
+            ),
             ("query=a&sinceTime=x", r#"400 sinceTime: Invalid value: "x": invalid time format"#),
             (
                 "query=a&sinceTime=2026-01-02T00:00:00Z&untilTime=2026-01-01T00:00:00Z",
@@ -253,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn journalctl_is_asked_as_upstream_asks_it() {
+    fn journalctl_is_asked_as_upstream_asks_it_but_for_times_which_say_their_zone() {
         for (query, expected) in [
             ("query=a", "--unit=a"),
             ("query=a&query=b", "--unit=a --unit=b"),
             (
-                "query=a&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-11-12T13:14:15Z",
-                "--since=2026-1-2 3:4:5 --until=2026-11-12 13:14:15 --unit=a",
+                "query=a&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-11-12T13:14:15+01:00",
+                "--since=2026-1-2 03:4:5 UTC --until=2026-11-12 12:14:15 UTC --unit=a",
             ),
             (
                 "query=a&tailLines=7&pattern=x y&boot=-1",

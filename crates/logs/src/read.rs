@@ -10,7 +10,7 @@ use futures_util::stream::unfold;
 use jiff::Timestamp;
 
 use crate::file::{LogFile, Next};
-use crate::render::{FormatError, Renderer};
+use crate::render::{FormatError, LogText, Renderer};
 use crate::watch::{LogWatch, LogWatcher};
 
 /// How much is read from a file at once, and about how much is given at once.
@@ -110,7 +110,7 @@ pub fn read_logs(
     path: PathBuf,
     options: &LogOptions,
     followed: Option<Followed>,
-) -> impl Stream<Item = Result<Vec<u8>, LogError>> + Send + use<> {
+) -> impl Stream<Item = Result<LogText, LogError>> + Send + use<> {
     let followed = followed.filter(|_| options.follow);
     let reading = Reading {
         options: options.clone(),
@@ -149,11 +149,13 @@ struct Reader {
     path: PathBuf,
     file: LogFile,
     renderer: Renderer,
+    /// What is wrong with what comes after all that was given.
+    failed: Option<FormatError>,
 }
 
 /// What reading a piece gave.
 enum Step {
-    Text(Vec<u8>),
+    Text(LogText),
     /// Nothing of it is to be shown; there is more to read.
     More,
     /// The end of the file.
@@ -163,7 +165,7 @@ enum Step {
 }
 
 impl Reading {
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, LogError> {
+    async fn next(&mut self) -> Result<Option<LogText>, LogError> {
         loop {
             let next = match self.step().await? {
                 Step::Done => return Ok(None),
@@ -242,16 +244,16 @@ impl Reading {
     }
 
     /// Nothing more is read; what has not ended is given as it is.
-    fn finish(&mut self) -> Result<Option<Vec<u8>>, LogError> {
+    fn finish(&mut self) -> Result<Option<LogText>, LogError> {
         let Some(reader) = &mut self.reader else { return Ok(None) };
-        let mut shown = Vec::new();
+        let mut shown = LogText::default();
         reader.renderer.finish(&mut shown)?;
         reader.renderer.end();
         Ok(Some(shown).filter(|shown| !shown.is_empty()))
     }
 
-    fn go_on(&mut self, next: LogFile) -> Result<Vec<u8>, LogError> {
-        let mut shown = Vec::new();
+    fn go_on(&mut self, next: LogFile) -> Result<LogText, LogError> {
+        let mut shown = LogText::default();
         self.is_settled = false;
         if let Some(watch) = &self.watch {
             watch.goes_on();
@@ -273,12 +275,15 @@ impl Reader {
         if let Some(lines) = options.tail_lines {
             file.seek_tail(lines).map_err(|source| LogError::Read { path: path.clone(), source })?;
         }
-        Ok(Reader { path, file, renderer: Renderer::new(options) })
+        Ok(Reader { path, file, renderer: Renderer::new(options), failed: None })
     }
 
     fn step(&mut self) -> Result<Step, LogError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error.into());
+        }
         let failed = |path: &Path, source| LogError::Read { path: path.to_owned(), source };
-        let (mut buffer, mut shown, mut read) = (vec![0; CHUNK], Vec::new(), 0);
+        let (mut buffer, mut shown, mut read) = (vec![0; CHUNK], LogText::default(), 0);
         while shown.len() < CHUNK && read < MOST_READ && !self.renderer.is_done() {
             let length = self.file.read(&mut buffer).map_err(|source| failed(&self.path, source))?;
             if length == 0 {
@@ -287,7 +292,11 @@ impl Reader {
                 }
                 break;
             }
-            self.renderer.feed(&buffer[..length], &mut shown)?;
+            if let Err(error) = self.renderer.feed(&buffer[..length], &mut shown) {
+                // What came before is shown first.
+                self.failed = Some(error);
+                break;
+            }
             read += length;
         }
         Ok(match shown.is_empty() {

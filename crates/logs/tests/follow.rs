@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crablet_logs::{Followed, LogError, LogOptions, LogWatcher, read_logs};
+use crablet_logs::{Followed, LogError, LogOptions, LogText, LogWatcher, read_logs};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -73,11 +73,15 @@ impl Writer {
         let (end, ended) = oneshot::channel();
         let ended = async move { ended.await.unwrap_or_default() }.boxed();
         let followed = Followed { watcher: LogWatcher::default(), ended };
-        (Box::pin(read_logs(self.path(), options, Some(followed))), end)
+        (read(self.path(), options, followed), end)
     }
 }
 
 type Following = std::pin::Pin<Box<dyn Stream<Item = Result<Vec<u8>, LogError>> + Send>>;
+
+fn read(path: PathBuf, options: &LogOptions, followed: Followed) -> Following {
+    Box::pin(read_logs(path, options, Some(followed)).map(|piece| piece.map(LogText::into_bytes)))
+}
 
 fn begin(path: &Path) -> File {
     OpenOptions::new().create(true).append(true).open(path).unwrap()
@@ -136,9 +140,21 @@ async fn what_is_wanted_of_a_log_is_given() {
     for (options, expected) in cases {
         let followed = Followed { watcher: LogWatcher::default(), ended: async {}.boxed() };
         let mut text = Vec::new();
-        rest(Box::pin(read_logs(path.clone(), &options, Some(followed))), &mut text).await;
+        rest(read(path.clone(), &options, followed), &mut text).await;
         assert_eq!(String::from_utf8(text).unwrap(), expected, "{options:?}");
     }
+}
+
+#[tokio::test]
+async fn what_comes_before_something_wrong_is_given_before_it_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("0.log");
+    fs::write(&path, "{\"log\":\"a\\n\",\"stream\":\"stdout\"}\n{\"log\":\"b\"}\n").unwrap();
+    let followed = Followed { watcher: LogWatcher::default(), ended: async {}.boxed() };
+    let mut log = read(path, &LogOptions::default(), followed);
+    assert_eq!(log.next().await.unwrap().unwrap(), b"a\n");
+    let error = log.next().await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("unexpected stream type"), "{error}");
 }
 
 #[tokio::test]
@@ -234,7 +250,7 @@ async fn a_thousand_followers_that_never_read_hold_up_nobody() {
     fs::write(writer.path(), format!("{TIME} stdout F {line}\n").repeat(1000)).unwrap();
     let follow = || {
         let followed = Followed { watcher: watcher.clone(), ended: std::future::pending().boxed() };
-        Box::pin(read_logs(writer.path(), &following(), Some(followed)))
+        read(writer.path(), &following(), followed)
     };
     let mut idle = Vec::new();
     for _ in 0..1000 {

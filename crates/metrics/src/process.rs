@@ -10,7 +10,7 @@ use crate::text::Kind;
 pub fn register_process_metrics(registry: &Registry) {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let page_size = rustix::param::page_size() as f64;
-    register_process_start_time(registry);
+    register_start(registry, "Start time of the process since unix epoch in seconds.");
     registry.collector(move |samples| {
         let stat = fs::read_to_string("/proc/self/stat").ok();
         if let Some(usage) = stat.and_then(|text| Usage::parse(&text)) {
@@ -41,18 +41,20 @@ pub fn process_start_time() -> Option<f64> {
     Some(boot_time()? + usage.start_ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Registers `process_start_time_seconds` alone, for paths whose counters begin with the process.
+/// Registers `process_start_time_seconds` alone, for paths whose counters begin with the process. Upstream's help has its
+/// stability there, and not beside the rest of what the process uses.
 pub fn register_process_start_time(registry: &Registry) {
-    // It does not change, and to find it out takes the kernel a while: it goes through every CPU's interrupts.
-    let started = OnceLock::new();
-    registry.collector(move |samples| add_start(samples, *started.get_or_init(process_start_time)));
+    register_start(registry, "[ALPHA] Start time of the process since unix epoch in seconds.");
 }
 
-fn add_start(samples: &mut Samples, started: Option<f64>) {
-    if let Some(started) = started {
-        let help = "Start time of the process since unix epoch in seconds.";
-        gauge(samples, "process_start_time_seconds", help, started);
-    }
+fn register_start(registry: &Registry, help: &'static str) {
+    // It does not change, and to find it out takes the kernel a while: it goes through every CPU's interrupts.
+    let started = OnceLock::new();
+    registry.collector(move |samples| {
+        if let Some(started) = *started.get_or_init(process_start_time) {
+            gauge(samples, "process_start_time_seconds", help, started);
+        }
+    });
 }
 
 fn add_usage(samples: &mut Samples, usage: &Usage, ticks: f64, page_size: f64) {
@@ -187,6 +189,15 @@ mod tests {
     fn the_machine_was_started_before_this_process() {
         assert_eq!(parse_boot_time("cpu 1 2\nbtime 1790000000\n"), Some(1_790_000_000.0));
         assert!(boot_time().unwrap() <= process_start_time().unwrap());
+    }
+
+    #[test]
+    fn the_start_alone_is_told_with_how_stable_it_is_as_it_was_recorded() {
+        let registry = Registry::new();
+        register_process_start_time(&registry);
+        let text = registry.render();
+        let help = "# HELP process_start_time_seconds [ALPHA] Start time of the process since unix epoch in seconds.\n";
+        assert!(text.starts_with(help), "{text}");
     }
 
     #[test]

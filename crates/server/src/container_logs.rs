@@ -12,7 +12,7 @@ use axum::routing::get;
 use crablet_agent::statuses::{Reported, Statuses};
 use crablet_api::core::{ContainerState, ContainerStatus, Pod, PodStatus};
 use crablet_core::translate::go_quote;
-use crablet_logs::{Followed, LogOptions, LogRuntime, LogWatcher, read_logs};
+use crablet_logs::{Followed, LogOptions, LogRuntime, LogText, LogWatcher, read_logs};
 use futures_util::{FutureExt, StreamExt};
 
 use crate::node::NodeHandles;
@@ -134,7 +134,7 @@ async fn give(path: PathBuf, options: &LogOptions, followed: Followed) -> Result
         },
     };
     let told = futures_util::stream::iter(first).chain(log).map(|piece| {
-        let piece = piece.unwrap_or_else(|error| error.to_string().into_bytes());
+        let piece = piece.map_or_else(|error| error.to_string().into_bytes(), LogText::into_bytes);
         Ok::<_, std::convert::Infallible>(piece)
     });
     Ok(Response::new(Body::from_stream(told)))

@@ -33,6 +33,7 @@ mod page;
 mod pod_log_options;
 mod pods;
 mod query;
+mod ranges;
 mod read_only;
 mod respond;
 mod running_pods;

@@ -8,18 +8,21 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LAST_MODIFIED, LOCATION,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    LAST_MODIFIED, LOCATION,
 };
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use crablet_logs::{DirectoryEntry, NodeFile, NodeFileError, NodeLogQuery, NodeLogs, OpenFile};
+use crablet_logs::{NodeFile, NodeFileError, NodeLogQuery, NodeLogs, OpenDirectory, OpenFile};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::unfold;
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::query::values;
+use crate::ranges::{Given, given, http_date, is_known};
 use crate::respond::text;
 
 /// What is shown of the node's logs.
@@ -65,11 +68,11 @@ async fn below(
 impl NodeLogSettings {
     async fn get(&self, path: &str, query: Option<&str>, headers: &HeaderMap) -> Response {
         if !self.has_query {
-            return self.show(path, query).await;
+            return self.show(path, query, headers).await;
         }
         let asked = match NodeLogQuery::parse(|name| values(query, name)) {
             Ok(Some(asked)) => asked,
-            Ok(None) => return self.show(path, query).await,
+            Ok(None) => return self.show(path, query, headers).await,
             Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
         };
         if !path.is_empty() && path != "/" {
@@ -86,7 +89,7 @@ impl NodeLogSettings {
             return text(StatusCode::NOT_ACCEPTABLE, format!("{error}\n"));
         }
         match asked.file() {
-            Some(file) => self.show(&file, None).await,
+            Some(file) => self.show(&file, None, headers).await,
             None => {
                 let is_zipped = headers.get(ACCEPT_ENCODING).is_some_and(|accepted| accepted == "gzip");
                 services(&self.logs, asked, is_zipped)
@@ -95,21 +98,33 @@ impl NodeLogSettings {
     }
 
     /// A directory or a file.
-    async fn show(&self, path: &str, query: Option<&str>) -> Response {
+    async fn show(&self, path: &str, query: Option<&str>, headers: &HeaderMap) -> Response {
         let path = format!("/{}", path.trim_start_matches('/'));
         if path.ends_with("/index.html") {
             return redirect("./".to_owned(), query);
         }
         let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        match self.logs.open(&path).await {
+        let (mut response, modified) = match self.logs.open(&path).await {
             Ok(NodeFile::Directory(_)) if !path.ends_with('/') => {
-                redirect(format!("{}/", escaped(last)), query)
+                return redirect(format!("{}/", escaped(last)), query);
             }
-            Ok(NodeFile::File(_)) if path.ends_with('/') => redirect(format!("../{}", escaped(last)), query),
-            Ok(NodeFile::Directory(entries)) => listing(&entries),
-            Ok(NodeFile::File(file)) => give(file),
-            Err(error) => refusal(&error),
+            Ok(NodeFile::File(_)) if path.ends_with('/') => {
+                return redirect(format!("../{}", escaped(last)), query);
+            }
+            Ok(NodeFile::Directory(directory)) if is_known(headers, directory.modified) => {
+                return not_modified();
+            }
+            Ok(NodeFile::Directory(directory)) => (listing(&directory), directory.modified),
+            Ok(NodeFile::File(file)) => (give(&file, headers), file.modified),
+            Err(error) => return refusal(&error),
+        };
+        if let Ok(date) = HeaderValue::from_str(&http_date(modified))
+            && modified != Timestamp::UNIX_EPOCH
+            && response.status() != StatusCode::RANGE_NOT_SATISFIABLE
+        {
+            response.headers_mut().insert(LAST_MODIFIED, date);
         }
+        response
     }
 }
 
@@ -136,10 +151,16 @@ fn redirect(mut to: String, query: Option<&str>) -> Response {
     (StatusCode::MOVED_PERMANENTLY, [(LOCATION, to)]).into_response()
 }
 
-fn listing(entries: &[DirectoryEntry]) -> Response {
+/// Without a length: it would be taken for that of what was not modified.
+fn not_modified() -> Response {
+    let nothing = futures_util::stream::empty::<io::Result<Vec<u8>>>();
+    (StatusCode::NOT_MODIFIED, Body::from_stream(nothing)).into_response()
+}
+
+fn listing(directory: &OpenDirectory) -> Response {
     let mut page =
         String::from("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n");
-    for entry in entries {
+    for entry in &directory.entries {
         let name = format!("{}{}", entry.name, if entry.is_directory { "/" } else { "" });
         page += &format!("<a href=\"{}\">{}</a>\n", escaped(&name), in_html(&name));
     }
@@ -181,14 +202,31 @@ pub(crate) fn in_html(name: &str) -> String {
     name.replace('"', "&#34;").replace('\'', "&#39;")
 }
 
-fn give(file: OpenFile) -> Response {
+fn give(file: &OpenFile, headers: &HeaderMap) -> Response {
+    let length = file.length;
+    let (status, range) = match given(headers, file.modified, length) {
+        Given::Whole => (StatusCode::OK, 0..length),
+        Given::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Given::NotModified => return not_modified(),
+        Given::ConditionFailed => return StatusCode::PRECONDITION_FAILED.into_response(),
+        Given::NoRange => return text(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range\n"),
+        Given::NoOverlap => {
+            let refusal = text(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range: failed to overlap\n");
+            return ([(CONTENT_RANGE, format!("bytes */{length}"))], refusal).into_response();
+        }
+    };
     let kind = file.first_bytes().map_or("application/octet-stream", |first| content_type(&first));
+    let part = (status == StatusCode::PARTIAL_CONTENT).then(|| {
+        // The last byte is told. An empty part has none, and the one before is told, as Go does, be it -1.
+        let last = i128::from(range.end) - 1;
+        [(CONTENT_RANGE, format!("bytes {}-{last}/{length}", range.start))]
+    });
     let headers = [
         (CONTENT_TYPE, kind.to_owned()),
-        (CONTENT_LENGTH, file.length.to_string()),
-        (LAST_MODIFIED, file.modified.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()),
+        (CONTENT_LENGTH, (range.end - range.start).to_string()),
+        (ACCEPT_RANGES, "bytes".to_owned()),
     ];
-    (headers, Body::from_stream(file.read())).into_response()
+    (status, headers, part, Body::from_stream(file.read_range(range))).into_response()
 }
 
 /// What a file is, by its first bytes. Nothing that a browser would run is called so: a log holds what others wrote.
@@ -270,7 +308,14 @@ mod tests {
         }
 
         async fn ask(&self, path: &str) -> Response {
-            let request = Request::get(path).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+            self.ask_with(path, &[("accept-encoding", "gzip")]).await
+        }
+
+        async fn ask_with(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+            let request = Request::get(path);
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            let request = request.body(Body::empty()).unwrap();
             node_logs_router(self.settings.clone()).oneshot(request).await.unwrap()
         }
 
@@ -339,6 +384,43 @@ mod tests {
             ("/logs/a%00b", missing),
         ] {
             assert_eq!(world.get(path).await, expected, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_of_files_are_given_and_nothing_to_who_has_it() {
+        let world = World::new();
+        fs::write(world.log("own.log"), "0123456789").unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_795_006_800);
+        fs::write(world.log("empty.log"), "").unwrap();
+        for name in ["own.log", "empty.log", "pods"] {
+            fs::File::open(world.log(name)).unwrap().set_modified(time).unwrap();
+        }
+        let then = "Wed, 18 Nov 2026 13:00:00 GMT";
+        let (since, unmodified) = ("if-modified-since", "if-unmodified-since");
+        for (path, header, expected) in [
+            ("own.log", ("range", "bytes=2-4"), "206 234 bytes 2-4/10 3"),
+            ("own.log", ("range", "bytes=-2"), "206 89 bytes 8-9/10 2"),
+            ("own.log", ("range", "bytes=0-1,4-5"), "200 0123456789 - 10"),
+            ("own.log", ("range", "bytes=10-"), "416 invalid range: failed to overlap\n bytes */10 33"),
+            ("own.log", ("range", "lines=1"), "416 invalid range\n - 14"),
+            ("own.log", (since, then), "304  - -"),
+            ("own.log", (since, "Wed, 18 Nov 2026 12:00:00 GMT"), "200 0123456789 - 10"),
+            ("own.log", (unmodified, "Wed, 18 Nov 2026 12:00:00 GMT"), "412  - 0"),
+            ("pods/", (since, then), "304  - -"),
+            ("empty.log", ("range", "bytes=-5"), "206  bytes 0--1/0 0"),
+        ] {
+            let response = world.ask_with(&format!("/logs/{path}"), &[header]).await;
+            let status = response.status().as_u16();
+            let told =
+                |name| response.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+            let (range, length) = (told(CONTENT_RANGE), told(CONTENT_LENGTH));
+            let is_dated = status != 416 && (path, status) != ("pods/", 304);
+            assert_eq!(told(LAST_MODIFIED), if is_dated { then } else { "-" });
+            assert_eq!(told(ACCEPT_RANGES) == "bytes", matches!(status, 200 | 206));
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let body = str::from_utf8(&body).unwrap();
+            assert_eq!(format!("{status} {body} {range} {length}"), expected, "{path} {header:?}");
         }
     }
 

@@ -38,8 +38,9 @@ pub async fn serve<L: Listener>(listener: L, router: Router, shutdown: impl Futu
     serve_within(LIMITS, listener, router, shutdown, serve).await;
 }
 
-/// The same over TLS, in HTTP/2 or HTTP/1.1, as the client likes. Answers may have no end: a log that is followed. What the
-/// client shows of itself goes with each of its requests.
+/// The same over TLS, in HTTP/2 or HTTP/1.1, as the client likes, with other limits: a node that is upgraded is not to be
+/// away for long. Answers may have no end: a log that is followed. What the client shows of itself goes with each of its
+/// requests.
 pub async fn serve_tls(
     listener: TcpListener,
     config: ServerConfig,
@@ -64,7 +65,7 @@ const TLS_LIMITS: Limits = Limits {
     connections: 4096,
     header: Duration::from_secs(90),
     lifetime: Duration::from_secs(4 * 60 * 60),
-    drain: Duration::from_secs(5),
+    drain: Duration::from_secs(2),
 };
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// A command stands in the path. Upstream takes a megabyte; a path of more than 65,534 bytes `http` does not take.

@@ -283,6 +283,7 @@ impl Streams {
         find(&statuses, &target.namespace, &target.pod).ok_or(Refusal::NoPod)
     }
 
+    /// The runtime is asked: the pod's worker may not have seen yet that the container ended.
     async fn container(&self, pod: &Reported, target: &Target) -> Result<Option<String>, Error> {
         self.runtime.running_container(&pod.pod.metadata.uid, &target.container).await
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::middleware::from_fn_with_state;
 use crablet_agent::agent::Agent;
-use crablet_api::core::Container;
+use crablet_api::core::{Container, ContainerState, ContainerStateRunning, ContainerStatus};
 use crablet_cri_api::ExecOutput;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,7 +70,7 @@ struct Played {
     /// The runtime's streaming server.
     backend: TcpListener,
     stop: CancellationToken,
-    _agent: Agent,
+    agent: Agent,
 }
 
 impl Played {
@@ -101,7 +101,7 @@ impl Played {
         let counted = Registry::new();
         let metrics = HttpMetrics::register(&counted, ServerType::ReadWrite).unwrap();
         let server = Server::start_with_upgrades(router.layer(from_fn_with_state(metrics, count))).await;
-        Played { server, runtime, streamer, counted, backend, stop, _agent: agent }
+        Played { server, runtime, streamer, counted, backend, stop, agent }
     }
 
     /// A client that has sent this request.
@@ -177,6 +177,29 @@ async fn who_asks_wrongly_is_told_what_upstream_tells() {
     }
     assert!(played.runtime.asked.lock().unwrap().is_empty(), "no address was asked for that nobody uses");
     assert_eq!(played.server.send("POST", "/run/server/two/a?cmd=true", &[]).await.body, "");
+}
+
+#[tokio::test]
+async fn a_container_whose_end_the_agent_has_not_seen_yet_is_not_found() {
+    let played = Played::start().await;
+    let mut shown = view("server", "ended", "u2");
+    let running = ContainerState::Running(Box::<ContainerStateRunning>::default());
+    let status = ContainerStatus {
+        name: "a".into(),
+        container_id: "containerd://1".into(),
+        state: running.into(),
+        ..ContainerStatus::default()
+    };
+    Arc::make_mut(&mut shown.status).container_statuses = [status].into();
+    played.agent.statuses.show(shown);
+    for (target, body) in [
+        ("/exec/server/ended/a?output=1", "container not found (\"a\")"),
+        ("/attach/server/ended/a?output=1", "container a not found in pod ended_server"),
+    ] {
+        let answer = played.server.send("GET", target, &["Upgrade: websocket", "Connection: Upgrade"]).await;
+        assert_eq!((answer.status, answer.body.as_str()), (500, body), "{target}");
+    }
+    assert!(played.runtime.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

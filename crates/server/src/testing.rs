@@ -108,6 +108,7 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
     let agent = Agent {
         facts,
         readiness,
+        pressure: Default::default(),
         evictor: Evictor::new().0,
         statuses: Statuses::new(),
         images: Images::new(

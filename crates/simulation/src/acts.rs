@@ -21,6 +21,8 @@ pub enum Act {
     Add,
     /// One with another image is wanted.
     Edit,
+    /// One asks for more of the CPU, or less.
+    Resize,
     /// One is deleted, or deleted sooner.
     Delete,
     /// One is not wanted any more, at once.
@@ -46,6 +48,8 @@ pub struct Actor {
     pub(crate) random: Random,
     /// Apart from the rest, which is as it was without claims.
     claims: Random,
+    /// The same for resources.
+    resizes: Random,
     pub(crate) variety: Variety,
     /// How many pods there were so far.
     pub(crate) pods: u64,
@@ -56,7 +60,7 @@ pub struct Actor {
 impl Actor {
     pub fn new(seed: u64, variety: Variety) -> Actor {
         let (random, claims) = (Random::new(seed, 1), Random::new(seed, 8));
-        Actor { random, claims, variety, pods: 0, removed: Vec::new() }
+        Actor { random, claims, resizes: Random::new(seed, 11), variety, pods: 0, removed: Vec::new() }
     }
 
     /// Does one thing, where it can be done. The sources are told by whoever calls.
@@ -65,6 +69,7 @@ impl Actor {
         match act {
             Act::Add => self.add(world),
             Act::Edit => self.edit(world),
+            Act::Resize => self.resize(world),
             Act::Delete => self.delete(world),
             Act::Remove => {
                 if let Some((source, pod)) = self.any(world) {
@@ -123,6 +128,10 @@ impl Actor {
                     true => Arc::new(storage::with_claims(pod, &mut self.claims)),
                     false => Arc::clone(pod),
                 };
+                let pod = match self.resizes.percent(50) {
+                    true => Arc::new(manifest::with_resources(&pod)),
+                    false => pod,
+                };
                 at_server::create(server, &pod).map(Arc::new)
             }
             (Some(_), _) => Some(Arc::new(at_server::local(pod))),
@@ -169,12 +178,34 @@ impl Actor {
         self.update(world, edited);
     }
 
+    /// Some ask for so much that two of them fit, and not three. Nobody restarts for that.
+    fn resize(&mut self, world: &mut World) {
+        let Some(server) = world.api_server.clone() else { return };
+        let has_resources = |(_, pod): &(SourceKind, Arc<Pod>)| {
+            let mut containers = pod.spec.containers.iter();
+            containers.any(|container| !container.resources.requests.is_empty())
+        };
+        let mut pods = of(world, |source| source == SourceKind::Api);
+        pods.retain(has_resources);
+        let Some((_, pod)) = self.resizes.pick(&pods).cloned() else { return };
+        let cpu = self.resizes.weighted(&[(2, "20m"), (2, "50m"), (3, "29500m")]);
+        let memory = self.resizes.weighted(&[(1, "20Mi"), (1, "30Mi")]);
+        note(world, format!("{} asks for {cpu} of the CPU and may use {memory}", pod.metadata.uid));
+        if let Some(pod) = at_server::resize(&server, &pod, cpu, memory) {
+            self.change(world, pod, false);
+        }
+    }
+
     fn update(&mut self, world: &mut World, pod: Pod) {
+        self.change(world, pod, true);
+    }
+
+    fn change(&mut self, world: &mut World, pod: Pod, is_edited: bool) {
         let pod = Arc::new(pod);
         let uid = pod.metadata.uid.to_string();
         if let Some(life) = world.ledger.state().lives.get_mut(&uid) {
             life.pod = Arc::clone(&pod);
-            life.edited = true;
+            life.edited |= is_edited;
         }
         world.wanted.entry(SourceKind::Api).or_default().insert(uid, pod);
     }

@@ -42,6 +42,17 @@ pub(crate) fn set_image(server: &ApiServer, pod: &Pod, image: &str) -> Option<Po
     read(server.ask(Method::PATCH, &path(pod), "application/json-patch+json", patch))
 }
 
+/// Gives a pod's first container other resources.
+pub(crate) fn resize(server: &ApiServer, pod: &Pod, cpu: &str, memory: &str) -> Option<Pod> {
+    let at = "/spec/containers/0/resources";
+    let patch = json!([
+        {"op": "replace", "path": format!("{at}/requests/cpu"), "value": cpu},
+        {"op": "replace", "path": format!("{at}/limits/memory"), "value": memory},
+    ]);
+    let (path, patch) = (format!("{}/resize", path(pod)), patch.to_string().into_bytes());
+    read(server.ask(Method::PATCH, &path, "application/json-patch+json", patch))
+}
+
 /// Deletes a pod within so many seconds, if it is still the same.
 pub(crate) fn delete(server: &ApiServer, pod: &Pod, grace: i64) {
     let options = json!({

@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::api_server::{self, ApiServer};
 use crate::random::Random;
+use crate::room::Short;
 use crate::storage::{self, SimulatedDriver, Victim};
 use crate::world::World;
 
@@ -20,6 +21,8 @@ use crate::world::World;
 pub(crate) enum Trouble {
     RuntimeAway,
     NetworkAway,
+    /// The machine runs short of something.
+    Short(Short),
     Chaos,
     DiskFull,
     VolumesFail,
@@ -47,6 +50,10 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
         Trouble::NetworkAway => {
             world.simulator.set_network_ready(Err(("NetworkPluginNotReady", "no network")))
         }
+        Trouble::Short(of) => {
+            let percent = random.weighted(&[(3, 1), (3, 20), (2, 60), (1, 150)]);
+            world.room.run_short(of, percent);
+        }
         Trouble::Chaos => {
             let probability = random.weighted(&[(1, 0.02), (1, 0.1)]);
             world.simulator.set_chaos(Chaos {
@@ -62,6 +69,7 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
         Trouble::DiskFull => {
             world.ledger.state().disk_failed = true;
             world.checkpoints.set_capacity(0);
+            world.state_files.set_capacity(0);
         }
         Trouble::VolumesFail => {
             world.volumes.set_trouble(Some(volumes::Trouble::Fail(ErrorKind::HostUnreachable)));
@@ -89,8 +97,12 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
             world.ledger.state().runtime_answers = true;
         }
         Trouble::NetworkAway => world.simulator.set_network_ready(Ok(())),
+        Trouble::Short(of) => world.room.recover(of),
         Trouble::Chaos => world.simulator.set_chaos(Chaos::default()),
-        Trouble::DiskFull => world.checkpoints.set_capacity(usize::MAX),
+        Trouble::DiskFull => {
+            world.checkpoints.set_capacity(usize::MAX);
+            world.state_files.set_capacity(usize::MAX);
+        }
         Trouble::VolumesFail | Trouble::VolumesHang => world.volumes.set_trouble(None),
         Trouble::Api(_) => at_server(world, |server| server.set_trouble(None)),
         Trouble::Silence => at_server(world, |server| server.silence_watches(false)),

@@ -20,8 +20,9 @@ pub struct Violation {
     /// The number of the promise in the design; 0 is for being there in the end, as wanted, 13 for users of the node
     /// that no two pods have, 14 for sandboxes that are stopped before they are removed, 15 for statuses at the API
     /// server, none of which is older than one before it, 16 for volumes that are staged before they are published and
-    /// published before they are used, 17 for those that are mounted for whom they are wanted, as long as that, and 18
-    /// for what is in them, which nobody touches.
+    /// published before they are used, 17 for those that are mounted for whom they are wanted, as long as that, 18 for
+    /// what is in them, which nobody touches, 19 for pods that are evicted, which no other should have gone before, and 20
+    /// for what is allocated to pods: never more than the node has, and given to whom it is granted.
     pub invariant: u8,
     /// What was seen.
     pub what: String,
@@ -46,6 +47,10 @@ pub struct Life {
     pub returned: bool,
     /// Whether it was shown to be over.
     pub over: bool,
+    /// Whether a node that ran short of something could choose it to go.
+    pub may_be_evicted: bool,
+    /// Whether it was shown to be evicted, or not taken because the node ran short of something.
+    pub evicted: bool,
     /// Init containers that are done, with their sandbox.
     pub done: BTreeSet<(String, String)>,
     /// Until when its sidecars have time, of which one was told to stop although the pod is wanted: all others are done.
@@ -69,6 +74,8 @@ impl Life {
             harmed: false,
             returned: false,
             over: false,
+            may_be_evicted: false,
+            evicted: false,
             done: BTreeSet::new(),
             sidecars_end: None,
             stops: BTreeMap::new(),

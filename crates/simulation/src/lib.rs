@@ -15,6 +15,7 @@
 //!   changes something, and after every step of the agent.
 //! - [`api_server`] is the embedded one, within the process; what lies between it and the agent breaks when told to.
 //! - [`storage`] is what is behind claims: CSI drivers and what they mount, with the agent's real part between.
+//! - [`room`] is what pods and others take of memory, disk and process IDs, and who tells the agent.
 //! - [`lies`] are told to the agent where a run is to show that it finds broken promises.
 //! - The same seed gives the same run, to the letter of its [`trace`].
 
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod lies;
 pub mod manifest;
 pub mod random;
+pub mod room;
 pub mod run;
 pub mod storage;
 pub mod trace;

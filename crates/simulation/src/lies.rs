@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use crablet_agent::allocations::STATE_FILES;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{Container, Pod};
 use crablet_core::labels;
@@ -17,6 +18,7 @@ use crablet_cri_sim::ContainerView;
 use crablet_host::checkpoint::{CheckpointError, Checkpoints, Loaded, SimulatedCheckpoints};
 use serde_json::{Value, json};
 
+use crate::invariants::check_allocated;
 use crate::ledger::Ledger;
 
 /// A lie, and who tells it.
@@ -42,6 +44,8 @@ pub enum Lie {
     CheckpointsAreRemoved,
     /// The disk: no pod has users of its own.
     NoUsers,
+    /// The disk: nothing is allocated to anybody.
+    NoAllocations,
     /// The volumes: they are as they were, when all of them were taken away and made anew.
     VolumesAreKept,
     /// The sources: one of them will say yet what it wants.
@@ -54,6 +58,8 @@ pub enum Lie {
     StatusesAreTaken,
     /// The machine: no pod has a volume of a CSI driver when an agent begins, and nothing is mounted twice.
     NoVolumesOfDrivers,
+    /// The machine: the pod that uses most of something is said to use least.
+    UsageIsTurnedAround,
     /// CSI drivers: a volume is staged, which is not.
     VolumesAreStaged,
     /// CSI drivers: a volume is unstaged, which is as it was.
@@ -228,6 +234,38 @@ impl Checkpoints for LyingCheckpoints {
             Some(Lie::CheckpointsAreRemoved) => Ok(()),
             _ => self.inner.remove(name).await,
         }
+    }
+}
+
+/// The state files of allocations, where everything that is written is checked.
+pub(crate) struct WatchedStateFiles {
+    pub(crate) inner: SimulatedCheckpoints,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lie: Option<Lie>,
+}
+
+#[async_trait]
+impl Checkpoints for WatchedStateFiles {
+    async fn load_all(&self) -> std::result::Result<Loaded, CheckpointError> {
+        match self.lie {
+            Some(Lie::NoAllocations) => Ok(Loaded::default()),
+            _ => self.inner.load_all().await,
+        }
+    }
+
+    async fn save(&self, name: &str, bytes: &[u8]) -> std::result::Result<(), CheckpointError> {
+        if name == STATE_FILES[0] {
+            check_allocated(&self.ledger, bytes);
+        }
+        self.inner.save(name, bytes).await
+    }
+
+    async fn save_unsynced(&self, name: &str, bytes: &[u8]) -> std::result::Result<(), CheckpointError> {
+        self.inner.save_unsynced(name, bytes).await
+    }
+
+    async fn remove(&self, name: &str) -> std::result::Result<(), CheckpointError> {
+        self.inner.remove(name).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crablet_api::core::Pod;
 use crablet_api::testing::pod_yaml;
-use crablet_api::{FeatureGates, default_pod};
+use crablet_api::{FeatureGates, Quantity, default_pod};
 
 use crate::behaviour::{MISSING, PULLED};
 use crate::random::Random;
@@ -68,6 +68,24 @@ pub fn from_text(text: &str) -> Arc<Pod> {
     let mut pod = pod_yaml(text);
     default_pod(&mut pod, &FeatureGates::default());
     Arc::new(pod)
+}
+
+/// The pod with resources for its first container, which can change.
+pub fn with_resources(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    let list = |cpu: &str, memory: &str| {
+        let amounts = [("cpu", cpu), ("memory", memory)];
+        amounts.into_iter().map(|(name, amount)| (name, quantity(amount))).collect()
+    };
+    if let Some(container) = pod.spec.containers.first_mut() {
+        container.resources.requests = list("20m", "10Mi");
+        container.resources.limits = list("40", "20Mi");
+    }
+    pod
+}
+
+fn quantity(text: &str) -> Quantity {
+    text.parse().unwrap_or_default()
 }
 
 fn sidecar(random: &mut Random, extra: &mut Random, text: &mut String, index: usize) {

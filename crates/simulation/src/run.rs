@@ -9,12 +9,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
 use crate::invariants::{
-    check_gone, check_mounted, check_none_shown, check_settled, check_shown, check_touched, check_unmounted,
+    check_gone, check_mounted, check_none_shown, check_resized, check_settled, check_shown, check_touched,
+    check_unmounted,
 };
 use crate::ledger::Violation;
 use crate::lies::Lie;
 use crate::manifest::Variety;
 use crate::random::Random;
+use crate::room::Short;
 use crate::storage::Victim;
 use crate::trace::Trace;
 use crate::world::World;
@@ -37,7 +39,9 @@ const SCRIPT: &[(u64, Act)] = &[
     (0, Act::Add),
     (8, Act::Edit),
     (2, Act::Replace),
-    (3, Act::Delete),
+    (1, Act::Resize),
+    (2, Act::Resize),
+    (0, Act::Delete),
     (4, Act::Remove),
     (2, Act::Return),
 ];
@@ -190,6 +194,10 @@ struct Run {
     random: Random,
     /// Apart from the rest, which is as it was without storage.
     storage: Random,
+    /// The same without anything running short.
+    room: Random,
+    /// Likewise.
+    resizes: Random,
     /// What is wrong now, and until when.
     troubles: Vec<(Instant, Trouble)>,
     /// When the next agent starts, where there is none.
@@ -218,6 +226,8 @@ impl Run {
             actor: Actor::new(settings.seed, settings.variety),
             random: Random::new(settings.seed, 2),
             storage: Random::new(settings.seed, 9),
+            room: Random::new(settings.seed, 10),
+            resizes: Random::new(settings.seed, 12),
             settings,
             troubles: Vec::new(),
             starts: None,
@@ -253,6 +263,7 @@ impl Run {
             return;
         }
         check_settled(&self.world.ledger, &self.world.leftovers());
+        check_resized(&self.world.ledger);
         if let Some(server) = &self.world.api_server {
             check_shown(&self.world.ledger, server);
         }
@@ -435,6 +446,19 @@ impl Run {
                 self.begin_until(trouble, until);
             }
         }
+        if faulty && self.room.percent(12) {
+            self.faults += 1;
+            let of = self.room.weighted(&[(3, Short::Memory), (2, Short::Disk), (1, Short::Processes)]);
+            let until = Instant::now() + self.room.up_to(Duration::from_secs(120));
+            let trouble = Trouble::Short(of);
+            if !self.troubles.iter().any(|(_, other)| *other == trouble) {
+                faults::begin(&self.world, trouble, &mut self.room);
+            }
+            self.troubles.push((until, trouble));
+        }
+        if self.settings.in_cluster && self.resizes.percent(35) {
+            self.actor.act(&mut self.world, Act::Resize).await;
+        }
         if faulty && self.random.percent(35) {
             self.faults += 1;
             return self.go_wrong().await;
@@ -543,10 +567,10 @@ impl Run {
                     | Method::Subscribe
                     | Method::GetContainerEvents
             );
-            // The node's status names images.
+            // It is known which images are used, and the node's status names them.
             let is_allowed = is_allowed
-                || (self.settings.in_cluster
-                    && matches!(call.method, Method::ListImages | Method::StreamImages | Method::Version));
+                || matches!(call.method, Method::ListImages | Method::StreamImages)
+                || (self.settings.in_cluster && call.method == Method::Version);
             if !is_allowed {
                 let what = format!("an idle agent asks for {}", call.method.name());
                 ledger.broken(&mut ledger.state(), 12, what);
@@ -560,9 +584,9 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // In a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
+            // What runs short, images, and what the kernel says; in a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
             // their objects, who registers them, who unstages, and what ends them.
-            if tasks > if self.settings.in_cluster { 18 } else { 7 } {
+            if tasks > if self.settings.in_cluster { 23 } else { 12 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

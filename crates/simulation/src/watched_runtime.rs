@@ -136,6 +136,9 @@ impl Runtime for WatchedRuntime {
     async fn sandbox_status(&self, id: &str) -> Result<SandboxStatus> {
         self.inner.sandbox_status(id).await
     }
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>> {
+        self.inner.sandbox_image(id).await
+    }
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
         // Nobody but the worker of a pod asks for what is that pod's alone.
         if let Some(uid) = filter.labels.get(labels::POD_UID) {
@@ -189,6 +192,12 @@ impl Runtime for WatchedRuntime {
     async fn update_container_resources(&self, request: v1::UpdateContainerResourcesRequest) -> Result<()> {
         self.inner.update_container_resources(request).await
     }
+    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        self.inner.update_sandbox_resources(request).await
+    }
+    async fn container_memory(&self, id: &str) -> Result<Option<u64>> {
+        self.inner.container_memory(id).await
+    }
     async fn reopen_container_log(&self, id: &str) -> Result<()> {
         self.inner.reopen_container_log(id).await
     }
@@ -208,6 +217,12 @@ impl Runtime for WatchedRuntime {
     async fn pull_image(&self, pull: ImagePull) -> Result<String> {
         let _pulling = Pulling::begin(&self.ledger);
         self.inner.pull_image(pull).await
+    }
+    async fn remove_image(&self, id: &str) -> Result<()> {
+        self.inner.remove_image(id).await
+    }
+    async fn image_file_systems(&self) -> Result<v1::ImageFsInfoResponse> {
+        self.inner.image_file_systems().await
     }
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {
         self.inner.hints(source)

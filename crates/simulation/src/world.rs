@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
 use crablet_agent::images::{self, Access};
+use crablet_agent::node_cgroups;
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::objects::{NoObjects, Objects};
 use crablet_agent::pod_files::{PodFiles as _, Simulated};
+use crablet_agent::shutdown;
 use crablet_agent::sources::{
     CONFIG_MIRROR, Feed, FileSource, PodConfig, Problems, SourceKind, StaticPods, Wanted,
 };
@@ -23,15 +25,19 @@ use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
 use crablet_cluster::{Begun, Joining, join, node};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::container_gc::Policy;
+use crablet_core::resize::decision::Exclusive;
 use crablet_core::translate;
 use crablet_core::user_ids::UserIds;
-use crablet_core::{backoff, status};
+use crablet_core::{backoff, image_gc, status};
 use crablet_cri::client::Settings as ClientSettings;
 use crablet_cri::{Client, Runtime};
 use crablet_cri_sim::{Capabilities, Latencies, Latency, Method, Settings, Simulator};
-use crablet_host::cgroup::SimulatedCgroups;
+use crablet_host::cgroup::{Bound, Limits, SimulatedCgroups};
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_host::kernel_log::SimulatedKernelLog;
+use crablet_host::logind::SimulatedLogind;
+use crablet_host::state_file::SimulatedStateFile;
 use crablet_metrics::Registries;
 use crablet_volumes::{Attachments, SimulatedVolumes};
 use tokio_util::sync::CancellationToken;
@@ -41,11 +47,15 @@ use crate::api_server::ApiServer;
 use crate::behaviour::{PRESENT, PULLED, image};
 use crate::crash::Crash;
 use crate::ledger::Ledger;
-use crate::lies::{self, Lie, LyingCheckpoints};
+use crate::lies::{self, Lie, LyingCheckpoints, WatchedStateFiles};
+use crate::room::{self, Room};
 use crate::storage::Storage;
 use crate::trace::Trace;
 use crate::watched_runtime::WatchedRuntime;
 use crate::watched_volumes::WatchedVolumes;
+
+/// The CPUs of the node.
+pub const CPUS: i64 = 64;
 
 /// The sources of a run.
 const SOURCES: [SourceKind; 2] = [SourceKind::File, SourceKind::Api];
@@ -56,13 +66,23 @@ pub struct World {
     pub simulator: Simulator,
     /// The disk.
     pub checkpoints: SimulatedCheckpoints,
+    /// What is allocated, on disk too.
+    pub state_files: SimulatedCheckpoints,
     pub cgroups: SimulatedCgroups,
     pub files: Arc<Simulated>,
     pub volumes: SimulatedVolumes,
+    /// What is left of memory, disk and process IDs.
+    pub room: Room,
+    /// What the kernel says.
+    pub kernel_log: SimulatedKernelLog,
+    /// When images were used.
+    pub image_records: SimulatedCheckpoints,
     /// The API server that agents join, if there is one. Without one the test says what it wants.
     pub api_server: Option<ApiServer>,
     /// What is behind claims, if there is storage.
     pub storage: Option<Arc<Storage>>,
+    /// Which gates the next agent has open towards the cluster.
+    pub features: FeatureGates,
     /// The cloud whose controllers look after the next agent's node, if there is one.
     pub cloud: Option<Cloud>,
     /// The disk that the next agents keep on what it says, if they do.
@@ -83,6 +103,10 @@ pub struct World {
     pub lie: Option<Lie>,
     /// The wall clock of agents. The runtime's is its own.
     pub clock: Clock,
+    /// Who tells that the machine is about to be shut down.
+    pub logind: SimulatedLogind,
+    /// Where it is kept when it was.
+    pub shutdown_state: SimulatedStateFile,
     /// What the node is.
     pub describe: Box<dyn Fn() -> NodeConfig + Send + Sync>,
     /// Where the next agent finds the manifests of static pods, if not in what the test wants.
@@ -111,16 +135,26 @@ impl World {
     /// The same, on a runtime that is like this.
     pub fn on(settings: Settings, trace: Trace) -> World {
         let clock = Clock::simulated(settings.start);
+        // One in two kernels tells by itself when memory is short.
+        let has_alarms = settings.seed % 4 < 2;
         let simulator = Simulator::new(settings);
+        let ledger = Arc::new(Ledger::new(simulator.clone(), trace));
+        let room = Room::new(Arc::clone(&ledger));
+        room.set_alarms(has_alarms);
         World {
-            ledger: Arc::new(Ledger::new(simulator.clone(), trace)),
+            ledger,
+            room,
+            kernel_log: SimulatedKernelLog::default(),
+            image_records: SimulatedCheckpoints::new(),
             simulator,
             checkpoints: SimulatedCheckpoints::new(),
+            state_files: SimulatedCheckpoints::new(),
             cgroups: SimulatedCgroups::new(),
             files: Arc::new(Simulated::new()),
             volumes: SimulatedVolumes::new(),
             api_server: None,
             storage: None,
+            features: FeatureGates::default(),
             cloud: None,
             memory: None,
             objects: Arc::new(NoObjects),
@@ -130,6 +164,8 @@ impl World {
             container_gc: Policy::default(),
             lie: None,
             clock,
+            logind: SimulatedLogind::new(),
+            shutdown_state: SimulatedStateFile::default(),
             describe: Box::new(description),
             manifests: None,
         }
@@ -165,6 +201,7 @@ impl World {
         self.ledger.trace.note("*** an agent starts");
         // Another process: what was steady time to the one before is nothing to it.
         self.clock = Clock::simulated(self.clock.now());
+        self.room.set_lie(self.lie);
         let crash = Arc::new(Crash::new(Arc::clone(&self.ledger)));
         if let Some(step) = dies_at {
             crash.at(step);
@@ -203,8 +240,8 @@ impl World {
             },
             None => None,
         };
-        let objects: Arc<dyn Objects> = match &self.api_server {
-            Some(server) => ClusterObjects::new(objects::Parts {
+        let of_cluster = self.api_server.as_ref().map(|server| {
+            ClusterObjects::new(objects::Parts {
                 client: server.node(&name),
                 clock: self.clock.clone(),
                 chance: Chance::new(1),
@@ -213,7 +250,10 @@ impl World {
                 sync_frequency: Duration::from_secs(60),
                 ttl: ObjectTtl::default(),
                 memory: memory.clone(),
-            }),
+            })
+        });
+        let objects: Arc<dyn Objects> = match &of_cluster {
+            Some(of_cluster) => Arc::clone(of_cluster) as _,
             None => Arc::clone(&self.objects),
         };
         self.volumes.set_contents(Arc::clone(&objects) as _);
@@ -222,6 +262,8 @@ impl World {
             self.volumes.set_csi(csi.clone());
             csi
         });
+        let mirrors = tokio::sync::watch::Sender::default();
+        let known_mirrors = mirrors.subscribe();
         let parts = Parts {
             runtime: Arc::clone(&runtime),
             clock: self.clock.clone(),
@@ -234,9 +276,23 @@ impl World {
                 self.lie,
             )),
             checkpoints: Arc::new(LyingCheckpoints { inner: self.checkpoints.clone(), lie: self.lie }),
+            state_files: Arc::new(WatchedStateFiles {
+                inner: self.state_files.clone(),
+                ledger: Arc::clone(&self.ledger),
+                lie: self.lie,
+            }),
             objects,
+            mirrors: known_mirrors,
             access: self.access.clone(),
+            signals: Arc::new(self.room.clone()),
+            kernel_log: Some(Box::new(self.kernel_log.clone())),
+            usage: Arc::new(self.room.clone()),
+            image_records: Arc::new(self.image_records.clone()),
             metrics: metrics.clone(),
+            shutdown: Some(shutdown::Machine {
+                logind: Arc::new(self.logind.clone()),
+                state: Arc::new(self.shutdown_state.clone()),
+            }),
         };
         match Agent::start_on(&tasks, parts, node, changes).await {
             Ok(agent) => {
@@ -252,12 +308,12 @@ impl World {
                     let source = FileSource::new(path, period, pods, Problems::default(), self.clock.clone());
                     tasks.spawn(source.run(feed));
                 }
-                if let Some(server) = &self.api_server
+                if let (Some(server), Some(objects)) = (&self.api_server, of_cluster)
                     && let Some(feed) = feeds.remove(&SourceKind::Api)
                 {
                     let begun = Begun { booted: Some(settings(0).start), started: self.clock.now() };
-                    let of_cluster = crablet_cluster::Metrics::register(&metrics.kubelet, begun);
-                    let of_cluster = of_cluster.expect("nobody else counts under these names");
+                    let counted = crablet_cluster::Metrics::register(&metrics.kubelet, begun);
+                    let counted = counted.expect("nobody else counts under these names");
                     let joining = Joining {
                         client: server.node(&name),
                         seed: 0,
@@ -266,7 +322,8 @@ impl World {
                         feed,
                         owners,
                         ready,
-                        features: FeatureGates::default(),
+                        features: self.features,
+                        objects,
                         node: node::Settings { cloud: self.cloud.clone(), ..node_settings(&name) },
                         object_ttl: ObjectTtl::default(),
                         lease_seconds: 40,
@@ -278,7 +335,8 @@ impl World {
                             .as_ref()
                             .map_or_else(Attachments::default, crablet_volumes::Csi::attachments),
                         memory,
-                        metrics: of_cluster,
+                        mirrors,
+                        metrics: counted,
                     };
                     join(&tasks, &agent, joining);
                 }
@@ -322,6 +380,7 @@ impl World {
             self.simulator.kill_sandbox_process(&sandbox.id);
         }
         self.volumes.reboot();
+        self.logind.reboot();
         if let Some(storage) = &self.storage {
             storage.machine.reboot();
         }
@@ -363,6 +422,7 @@ impl World {
             containers: self.simulator.containers().into_iter().map(|container| container.pod_uid).collect(),
             cgroups: self.cgroups.limits().keys().map(|pod| pod.uid().to_owned()).collect(),
             directories: self.files.uids().into_iter().collect(),
+            links: self.files.links().into_values().collect(),
             volumes: {
                 let of_drivers = self.storage.iter().flat_map(|storage| storage.pods());
                 self.volumes.pods().into_keys().chain(of_drivers).collect()
@@ -379,6 +439,7 @@ pub struct Leftovers {
     containers: BTreeSet<String>,
     cgroups: BTreeSet<String>,
     directories: BTreeSet<String>,
+    links: BTreeSet<String>,
     volumes: BTreeSet<String>,
     checkpoints: BTreeSet<String>,
 }
@@ -386,12 +447,13 @@ pub struct Leftovers {
 impl Leftovers {
     /// What is left of one.
     pub fn of(&self, uid: &str) -> Vec<&'static str> {
-        let Leftovers { sandboxes, containers, cgroups, directories, volumes, checkpoints } = self;
+        let Leftovers { sandboxes, containers, cgroups, directories, links, volumes, checkpoints } = self;
         [
             (sandboxes, "sandbox"),
             (containers, "container"),
             (cgroups, "cgroup"),
             (directories, "directory"),
+            (links, "link to a log"),
             (volumes, "volumes"),
             (checkpoints, "checkpoint"),
         ]
@@ -402,8 +464,8 @@ impl Leftovers {
 
     /// All of them.
     pub fn uids(&self) -> impl Iterator<Item = &String> {
-        let Leftovers { sandboxes, containers, cgroups, directories, volumes, checkpoints } = self;
-        let on_host = cgroups.iter().chain(directories).chain(volumes).chain(checkpoints);
+        let Leftovers { sandboxes, containers, cgroups, directories, links, volumes, checkpoints } = self;
+        let on_host = cgroups.iter().chain(directories).chain(links).chain(volumes).chain(checkpoints);
         sandboxes.iter().chain(containers).chain(on_host)
     }
 }
@@ -430,7 +492,14 @@ pub fn settings(seed: u64) -> Settings {
     Settings {
         seed,
         capabilities,
-        images: base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect(),
+        // Nobody could pull them again.
+        images: base
+            .images
+            .iter()
+            .cloned()
+            .chain(PRESENT.iter().map(|name| image(name)))
+            .map(crablet_cri_sim::Image::pinned)
+            .collect(),
         registry: vec![image(PULLED)],
         latencies: Latencies::all(quick)
             .with(Method::RunPodSandbox, slow)
@@ -466,7 +535,8 @@ pub fn description() -> NodeConfig {
     let mut node = Node::default();
     node.metadata.name = NODE.into();
     let mut capacity = ResourceList::default();
-    for (name, amount) in [("cpu", 64), ("memory", 1 << 40), ("pods", 110), ("ephemeral-storage", 1 << 40)] {
+    for (name, amount) in [("cpu", CPUS), ("memory", 1 << 40), ("pods", 110), ("ephemeral-storage", 1 << 40)]
+    {
         capacity.insert(name, crablet_api::Quantity::from_value(amount));
     }
     node.status.capacity = capacity.clone();
@@ -495,8 +565,22 @@ pub fn description() -> NodeConfig {
         user_ids: UserIds::default(),
         restart_limits: backoff::Limits::default(),
         pod_pids_limit: None,
+        exclusive: Exclusive::default(),
+        cgroups: node_cgroups::Settings {
+            pods: Limits { memory: Some(Bound::At(1 << 40)), ..Limits::default() },
+            ..node_cgroups::Settings::default()
+        },
         starts_at_once: 4,
         container_gc: Policy::default(),
         images: images::Settings::default(),
+        shutdown_periods: Vec::new(),
+        eviction: room::eviction(),
+        // Off.
+        image_gc: image_gc::Policy {
+            high_threshold_percent: 100,
+            low_threshold_percent: 80,
+            min_age: jiff::SignedDuration::from_mins(2),
+            max_age: None,
+        },
     }
 }

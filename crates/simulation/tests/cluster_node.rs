@@ -6,14 +6,17 @@ mod common;
 
 use std::time::Duration;
 
+use crablet_agent::node_config::Sizes;
 use crablet_agent::sources::SourceKind;
-use crablet_api::core::{Node, Pod, PodPhase};
+use crablet_api::core::{Event, Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_api::storage::CsiNode;
+use crablet_client::Resource as _;
 use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
 use crablet_simulation::behaviour::PULLED;
 use crablet_simulation::manifest::from_text;
+use crablet_simulation::room::Short;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, settings};
 
@@ -29,6 +32,32 @@ async fn with(world: World) -> Cluster {
     let cluster = Cluster::join(world).await;
     seconds(15).await;
     cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_plugged_in_is_told_at_once_and_pods_may_have_it() {
+    let cluster = Cluster::start().await;
+    let amount = |text: &str| text.parse::<crablet_api::Quantity>().unwrap();
+    let large = "{nodeName: node, containers: [{name: c, image: 'sim/forever:1', resources: {requests: {cpu: '100'}}}]}";
+    cluster.create("early", large).await;
+    cluster.until_phase("early", PodPhase::Failed).await;
+    let facts = cluster.world.agent.as_ref().unwrap().agent.facts.clone();
+    let mut capacity = facts.now().node.status.capacity.clone();
+    capacity.insert("cpu", amount("128"));
+    let sizes = Sizes {
+        allocatable: capacity.clone(),
+        capacity,
+        swap: None,
+        memory: 1 << 40,
+        swap_capacity: 0,
+        huge_page_sizes: Vec::new(),
+    };
+    assert!(facts.measure(&sizes));
+    seconds(2).await;
+    let status = cluster.node().await.status;
+    assert_eq!((&status.capacity["cpu"], &status.allocatable["cpu"]), (&amount("128"), &amount("128")));
+    cluster.create("late", large).await;
+    cluster.until_phase("late", PodPhase::Running).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,4 +265,39 @@ async fn a_report_after_a_change_is_at_its_own_time_and_those_after_it_at_the_us
     }
     assert!((150..=450).contains(&waits[0]) && !(299..=301).contains(&waits[0]), "{waits:?}");
     assert_eq!(waits[1..], [300, 300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_runs_short_says_so_is_tainted_and_tells_which_pod_had_to_go() {
+    let cluster = Cluster::start().await;
+    let greedy = cluster.create("greedy", common::joined::FOREVER).await;
+    let modest = cluster.create("modest", common::joined::FOREVER).await;
+    for (pod, memory) in [(&greedy, 9_u64 << 30), (&modest, 1 << 30)] {
+        cluster.world.room.set_memory(&pod.metadata.uid, memory);
+    }
+    seconds(15).await;
+    cluster.world.room.run_short(Short::Memory, 50);
+    seconds(20).await;
+    let conditions = async || {
+        let node = cluster.node().await;
+        let of_memory = node.status.conditions.iter().find(|one| one.r#type.as_str() == "MemoryPressure");
+        let taints: Vec<String> = node.spec.taints.iter().map(|taint| taint.key.clone()).collect();
+        (of_memory.map(|one| format!("{} {}", one.status.as_str(), one.reason)).unwrap(), taints)
+    };
+    let (said, taints) = conditions().await;
+    assert_eq!(said, "True KubeletHasInsufficientMemory");
+    assert_eq!(taints, ["node.kubernetes.io/memory-pressure"]);
+    let status = cluster.pod("greedy").await.unwrap().status;
+    assert_eq!((status.phase, &*status.reason), (Some(PodPhase::Failed), "Evicted"));
+    assert_eq!(cluster.pod("modest").await.unwrap().status.phase, Some(PodPhase::Running));
+    let events: serde_json::Value = cluster.admin.read(&Event::collection("default")).await.unwrap();
+    let events = events["items"].as_array().unwrap();
+    let evicted: Vec<_> = events.iter().filter(|event| event["reason"] == "Evicted").collect();
+    assert_eq!(evicted.len(), 1);
+    assert_eq!(evicted[0]["metadata"]["annotations"]["starved_resource"], "memory");
+    assert_eq!(cluster.events("NodeHasInsufficientMemory").await.len(), 1);
+    assert_eq!(cluster.events("EvictionThresholdMet").await, ["Attempting to reclaim memory"]);
+    seconds(60).await;
+    let (said, taints) = conditions().await;
+    assert_eq!((&*said, taints), ("False KubeletHasSufficientMemory", Vec::new()));
 }

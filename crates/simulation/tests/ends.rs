@@ -266,3 +266,26 @@ async fn a_pod_that_lost_its_sandbox_before_all_containers_were_made_fails_at_it
     seconds(20).await;
     assert_eq!(told(&node.shown("p").unwrap()), (PodPhase::Failed, "DeadlineExceeded", true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_link_to_the_log_of_a_container_that_the_runtime_forgot_goes_after_its_pod() {
+    let mut node = Node::start().await;
+    node.create(
+        "p",
+        "{restartPolicy: Never, containers: [{name: c, image: 'sim/forever:1'}, {name: d, image: 'sim/forever:1'}]}",
+    );
+    seconds(5).await;
+    let links = |node: &Node| node.world.files.links().len();
+    assert_eq!(links(&node), 2);
+    let killed =
+        node.world.simulator.containers().into_iter().find(|container| container.name == "c").unwrap();
+    node.world.simulator.exit_container(&killed.id, 0);
+    node.world.client().remove_container(&killed.id).await.unwrap();
+    node.delete("p", 1);
+    seconds(20).await;
+    node.forget("p");
+    seconds(10).await;
+    assert_eq!(node.world.leftovers().of("p"), ["link to a log"], "the other one went with its container");
+    seconds(60).await;
+    assert_eq!(links(&node), 0);
+}

@@ -14,13 +14,9 @@ use crablet_cri_sim::{Fault, Method};
 use crablet_simulation::world::settings;
 
 /// A sandbox that another program makes, of a pod with this UID.
-async fn make_sandbox(node: &Node, uid: &str) {
-    let metadata = v1::PodSandboxMetadata {
-        name: uid.into(),
-        uid: uid.into(),
-        namespace: "default".into(),
-        ..v1::PodSandboxMetadata::default()
-    };
+async fn make_sandbox(node: &Node, uid: &str, attempt: u32) {
+    let metadata =
+        v1::PodSandboxMetadata { name: uid.into(), uid: uid.into(), namespace: "default".into(), attempt };
     let labels = [(labels::POD_UID, uid), (labels::POD_NAME, uid), (labels::POD_NAMESPACE, "default")];
     let config = v1::PodSandboxConfig {
         metadata: Some(metadata),
@@ -39,9 +35,27 @@ async fn an_orphan_that_appears_during_a_search_for_orphans_is_found_by_another(
     node.world.simulator.inject(Fault::on(Method::ListContainers).takes(Duration::from_secs(10)));
     node.world.tell_all();
     seconds(2).await;
-    make_sandbox(&node, "orphan").await;
+    make_sandbox(&node, "orphan", 0).await;
     seconds(5).await;
     assert_eq!(node.world.simulator.sandboxes().len(), 1);
     seconds(40).await;
+    assert_eq!(node.world.simulator.sandboxes().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_appears_while_the_last_of_its_pod_is_removed_is_found() {
+    let mut node = Node::start_on(settings(1)).await;
+    node.want("p", "{containers: [{name: c, image: 'sim/forever:1'}]}").await;
+    seconds(5).await;
+    // Its worker has looked for the last time, and removes what it saw.
+    node.world.simulator.inject(Fault::on(Method::RemoveContainer).takes(Duration::from_secs(5)));
+    node.unwant("p");
+    seconds(3).await;
+    assert_eq!(node.world.simulator.count_calls(Method::RemoveContainer), 1);
+    make_sandbox(&node, "p", 1).await;
+    assert_eq!(node.world.simulator.sandboxes().len(), 2);
+    seconds(10).await;
+    assert!(node.shown("p").is_none());
+    seconds(30).await;
     assert_eq!(node.world.simulator.sandboxes().len(), 0);
 }

@@ -8,6 +8,7 @@ use common::{Node, seconds};
 use crablet_agent::sources::SourceKind;
 use crablet_cri_sim::{Fault, Method};
 use crablet_host::cgroup::{Bound, Limits};
+use crablet_simulation::lies::Lie;
 use tonic::Code;
 
 const SMALL: &str = "{requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}";
@@ -41,6 +42,26 @@ fn in_status(cpu: &str, memory: &str, cpu_limit: &str, memory_limit: &str) -> St
 /// What the pod's cgroup allows.
 fn pod_cgroup(node: &Node) -> Limits {
     node.world.cgroups.limits().into_values().next().unwrap()
+}
+
+/// What a pod's status says of its resize.
+fn told(node: &Node, name: &str) -> Vec<String> {
+    let status = node.shown(name).unwrap().status;
+    let conditions =
+        status.conditions.iter().filter(|condition| condition.r#type.as_str().contains("Resize"));
+    conditions
+        .map(|one| {
+            format!("{} {} {}: {}", one.r#type, one.observed_generation, one.reason, one.message)
+                .trim_end_matches([' ', ':'])
+                .to_owned()
+        })
+        .collect()
+}
+
+/// The pod uses so much memory.
+fn use_memory(node: &Node, bytes: u64) {
+    let pod = node.world.cgroups.limits().into_keys().next().unwrap();
+    node.world.cgroups.set_memory_usage(&pod, bytes);
 }
 
 /// A pod that runs, and its container.
@@ -126,4 +147,185 @@ async fn a_container_that_asks_to_be_restarted_for_it_is() {
     node.restart().await;
     seconds(60).await;
     assert_eq!(node.container("p", "c").restart_count, 1);
+}
+
+/// A pod that asks for so much CPU, in this priority.
+fn asking(cpu: u32, priority: i32) -> String {
+    let resources = format!("{{requests: {{cpu: {cpu}}}}}");
+    format!(
+        "{{priority: {priority}, terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'sim/forever:1', resources: {resources}}}]}}"
+    )
+}
+
+/// What a pod has of the CPU.
+fn allocated(node: &Node, name: &str) -> String {
+    node.container(name, "c").allocated_resources["cpu"].to_string()
+}
+
+/// The simulated node has 64 CPUs.
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_another_agents_life() {
+    let mut node = Node::start().await;
+    for (name, cpu) in [("p", 1), ("large", 60)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+    }
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "p", &asking(8, 0));
+    seconds(5).await;
+    let deferred = "PodResizePending 0 Deferred: Node didn't have enough resource: cpu, requested: 8000, used: 60000, \
+                    capacity: 64000";
+    assert_eq!(told(&node, "p"), [deferred]);
+    assert_eq!((allocated(&node, "p").as_str(), updates(&node)), ("1", 0));
+    assert!(node.all_said().contains("ResizeDeferred"));
+    node.restart().await;
+    seconds(5).await;
+    assert_eq!(told(&node, "p"), [deferred]);
+    assert_eq!((allocated(&node, "p").as_str(), updates(&node)), ("1", 0));
+    node.delete("large", 1);
+    seconds(5).await;
+    assert_eq!(told(&node, "p"), [""; 0]);
+    assert_eq!((allocated(&node, "p").as_str(), updates(&node)), ("8", 1));
+    let said = node.all_said();
+    assert!(said.contains("ResizeStarted") && said.contains("ResizeCompleted"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_more_important_pod_is_granted_first_when_another_shrinks() {
+    let mut node = Node::start().await;
+    for (name, cpu, priority) in [("a", 1, 0), ("b", 1, 7), ("large", 60, 0)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, priority));
+    }
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "a", &asking(5, 0));
+    seconds(1).await;
+    node.want_from(SourceKind::Api, "b", &asking(5, 7));
+    seconds(5).await;
+    assert_eq!(["a", "b"].map(|name| allocated(&node, name)), ["1", "1"]);
+    node.want_from(SourceKind::Api, "large", &asking(56, 0));
+    seconds(5).await;
+    assert_eq!(["a", "b", "large"].map(|name| allocated(&node, name)), ["1", "5", "56"]);
+    // What is taken back waits no more.
+    node.want_from(SourceKind::Api, "a", &asking(1, 0));
+    seconds(5).await;
+    assert_eq!(told(&node, "a"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_is_in_use_is_not_taken_away_until_it_is_free() {
+    let (mut node, id) = running("").await;
+    use_memory(&node, 50 << 20);
+    let less = "{requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 40Mi}}";
+    node.want_from(SourceKind::Api, "p", &spec(less, ""));
+    seconds(5).await;
+    let message = "cannot decrease memory limits: attempting to set pod memory limit (41943040) below current usage (52428800)";
+    assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {message}")]);
+    assert_eq!(updates(&node), 0);
+    assert!(node.all_said().contains("ResizeError"));
+    use_memory(&node, 1 << 20);
+    seconds(30).await;
+    assert_eq!(told(&node, "p"), [""; 0]);
+    assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "40Mi"));
+    assert_eq!(*node.container("p", "c").container_id, *id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_grants_nothing_and_loses_nothing() {
+    let (mut node, _) = running("").await;
+    let before = node.world.state_files.content();
+    node.world.state_files.set_capacity(0);
+    node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
+    seconds(5).await;
+    assert_eq!(updates(&node), 0);
+    assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
+    assert_eq!(node.world.state_files.content(), before);
+    node.world.state_files.set_capacity(usize::MAX);
+    seconds(30).await;
+    assert_eq!(shown(&node), in_status("80m", "48Mi", "160m", "96Mi"));
+}
+
+/// An agent that does not find what was allocated grants it again: seeds hardly ever come to that.
+#[tokio::test(start_paused = true)]
+async fn what_is_allocated_twice_is_found() {
+    let mut node = Node::start().await;
+    for cpu in [1, 30] {
+        for name in ["a", "b", "c"] {
+            node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+        }
+        seconds(5).await;
+    }
+    assert_eq!(node.world.ledger.state().violation, None);
+    node.world.lie = Some(Lie::NoAllocations);
+    node.restart().await;
+    seconds(5).await;
+    let violation = node.world.ledger.state().violation.clone();
+    assert_eq!(violation.map(|violation| violation.invariant), Some(20));
+}
+
+/// What the pod as a whole has.
+fn pod_level(node: &Node) -> String {
+    let status = node.shown("p").unwrap().status;
+    String::from_utf8(crablet_api::to_json(&status.allocated_resources)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_as_a_whole_has_changes_too_and_containers_without_a_limit_follow() {
+    let spec = |cpu: &str, memory: &str| {
+        format!(
+            "{{resources: {{requests: {{cpu: {cpu}, memory: {memory}}}, limits: {{cpu: 1, memory: {memory}}}}}, \
+             containers: [{{name: c, image: 'sim/forever:1'}}]}}"
+        )
+    };
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &spec("500m", "64Mi"));
+    seconds(5).await;
+    assert_eq!(pod_level(&node), r#"{"cpu":"500m","memory":"64Mi"}"#);
+    node.want_from(SourceKind::Api, "p", &spec("600m", "96Mi"));
+    seconds(5).await;
+    assert_eq!(pod_level(&node), r#"{"cpu":"600m","memory":"96Mi"}"#);
+    assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
+    assert_eq!(pod_cgroup(&node).memory, Some(Bound::At(96 << 20)));
+    // The next agent has nothing to do.
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
+}
+
+/// Two resizes one after the other, or both while nobody is there, and an agent that dies at each step between.
+#[tokio::test(start_paused = true)]
+async fn two_resizes_in_every_order_come_to_the_last_one_wherever_the_agent_dies() {
+    let only_cpu = "{requests: {cpu: 80m, memory: 32Mi}, limits: {cpu: 160m, memory: 64Mi}}";
+    let only_memory = "{requests: {cpu: 50m, memory: 48Mi}, limits: {cpu: 100m, memory: 96Mi}}";
+    let forms = [SMALL, LARGE, only_cpu, only_memory];
+    let mut orders = Vec::new();
+    for first in forms {
+        orders.extend(forms.iter().filter(|second| **second != first).map(|second| (first, *second)));
+    }
+    for (first, second) in orders {
+        for dies_after in [1, 3, 8, 13, 21, 34] {
+            let (mut node, id) = running("").await;
+            node.want_from(SourceKind::Api, "p", &spec(first, ""));
+            let crash = node.world.agent.as_ref().unwrap().crash.clone();
+            crash.at(crash.steps() + dies_after);
+            tokio::task::yield_now().await;
+            node.want_from(SourceKind::Api, "p", &spec(second, ""));
+            seconds(5).await;
+            node.restart().await;
+            seconds(60).await;
+            let expected = match second {
+                _ if second == SMALL => in_status("50m", "32Mi", "100m", "64Mi"),
+                _ if second == LARGE => in_status("80m", "48Mi", "160m", "96Mi"),
+                _ if second == only_cpu => in_status("80m", "32Mi", "160m", "64Mi"),
+                _ => in_status("50m", "48Mi", "100m", "96Mi"),
+            };
+            assert_eq!(shown(&node), expected, "{first} then {second}, death after {dies_after}");
+            assert_eq!(told(&node, "p"), [""; 0], "{first} then {second}, death after {dies_after}");
+            assert_eq!(*node.container("p", "c").container_id, *id);
+            let memory = if second.contains("96Mi") { 96 << 20 } else { 64 << 20 };
+            assert_eq!(
+                pod_cgroup(&node).memory,
+                Some(Bound::At(memory)),
+                "{first} then {second}, {dies_after}"
+            );
+        }
+    }
 }

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Node, seconds};
 use crablet_agent::pod_files::PodFiles as _;
 use crablet_agent::sources::SourceKind;
@@ -51,6 +53,49 @@ async fn after_a_restart_the_previous_container_and_its_log_are_there() {
     assert_eq!(kept(&node, "p", "c").await, both(0, 1));
     wait_for_start(&node, "p", "c", 3).await;
     assert_eq!(kept(&node, "p", "c").await, both(2, 3), "and no others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_goes_after_its_log_and_stays_while_that_cannot_be_removed() {
+    let mut node = Node::start().await;
+    node.want("p", "{restartPolicy: Always, containers: [{name: c, image: 'sim/exits-1-40:1'}]}").await;
+    wait_for_start(&node, "p", "c", 1).await;
+    // The first attempt goes. Nobody would find its log if the agent died in between.
+    node.world.simulator.inject(Fault::on(Method::RemoveContainer).takes(Duration::from_secs(5)));
+    while node.world.simulator.count_calls(Method::RemoveContainer) == 0 {
+        seconds(1).await;
+    }
+    let (attempts, logs) = kept(&node, "p", "c").await;
+    assert!(attempts.contains(&0) && !logs.contains(&"0.log".to_owned()), "{attempts:?} {logs:?}");
+
+    wait_for_start(&node, "p", "c", 2).await;
+    node.world.files.fail_removals(u32::MAX);
+    wait_for_start(&node, "p", "c", 3).await;
+    seconds(5).await;
+    assert_eq!(kept(&node, "p", "c").await.0, [1, 2, 3]);
+    node.world.files.fail_removals(0);
+    seconds(15).await;
+    let both = vec!["2.log".to_owned(), "3.log".to_owned()];
+    assert_eq!(kept(&node, "p", "c").await, (vec![2, 3], both));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_is_taken_away_and_put_back_counts_as_restarted() {
+    let spec = "{terminationGracePeriodSeconds: 2, containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    let mut node = Node::start().await;
+    node.want("p", spec).await;
+    wait_for_start(&node, "p", "c", 0).await;
+    node.unwant("p");
+    seconds(1).await;
+    node.want("p", spec).await;
+    wait_for_start(&node, "p", "c", 1).await;
+    let logs = vec!["0.log".to_owned(), "1.log".to_owned()];
+    assert_eq!(kept(&node, "p", "c").await, (vec![1], logs));
+    node.unwant("p");
+    seconds(10).await;
+    node.want("p", spec).await;
+    wait_for_start(&node, "p", "c", 0).await;
+    assert_eq!(kept(&node, "p", "c").await.1, ["0.log"], "nothing of the one before was left");
 }
 
 #[tokio::test(start_paused = true)]

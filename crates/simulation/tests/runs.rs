@@ -145,6 +145,7 @@ lies! {
     records_that_stay_for_ever_are_found: CheckpointsAreRemoved breaks 12: "checkpoint";
     volumes_that_go_before_their_containers_are_found: VolumesAreKept breaks 4: "tear down volumes";
     users_that_two_pods_have_are_found: NoUsers breaks 13: "with users that";
+    a_pod_that_should_not_go_first_is_found: UsageIsTurnedAround breaks 19: "others should go before it";
 }
 
 #[test]

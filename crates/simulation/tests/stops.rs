@@ -136,6 +136,42 @@ async fn an_end_goes_on_with_a_stop_that_is_under_way() {
     assert_eq!((times(&node, Method::ExecSync, &b), times(&node, Method::StopContainer, &b)), (1, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_end_after_the_death_of_a_sandbox_gives_no_more_time_over_a_death_of_the_agent_too() {
+    let mut node = Node::start().await;
+    let spec = "{terminationGracePeriodSeconds: 30, containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    node.want("p", spec).await;
+    seconds(5).await;
+    node.world.simulator.kill_sandbox_process(&sandboxes(&node).remove(0));
+    seconds(8).await;
+    assert_eq!(node.world.simulator.count_calls(Method::StopContainer), 1);
+    node.unwant("p");
+    seconds(10).await;
+    node.restart().await;
+    seconds(9).await;
+    assert_eq!(node.live(), ["c"], "it has the 30 s of its first stop");
+    seconds(5).await;
+    assert_eq!((node.live(), broken(&node)), (vec![], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_after_the_death_of_a_sandbox_that_an_agent_did_not_survive_counts_at_the_pods_end() {
+    let mut node = Node::start().await;
+    let spec = "{terminationGracePeriodSeconds: 30, containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    node.want("p", spec).await;
+    seconds(5).await;
+    node.world.simulator.kill_sandbox_process(&sandboxes(&node).remove(0));
+    seconds(10).await;
+    assert_eq!(node.world.simulator.count_calls(Method::StopContainer), 1);
+    node.world.kill().await;
+    node.unwant("p");
+    node.restart().await;
+    seconds(15).await;
+    assert_eq!(node.live(), ["c"], "it has the 30 s of its first stop");
+    seconds(10).await;
+    assert_eq!((node.live(), broken(&node)), (vec![], None));
+}
+
 /// The sandboxes, whether they are ready or not.
 fn sandboxes(node: &Node) -> Vec<String> {
     node.world.simulator.sandboxes().into_iter().map(|sandbox| sandbox.id).collect()

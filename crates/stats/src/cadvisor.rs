@@ -16,7 +16,7 @@ use crate::file_systems::FileSystem;
 use crate::machine::MachineFacts;
 use crate::runtime::{ListedContainer, ListedPod};
 use crate::snapshot::Group;
-use crate::view::Walk;
+use crate::view::View;
 
 /// About what a cgroup takes on the page.
 const BYTES_PER_ROW: usize = 14_000;
@@ -72,17 +72,18 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The page. `images` are those of containers, by the runtime's names; without a walk only what is known of the machine
+/// The page. `images` are those of containers, by the runtime's names; without a view only what is known of the machine
 /// is told, and that there was an error.
 pub(crate) fn cadvisor_page(
-    walk: Option<&Walk>,
+    view: Option<&View>,
     machine: &MachineFacts,
     images: &HashMap<String, String>,
     has_pressure: bool,
     sys: &Path,
     now: Timestamp,
 ) -> String {
-    let rows = walk.map(|walk| rows(walk, images)).unwrap_or_default();
+    let rows = view.map(|view| rows(view, images)).unwrap_or_default();
+    let walk = view.map(|view| &*view.walk);
     let mut page = Page::with_capacity(8_192 + rows.len() * BYTES_PER_ROW);
     machine.write_version(&mut page);
     let file_systems = walk.map_or(&[][..], |walk| &walk.snapshot.file_systems);
@@ -138,11 +139,11 @@ pub(crate) fn cadvisor_page(
 }
 
 /// All cgroups, by the names of their containers, then by their own.
-fn rows<'a>(walk: &'a Walk, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
-    let snapshot = &walk.snapshot;
-    let by_uid: HashMap<&str, &ListedPod> = walk.listing.all().map(|pod| (&*pod.uid, pod)).collect();
+fn rows<'a>(view: &'a View, images: &'a HashMap<String, String>) -> Vec<Row<'a>> {
+    let snapshot = &view.walk.snapshot;
+    let by_uid: HashMap<&str, &ListedPod> = view.listing.all().map(|pod| (&*pod.uid, pod)).collect();
     let mut by_id: HashMap<&str, (&ListedPod, Option<&ListedContainer>)> = HashMap::new();
-    for pod in walk.listing.all() {
+    for pod in view.listing.all() {
         by_id.insert(&pod.sandbox, (pod, None));
         by_id.extend(pod.containers.iter().chain(&pod.idle).map(|known| (&*known.id, (pod, Some(known)))));
     }

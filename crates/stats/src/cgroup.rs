@@ -13,10 +13,10 @@ use crablet_host::cgroup::Hierarchy;
 
 use crate::bytes::number;
 use crate::directory::{Buffer, Directory};
+use crate::known::Start;
 use crate::proc::process_ids;
-use crate::starts::Start;
 
-pub(crate) use sample::{Cpu, Depth, DiskUse, Limits, Memory, Pressure, Sample, Stall};
+pub(crate) use sample::{Before, Cpu, Depth, DiskUse, Limits, Memory, Pressure, Sample, Stall};
 use v1::OpenV1;
 use v2::OpenV2;
 
@@ -87,22 +87,11 @@ pub(crate) enum Cgroup {
 
 impl Cgroup {
     /// The cgroup of a name in this one, to be read as deeply.
-    pub(crate) fn below(&self, name: &str) -> Option<Cgroup> {
-        match self {
-            Cgroup::V1(open) => open.below(name).map(Cgroup::V1),
-            Cgroup::V2(open) => {
-                let directory = open.directory.below(name)?;
-                Some(Cgroup::V2(OpenV2 { directory, is_root: false }))
-            }
-        }
-    }
-
-    /// The same for one that has none in it, or none that matter.
-    pub(crate) fn leaf(&self, name: &str, depth: Depth) -> Option<Cgroup> {
-        match self {
-            Cgroup::V1(open) => Some(Cgroup::V1(open.leaf(name, depth))),
-            Cgroup::V2(_) => self.below(name),
-        }
+    pub(crate) fn below(&self, name: &str, depth: Depth) -> Option<Cgroup> {
+        Some(match self {
+            Cgroup::V1(open) => Cgroup::V1(open.below(name, depth)),
+            Cgroup::V2(open) => Cgroup::V2(OpenV2 { directory: open.directory.below(name)?, is_root: false }),
+        })
     }
 
     /// The names of those in it, in order.
@@ -115,11 +104,11 @@ impl Cgroup {
         process_ids(self.main().read(c"cgroup.procs", buffer).unwrap_or_default())
     }
 
-    /// What it used and may use. Limits that are known are not read again.
-    pub(crate) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
+    /// What it used and may use. What is known to be as it was is not read again.
+    pub(crate) fn read(&self, depth: Depth, before: Before<'_>, buffer: &mut Buffer) -> Option<Sample> {
         match self {
-            Cgroup::V1(open) => open.read(depth, known, buffer),
-            Cgroup::V2(open) => open.read(depth, known, buffer),
+            Cgroup::V1(open) => open.read(depth, before, buffer),
+            Cgroup::V2(open) => open.read(depth, before, buffer),
         }
     }
 

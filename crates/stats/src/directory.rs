@@ -10,15 +10,17 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::path::Arg;
 
-use crate::starts::Start;
+use crate::known::Start;
 
 /// The most that is read of a file. The largest are the processes of a large cgroup.
 const LARGEST: usize = 1 << 20;
-/// The kernel hands out what it has in pieces of a page. What is clearly shorter was all.
+/// The kernel hands out what it has in pieces of a page or more. What is clearly shorter was all.
 const CLEARLY_ALL: usize = 3_000;
 const PAGE: usize = 4_096;
 /// What is read of a directory's names at a time.
 const NAMES: usize = 8 * PAGE;
+/// What an entry takes there beside its name, at the most.
+const ENTRY: usize = 32;
 /// How a directory is opened that others are looked up from.
 const HELD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -93,9 +95,14 @@ impl Directory {
         let open = Directory::held(open);
         buffer.names.reserve(NAMES);
         let mut entries = RawDir::new(&*open.open, buffer.names.spare_capacity_mut());
+        let mut taken = 0;
         while let Some(entry) = entries.next() {
             let Ok(entry) = entry else { return false };
+            taken += ENTRY + entry.file_name().to_bytes().len();
             with(&open, entry.file_name(), entry.file_type());
+            if entries.is_buffer_empty() && taken < CLEARLY_ALL {
+                break;
+            }
         }
         true
     }
@@ -104,6 +111,17 @@ impl Directory {
     pub(crate) fn links_to(&self, name: impl Arg, what: &[u8]) -> bool {
         let mut link = [0_u8; 8];
         rustix::fs::readlinkat_raw(&*self.open, name, &mut link).is_ok() && link.starts_with(what)
+    }
+
+    /// How much of the disk an entry of one that is held open takes, in bytes, unless it is a directory.
+    pub(crate) fn taken_by(&self, name: impl Arg, kind: FileType) -> Option<u64> {
+        const BLOCK: u64 = 512;
+        if kind.is_dir() {
+            return None;
+        }
+        let status = rustix::fs::statat(&*self.open, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
+        (!is_directory).then(|| u64::try_from(status.st_blocks).unwrap_or(0) * BLOCK)
     }
 
     /// When it was made, as far as can be told: an entry made in it or taken from it changes its time, so that of a file in

@@ -7,15 +7,15 @@
 //! and that the metrics of `resource`; or, read more deeply, the page of `cadvisor`.
 //!
 //! What was collected is told again for a second, so that many who ask at once cost what one does, and is then let go. What
-//! was read for one page serves the others that need no more. Only limits, which hardly ever change, are told for longer
-//! (`limits`).
+//! was read for one page serves the others that need no more. Only limits, which hardly ever change, and what cannot have
+//! changed because no process ran, are told for longer (`known`).
 
 mod bytes;
 mod cadvisor;
 mod cgroup;
 mod directory;
 mod file_systems;
-mod limits;
+mod known;
 mod lister;
 mod machine;
 mod proc;
@@ -23,7 +23,6 @@ mod rates;
 mod resource;
 mod runtime;
 mod snapshot;
-mod starts;
 mod stats;
 mod summarize;
 mod summary;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
-use crablet_cri::{Client, Error, Runtime as _};
+use crablet_cri::{Client, Error, Runtime};
 use crablet_cri_api::{Container, ContainerFilter, ContainerState, Sandbox, SandboxFilter, SandboxState, v1};
 use jiff::Timestamp;
 
@@ -12,8 +12,8 @@ use jiff::Timestamp;
 pub trait RuntimeStats: Send + Sync {
     async fn sandboxes(&self) -> Result<Vec<Sandbox>, Error>;
     async fn containers(&self) -> Result<Vec<Container>, Error>;
-    /// What containers use, as the runtime counts.
-    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error>;
+    /// What containers use, as the runtime counts: all, or those of a sandbox.
+    async fn container_stats(&self, sandbox: Option<&str>) -> Result<Vec<v1::ContainerStats>, Error>;
     /// The file systems of images.
     async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>, Error>;
     /// The image of a sandbox, if the runtime tells it.
@@ -30,16 +30,16 @@ impl RuntimeStats for Client {
         self.list_containers(ContainerFilter::default()).await
     }
 
-    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
-        self.list_container_stats().await
+    async fn container_stats(&self, sandbox: Option<&str>) -> Result<Vec<v1::ContainerStats>, Error> {
+        self.list_container_stats(sandbox).await
     }
 
     async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>, Error> {
-        self.image_file_systems().await
+        Ok(Runtime::image_file_systems(self).await?.image_filesystems)
     }
 
     async fn sandbox_image(&self, id: &str) -> Result<Option<String>, Error> {
-        self.sandbox_image(id).await
+        Runtime::sandbox_image(self, id).await
     }
 }
 
@@ -64,6 +64,14 @@ pub(crate) struct ListedPod {
     pub(crate) containers: Vec<ListedContainer>,
     /// Those that do not: one that just ended may still have its cgroup.
     pub(crate) idle: Vec<ListedContainer>,
+}
+
+impl ListedPod {
+    /// What the runtime calls its sandbox and its containers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        let containers = self.containers.iter().chain(&self.idle);
+        std::iter::once(&*self.sandbox).chain(containers.map(|known| &*known.id))
+    }
 }
 
 /// A container.

@@ -1,26 +1,28 @@
 //! What the kernel says of the node's cgroups at one time. It is read in a thread of its own, and only when somebody asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_host::cgroup::{Layout, QosClass};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::MountTable;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::cgroup::{Cgroup, Depth, Limits, Sample, Trees};
+use crate::cgroup::{Before, Cgroup, Depth, Limits, Sample, Trees};
 use crate::directory::Buffer;
 use crate::file_systems::{FileSystem, file_systems};
-use crate::limits::KnownLimits;
+use crate::known::{Known, KnownCgroups, Still};
 use crate::proc::{Interface, MachineMemory, Proc, Processes};
 use crate::rates::Rates;
 use crate::runtime::{ListedPod, Listing};
-use crate::starts::KnownStarts;
 
 /// The most pods, and the most containers of one, that are read.
 const MOST_PODS: usize = 2_000;
 const MOST_CONTAINERS: usize = 200;
+/// How old a cgroup is whose limits are taken for those that it keeps.
+const SETTLED_AFTER: SignedDuration = SignedDuration::from_secs(5);
 /// How long two samples are apart where the first is needed now and there was none before.
 pub(crate) const APART: Duration = Duration::from_millis(100);
 
@@ -39,8 +41,7 @@ pub(crate) struct Place {
     /// Cgroups of the system that have a name in the summary.
     pub(crate) system: Vec<(SystemContainer, String)>,
     pub(crate) clock: Clock,
-    pub(crate) limits: KnownLimits,
-    pub(crate) starts: KnownStarts,
+    pub(crate) known: Mutex<KnownCgroups>,
 }
 
 /// What upstream calls a part of the system.
@@ -94,6 +95,8 @@ pub(crate) struct Snapshot {
     pub(crate) file_systems: Vec<FileSystem>,
     /// What the machine has.
     pub(crate) memory: MachineMemory,
+    /// Whether there are pods or containers that are not listed.
+    pub(crate) has_strangers: bool,
 }
 
 impl Snapshot {
@@ -136,14 +139,27 @@ impl Snapshot {
 }
 
 impl Place {
+    /// Reads what there is; of what is not listed, only if everything is read.
     pub(crate) fn read<'a>(&'a self, listing: &'a Listing, depth: Depth) -> Snapshot {
         let by_uid = |pod: &'a ListedPod| (&*pod.uid, pod);
         let listed = match depth {
             Depth::Everything => listing.all().map(by_uid).collect(),
             Depth::CpuAndMemory | Depth::Summary => listing.pods.iter().map(by_uid).collect(),
         };
+        let names = listing.all().flat_map(ListedPod::ids).collect();
         let proc = Proc::open(&self.proc);
-        let mut reading = Reading { place: self, depth, listed, proc, buffer: Buffer::default() };
+        // One reads at a time.
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = Reading {
+            place: self,
+            depth,
+            listed,
+            names,
+            has_strangers: false,
+            proc,
+            known,
+            buffer: Buffer::default(),
+        };
         let memory = reading.memory();
         let mut snapshot = Snapshot { root: reading.root(memory), memory, ..Snapshot::default() };
         for (kind, path) in &self.system {
@@ -158,7 +174,8 @@ impl Place {
             let Some(cgroup) = self.trees.open(&path, depth) else { continue };
             reading.pods_of(qos, &cgroup, &mut snapshot.pods);
             if depth == Depth::Everything && qos != QosClass::Guaranteed {
-                snapshot.levels.extend(reading.read(path, &cgroup));
+                let level = reading.read(path, &cgroup, false);
+                snapshot.levels.extend(level.map(|found| reading.keep(found)));
             }
         }
         if depth == Depth::Everything
@@ -166,6 +183,8 @@ impl Place {
         {
             snapshot.file_systems = file_systems(&table, proc, &mut reading.buffer);
         }
+        snapshot.has_strangers = reading.has_strangers;
+        reading.known.forget_old(self.clock.now());
         snapshot
     }
 }
@@ -184,40 +203,100 @@ struct Reading<'a> {
     depth: Depth,
     /// By UID.
     listed: HashMap<&'a str, &'a ListedPod>,
+    /// What the runtime calls sandboxes and containers.
+    names: HashSet<&'a str>,
+    has_strangers: bool,
     proc: Option<Proc>,
+    known: MutexGuard<'a, KnownCgroups>,
     buffer: Buffer,
+}
+
+/// A group with what was known of it before, and is known now.
+struct Found {
+    group: Group,
+    before: Known,
+    known: Known,
+    /// The first of its processes.
+    first: Option<u32>,
+    /// The cgroups in it.
+    names: Vec<String>,
+}
+
+impl Found {
+    /// What it was when its processes last ran, if none has since.
+    fn still(&self) -> Option<&Still> {
+        self.before.still.as_deref().filter(|_| self.group.sample.is_still)
+    }
 }
 
 impl Reading<'_> {
     fn group(&mut self, path: &str) -> Option<Group> {
         let cgroup = self.place.trees.open(path, self.depth)?;
-        let mut group = self.read(path.to_owned(), &cgroup)?;
-        self.take_start(&mut group, &cgroup);
-        Some(group)
+        let mut found = self.read(path.to_owned(), &cgroup, false)?;
+        self.take_start(&mut found, &cgroup);
+        Some(self.keep(found))
     }
 
-    fn read(&mut self, path: String, cgroup: &Cgroup) -> Option<Group> {
-        let known = self.place.limits.of(&path, self.place.clock.now());
-        let mut sample = cgroup.read(self.depth, known, &mut self.buffer)?;
+    /// Reads a group. If the one that it is in is as it was, this one is too.
+    fn read(&mut self, path: String, cgroup: &Cgroup, is_above_still: bool) -> Option<Found> {
+        let before = self.known.of(&path, self.place.clock.now());
+        let mut sample = cgroup.read(self.depth, Before::new(&before, is_above_still), &mut self.buffer)?;
         sample.time = self.place.clock.now();
-        let mut group = Group { path, sample, ..Group::default() };
+        let known = before.clone();
+        let group = Group { path, sample, ..Group::default() };
+        let mut found = Found { group, before, known, first: None, names: Vec::new() };
         if self.depth == Depth::Everything {
-            self.take_start(&mut group, cgroup);
+            self.take_start(&mut found, cgroup);
+            let inode = |known: &Known| known.start.map(|start| start.inode);
+            if inode(&found.before).is_some() && inode(&found.before) != inode(&found.known) {
+                // It was made anew: nothing that is known of the one before holds.
+                self.known.forget(&found.group.path);
+                return self.read(found.group.path, cgroup, false);
+            }
         }
-        Some(group)
+        Some(found)
     }
 
     /// When a cgroup was made. In a summary only those of the system say it.
-    fn take_start(&mut self, group: &mut Group, cgroup: &Cgroup) {
-        if group.sample.created.is_some() {
+    fn take_start(&mut self, found: &mut Found, cgroup: &Cgroup) {
+        let sample = &mut found.group.sample;
+        if sample.created.is_some() {
             return;
         }
-        let starts = &self.place.starts;
-        let start = cgroup.start(starts.of(&group.path));
-        if let Some(start) = start {
-            starts.keep(&group.path, group.sample.time, start);
+        // One that was made anew has not used just as much.
+        if !(sample.is_still && found.known.start.is_some()) {
+            found.known.start = cgroup.start(found.known.start);
         }
-        group.sample.created = start.map(|start| start.at).max(self.place.booted);
+        sample.created = found.known.start.map(|start| start.at).max(self.place.booted);
+    }
+
+    /// Keeps what is known of a group now.
+    fn keep(&mut self, mut found: Found) -> Group {
+        let Group { sample, processes, path, .. } = &found.group;
+        if self.depth == Depth::Everything {
+            // Whoever makes a cgroup gives it its limits after that.
+            let is_new = sample.created.is_some_and(|made| sample.time.duration_since(made) < SETTLED_AFTER);
+            if found.known.limits.is_none() && !is_new {
+                found.known.limits = Some(Limits { open_files: processes.open_files, ..sample.limits() });
+            }
+            if !sample.is_still {
+                let memory = sample.memory.as_ref();
+                found.known.still = sample.cpu.as_ref().map(|cpu| {
+                    Arc::new(Still {
+                        cpu: cpu.clone(),
+                        max_memory: memory.map_or(0, |memory| memory.max_usage),
+                        memory_failures: memory.map_or(0, |memory| memory.failcnt),
+                        oom_kills: memory.map_or(0, |memory| memory.oom_kills),
+                        threads: sample.threads.0,
+                        processes: *processes,
+                        first: found.first,
+                        names: found.names,
+                    })
+                });
+            }
+        }
+        self.known.keep(path, sample.time, &found.before, found.known);
+        found.group
     }
 
     fn memory(&mut self) -> MachineMemory {
@@ -225,31 +304,26 @@ impl Reading<'_> {
         now.unwrap_or(self.place.memory)
     }
 
-    /// Reads what of a group's own processes is told, and keeps what is limited.
-    fn read_processes(&mut self, group: &mut Group, cgroup: &Cgroup, whose: LimitsOf) -> Option<u32> {
+    /// Reads what of a group's own processes is told.
+    fn read_processes(&mut self, found: &mut Found, cgroup: &Cgroup, whose: LimitsOf) {
+        if let Some(still) = found.still() {
+            (found.group.processes, found.first) = (still.processes, still.first);
+            return;
+        }
         let pids = cgroup.processes(&mut self.buffer);
-        let first = pids.first().copied();
-        group.processes.count = pids.len() as u64;
-        if self.depth == Depth::Everything {
-            let (limits, now) = (&self.place.limits, group.sample.time);
-            let known = limits.of(&group.path, now);
+        found.first = pids.first().copied();
+        found.group.processes.count = pids.len() as u64;
+        if let (Depth::Everything, Some(proc)) = (self.depth, &self.proc) {
+            let known = found.before.limits;
             let whose = match whose {
                 LimitsOf::Process(pid) => Some(pid),
-                LimitsOf::First => first.filter(|_| known.is_none()),
+                LimitsOf::First => found.first.filter(|_| known.is_none()),
                 LimitsOf::Nobody => None,
             };
-            if let Some(proc) = &self.proc {
-                group.processes = proc.held(&pids, whose, &mut self.buffer);
-            }
-            match known {
-                Some(known) => group.processes.open_files = group.processes.open_files.or(known.open_files),
-                None => {
-                    let open_files = group.processes.open_files;
-                    limits.keep(&group.path, now, Limits { open_files, ..group.sample.limits() });
-                }
-            }
+            let mut held = proc.held(&pids, whose, &mut self.buffer);
+            held.open_files = held.open_files.or(known.and_then(|known| known.open_files));
+            found.group.processes = held;
         }
-        first
     }
 
     fn root(&mut self, machine: MachineMemory) -> Group {
@@ -257,9 +331,10 @@ impl Reading<'_> {
         let Some(cgroup) = self.place.trees.open(&path, self.depth) else {
             return Group { path, ..Group::default() };
         };
-        let Some(mut root) = self.read(path, &cgroup) else {
+        let Some(mut found) = self.read(path, &cgroup, false) else {
             return Group { path: "/".to_owned(), ..Group::default() };
         };
+        let root = &mut found.group;
         // It is limited by what there is.
         if let Some(memory) = &mut root.sample.memory {
             (memory.limit, memory.swap_limit) = (machine.total, machine.swap);
@@ -268,15 +343,15 @@ impl Reading<'_> {
                 memory.swap = machine.swap_used;
             }
         }
-        self.take_start(&mut root, &cgroup);
         if self.depth >= Depth::Summary {
             root.network = self.interfaces(1);
         }
         if self.depth == Depth::Everything {
             root.sample.threads = (0, 0);
-            self.read_processes(&mut root, &cgroup, LimitsOf::Process(1));
+            self.read_processes(&mut found, &cgroup, LimitsOf::Process(1));
         }
-        root
+        self.take_start(&mut found, &cgroup);
+        self.keep(found)
     }
 
     fn interfaces(&mut self, pid: u32) -> Option<Vec<Interface>> {
@@ -291,38 +366,50 @@ impl Reading<'_> {
             if listed.is_none() && self.depth != Depth::Everything {
                 continue;
             }
+            self.has_strangers |= listed.is_none();
             let path = layout.path(&layout.pod(&pod));
-            let Some(cgroup) = level.below(&name) else { continue };
-            let Some(mut group) = self.read(path, &cgroup) else { continue };
+            let Some(cgroup) = level.below(&name, self.depth) else { continue };
+            let Some(mut found_pod) = self.read(path, &cgroup, false) else { continue };
+            found_pod.names = match found_pod.still() {
+                Some(still) => still.names.clone(),
+                None => cgroup.names(MOST_CONTAINERS, &mut self.buffer),
+            };
+            let children = self.children_of(&found_pod, &cgroup, listed);
             if self.depth == Depth::Everything {
-                self.read_processes(&mut group, &cgroup, LimitsOf::Nobody);
+                // Who is not in one of those below is in the pod itself. Without a count of threads nobody knows.
+                let below: u64 = children.iter().map(|(_, group)| group.sample.threads.0).sum();
+                let (all, _) = found_pod.group.sample.threads;
+                if all == 0 || all > below {
+                    self.read_processes(&mut found_pod, &cgroup, LimitsOf::Nobody);
+                }
             }
-            let children = self.children_of(&group.path, &cgroup, listed);
-            found.insert(pod.uid().to_owned(), PodGroup { group, children });
+            found.insert(pod.uid().to_owned(), PodGroup { group: self.keep(found_pod), children });
         }
     }
 
     fn children_of(
         &mut self,
-        pod: &str,
+        pod: &Found,
         cgroup: &Cgroup,
         listed: Option<&ListedPod>,
     ) -> Vec<(String, Group)> {
         let mut children = Vec::new();
-        for name in cgroup.names(MOST_CONTAINERS, &mut self.buffer) {
-            let Some(id) = container_id(&name) else { continue };
+        for name in &pod.names {
+            let Some(id) = container_id(name) else { continue };
+            self.has_strangers |= !self.names.contains(id);
             let is_sandbox = listed.is_some_and(|pod| pod.sandbox == id);
             // What the sandbox's own process uses counts for the pod alone.
             if is_sandbox && self.depth == Depth::CpuAndMemory {
                 continue;
             }
-            let Some(cgroup) = cgroup.leaf(&name, self.depth) else { continue };
-            let Some(mut group) = self.read(format!("{pod}/{name}"), &cgroup) else { continue };
+            let Some(cgroup) = cgroup.below(name, self.depth) else { continue };
+            let path = format!("{}/{name}", pod.group.path);
+            let Some(mut found) = self.read(path, &cgroup, pod.still().is_some()) else { continue };
             if self.depth >= Depth::Summary {
-                let first = self.read_processes(&mut group, &cgroup, LimitsOf::First);
-                group.network = first.filter(|_| is_sandbox).and_then(|pid| self.interfaces(pid));
+                self.read_processes(&mut found, &cgroup, LimitsOf::First);
+                found.group.network = found.first.filter(|_| is_sandbox).and_then(|pid| self.interfaces(pid));
             }
-            children.push((id.to_owned(), group));
+            children.push((id.to_owned(), self.keep(found)));
         }
         children
     }

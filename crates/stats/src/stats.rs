@@ -1,5 +1,7 @@
 //! Who answers: one collects for all who ask at once, and what was collected is good for a moment.
 
+mod usages;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_cri::Error;
+use crablet_cri_api::v1;
 use crablet_host::cgroup::{Hierarchy, Layout};
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, running_processes};
@@ -21,17 +24,16 @@ use tracing::warn;
 use crate::cadvisor::cadvisor_page;
 use crate::cgroup::{Depth, Trees};
 use crate::file_systems::Room;
-use crate::limits::KnownLimits;
-use crate::lister::Lister;
+use crate::known::KnownCgroups;
+use crate::lister::{Lister, Names};
 use crate::machine::MachineFacts;
 use crate::rates::Rates;
 use crate::resource::resource_page;
 use crate::runtime::{ListedPod, Listing, RuntimeStats};
 use crate::snapshot::{APART, Place, SystemContainer};
-use crate::starts::KnownStarts;
 use crate::summarize::{About, summarize};
 use crate::summary::Time;
-use crate::view::{PodStorage, View, Walk, Whole};
+use crate::view::{PodStorage, Storage, View, Walk, Whole};
 
 /// For how long what was collected is told again, where nobody says otherwise.
 pub const CACHED_FOR: Duration = Duration::from_secs(1);
@@ -177,8 +179,7 @@ impl Stats {
             booted: settings.machine.boot_time,
             system: system.into_iter().filter(|(_, path)| !path.is_empty()).collect(),
             clock: parts.clock.clone(),
-            limits: KnownLimits::new(settings.cached_for.saturating_mul(LIMITS_FOR)),
-            starts: KnownStarts::default(),
+            known: std::sync::Mutex::new(KnownCgroups::new(settings.cached_for.saturating_mul(LIMITS_FOR))),
         };
         let about = About {
             node_name: settings.node_name,
@@ -188,7 +189,7 @@ impl Stats {
         Some(Stats(Arc::new(Inner {
             has_pressure: place.trees.have_pressure(),
             place,
-            lister: Lister::new(Arc::clone(&parts.runtime)),
+            lister: Lister::new(Arc::clone(&parts.runtime), settings.cached_for),
             parts,
             about,
             machine,
@@ -227,9 +228,8 @@ impl Stats {
     /// `/metrics/cadvisor`.
     pub async fn cadvisor_metrics(&self) -> String {
         let view = self.collect_or_say("/metrics/cadvisor", Answer::Cadvisor).await;
-        let walk = view.map(|view| Arc::clone(&view.walk));
-        let of_sandboxes = match &walk {
-            Some(walk) => self.0.lister.sandbox_images(&walk.listing, walk.is_listed_now).await,
+        let of_sandboxes = match &view {
+            Some(view) => self.0.lister.sandbox_images(&view.listing, view.names).await,
             None => HashMap::new(),
         };
         let inner = Arc::clone(&self.0);
@@ -237,7 +237,7 @@ impl Stats {
             let mut images = (inner.parts.images)();
             images.extend(of_sandboxes);
             let now = inner.place.clock.now();
-            cadvisor_page(walk.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
+            cadvisor_page(view.as_deref(), &inner.machine, &images, inner.has_pressure, &inner.sys, now)
         };
         spawn_blocking(render).await.unwrap_or_default()
     }
@@ -281,9 +281,16 @@ impl Stats {
 
     async fn collect_now(&self, answer: Answer) -> Result<(Instant, View), StatsError> {
         let inner = &self.0;
-        let (at, walk) = self.walk(answer).await?;
-        let mut view = View::of(walk);
-        if answer == Answer::Summary || (answer != Answer::Cadvisor && view.walk.lacks_some()) {
+        let (at, mut view) = match answer {
+            Answer::Cadvisor => self.walk_by_names().await?,
+            Answer::Resource | Answer::CpuAndMemory | Answer::Summary => {
+                // Nobody waits for a runtime that hangs because of another who needs it more.
+                let listing = inner.lister.list().await?;
+                let (at, walk) = self.walk(answer, &listing).await?;
+                (at, View::new(walk, listing, Names::Told))
+            }
+        };
+        if answer == Answer::Summary || (answer != Answer::Cadvisor && view.lacks_some()) {
             self.ask_runtime(&mut view).await?;
         }
         if answer == Answer::Summary {
@@ -292,28 +299,38 @@ impl Stats {
             whole.storage = storage?;
             view.whole = Some(whole);
         }
-        let now = inner.place.clock.now();
-        inner.rates.forget_old(now);
-        inner.place.limits.forget_old(now);
-        inner.place.starts.forget_old(now);
+        inner.rates.forget_old(inner.place.clock.now());
         Ok((at, view))
     }
 
+    /// What the kernel says, under the names that the runtime gave. It is asked for names where it has not named all that
+    /// there is, and can be away.
+    async fn walk_by_names(&self) -> Result<(Instant, View), StatsError> {
+        let lister = &self.0.lister;
+        if let Some(listing) = lister.remembered() {
+            let (at, walk) = self.walk(Answer::Cadvisor, &listing).await?;
+            if !walk.snapshot.has_strangers {
+                return Ok((at, View::new(walk, listing, Names::Remembered)));
+            }
+            *self.0.walked.lock().await = None;
+        }
+        let (listing, names) = lister.list_or_remember().await;
+        let (at, walk) = self.walk(Answer::Cadvisor, &listing).await?;
+        if walk.snapshot.has_strangers {
+            lister.note_strangers();
+        }
+        Ok((at, View::new(walk, listing, names)))
+    }
+
     /// What the kernel says, read a moment ago or anew. Who comes meanwhile waits, and gets the same if that is enough.
-    async fn walk(&self, answer: Answer) -> Result<(Instant, Arc<Walk>), StatsError> {
+    async fn walk(&self, answer: Answer, listing: &Arc<Listing>) -> Result<(Instant, Arc<Walk>), StatsError> {
         let inner = &self.0;
-        let is_enough = |(at, walk): &(Instant, Arc<Walk>)| {
-            let is_listed = walk.is_listed_now || answer == Answer::Cadvisor;
-            at.elapsed() < inner.cached_for && walk.depth >= answer.depth() && is_listed
-        };
-        // Nobody waits for a runtime that hangs because of another who needs it more.
-        let has_recent = inner.walked.lock().await.as_ref().is_some_and(is_enough);
-        let listed = if has_recent { None } else { Some(self.list(answer).await?) };
         let mut walked = inner.walked.lock().await;
-        let (at, mut walk) = match (walked.take().filter(is_enough), listed) {
-            (Some(recent), _) => recent,
-            (None, Some(listed)) => self.walk_now(answer.depth(), listed).await?,
-            (None, None) => self.walk_now(answer.depth(), self.list(answer).await?).await?,
+        let recent =
+            walked.take_if(|(at, walk)| at.elapsed() < inner.cached_for && walk.depth >= answer.depth());
+        let (at, mut walk) = match recent {
+            Some(recent) => recent,
+            None => self.walk_now(answer.depth(), Arc::clone(listing)).await?,
         };
         let wants_rates = matches!(answer, Answer::Summary | Answer::CpuAndMemory);
         if wants_rates && walk.snapshot.lacks_rates() {
@@ -331,27 +348,17 @@ impl Stats {
         Ok((at, walk))
     }
 
-    /// What there is, and whether it is so now. The page of cAdvisor can do with what was.
-    async fn list(&self, answer: Answer) -> Result<(Arc<Listing>, bool), StatsError> {
-        match answer {
-            Answer::Cadvisor => Ok(self.0.lister.list_or_remember().await),
-            Answer::Resource | Answer::CpuAndMemory | Answer::Summary => {
-                Ok((self.0.lister.list().await?, true))
-            }
-        }
-    }
-
     async fn walk_now(
         &self,
         depth: Depth,
-        (listing, is_listed_now): (Arc<Listing>, bool),
+        listing: Arc<Listing>,
     ) -> Result<(Instant, Arc<Walk>), StatsError> {
         let at = Instant::now();
         let walk = self
             .blocking(move |inner| {
                 let mut snapshot = inner.place.read(&listing, depth);
                 snapshot.take_rates(&inner.rates);
-                Walk { time: inner.place.clock.now(), depth, snapshot, listing, is_listed_now }
+                Walk { time: inner.place.clock.now(), depth, snapshot }
             })
             .await?;
         match walk.snapshot.root.sample.cpu {
@@ -361,7 +368,12 @@ impl Stats {
     }
 
     async fn ask_runtime(&self, view: &mut View) -> Result<(), StatsError> {
-        let stats = self.0.parts.runtime.container_stats().await.map_err(StatsError::ContainerStats)?;
+        let stats = self.0.parts.runtime.container_stats(None).await.map_err(StatsError::ContainerStats)?;
+        self.take_runtime_stats(view, stats);
+        Ok(())
+    }
+
+    fn take_runtime_stats(&self, view: &mut View, stats: impl IntoIterator<Item = v1::ContainerStats>) {
         for stats in stats {
             let Some(id) = stats.attributes.as_ref().map(|attributes| attributes.id.clone()) else {
                 continue;
@@ -373,7 +385,6 @@ impl Stats {
             });
             view.by_runtime.insert(id, (stats, rate));
         }
-        Ok(())
     }
 
     async fn whole(&self, view: &View) -> Result<Whole, StatsError> {
@@ -402,14 +413,12 @@ impl Stats {
 
     /// What pods have on disk. Volumes that do not answer are left out.
     async fn storage(&self, view: &View) -> Result<HashMap<String, PodStorage>, StatsError> {
-        let pods: Vec<ListedPod> = view.walk.running().cloned().collect();
+        let pods: Vec<ListedPod> = view.running().cloned().collect();
         let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.of_pod(uid)));
         let on_disk = self.blocking(move |inner| {
-            let measured = pods.iter().map(|pod| {
-                let storage = PodStorage::measure(pod, &inner.root_dir, &inner.pod_logs_dir);
-                (pod.uid.clone(), storage)
-            });
+            let mut storage = Storage::open(&inner.root_dir, &inner.pod_logs_dir);
+            let measured = pods.iter().map(|pod| (pod.uid.clone(), storage.measure(pod)));
             measured.collect::<HashMap<_, _>>()
         });
         let (volumes, on_disk) = tokio::join!(volumes, on_disk);

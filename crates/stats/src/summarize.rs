@@ -62,7 +62,7 @@ pub(crate) fn summarize(view: &View, about: &About) -> Summary {
         let (maxpid, curproc) = whole.processes;
         node.rlimit = Some(RlimitStats { time: Time(view.walk.time), maxpid, curproc });
     }
-    let pods = view.walk.running().map(|pod| pod_of(view, pod));
+    let pods = view.running().map(|pod| pod_of(view, pod));
     // One whose containers nobody knows anything of is not told of.
     Summary { node, pods: pods.filter(|pod| !pod.containers.is_empty()).collect() }
 }
@@ -88,8 +88,8 @@ fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
         None => stats.sum_up(),
     }
     if let Some(whole) = &view.whole {
-        stats.network = view.walk.group(pod, &pod.sandbox).and_then(network_of);
-        let counts = pod.containers.iter().filter_map(|known| view.walk.group(pod, &known.id));
+        stats.network = view.group(pod, &pod.sandbox).and_then(network_of);
+        let counts = pod.containers.iter().filter_map(|known| view.group(pod, &known.id));
         stats.process_stats = counts
             .map(|group| group.processes.count)
             .reduce(|sum, count| sum + count)
@@ -100,7 +100,7 @@ fn pod_of(view: &View, pod: &ListedPod) -> PodStats {
 }
 
 fn container_of(view: &View, pod: &ListedPod, known: &ListedContainer) -> Option<ContainerStats> {
-    let group = view.walk.group(pod, &known.id);
+    let group = view.group(pod, &known.id);
     let by_runtime = view.by_runtime.get(&known.id);
     if group.is_none() && by_runtime.is_none() {
         return None;

@@ -1,43 +1,43 @@
 //! What one answer is made from, collected at one time: what the kernel says, what the runtime says, and what is on disk.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use crablet_cri_api::v1;
 use crablet_volumes::VolumeStats;
 use jiff::Timestamp;
+use rustix::fs::FileType;
 
 use crate::cgroup::Depth;
+use crate::directory::{Buffer, Directory};
 use crate::file_systems::Room;
+use crate::lister::Names;
 use crate::runtime::{ListedPod, Listing};
 use crate::snapshot::{Group, Snapshot};
 
 /// The most files of a log directory that are counted.
-const MOST_FILES: usize = 10_000;
-const BLOCK: u64 = 512;
+const MOST_FILES: u64 = 10_000;
 
 /// What one answer is made from.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) walk: Arc<Walk>,
+    pub(crate) listing: Arc<Listing>,
+    pub(crate) names: Names,
     /// What the runtime says of containers, by its names for them, with how much of the CPU they use.
     pub(crate) by_runtime: HashMap<String, (v1::ContainerStats, Option<u64>)>,
     /// What only the whole summary has.
     pub(crate) whole: Option<Whole>,
 }
 
-/// What the pods are and what the kernel says of them. Several answers are made from one.
+/// What the kernel says. Several answers are made from one.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk {
     /// When it was done.
     pub(crate) time: Timestamp,
     pub(crate) depth: Depth,
     pub(crate) snapshot: Snapshot,
-    pub(crate) listing: Arc<Listing>,
-    /// Whether the runtime said so now, and not some time ago.
-    pub(crate) is_listed_now: bool,
 }
 
 /// What only the whole summary has.
@@ -72,15 +72,13 @@ pub(crate) struct Files {
 }
 
 impl View {
-    pub(crate) fn of(walk: Arc<Walk>) -> View {
-        View { walk, by_runtime: HashMap::new(), whole: None }
+    pub(crate) fn new(walk: Arc<Walk>, listing: Arc<Listing>, names: Names) -> View {
+        View { walk, listing, names, by_runtime: HashMap::new(), whole: None }
     }
-}
 
-impl Walk {
     /// A container's cgroup, if it was found.
     pub(crate) fn group(&self, pod: &ListedPod, id: &str) -> Option<&Group> {
-        let children = &self.snapshot.pods.get(&pod.uid)?.children;
+        let children = &self.walk.snapshot.pods.get(&pod.uid)?.children;
         children.iter().find(|(known, _)| known == id).map(|(_, group)| group)
     }
 
@@ -95,36 +93,51 @@ impl Walk {
     }
 }
 
-impl PodStorage {
+/// Where pods have their files.
+pub(crate) struct Storage {
+    logs: Option<Directory>,
+    pods: Option<Directory>,
+    buffer: Buffer,
+}
+
+impl Storage {
+    pub(crate) fn open(root: &Path, logs: &Path) -> Storage {
+        let pods = Directory::open(&root.join("pods"));
+        Storage { logs: Directory::open(logs), pods, buffer: Buffer::default() }
+    }
+
     /// Counts what a pod has on disk beside its volumes.
-    pub(crate) fn measure(pod: &ListedPod, root: &Path, logs: &Path) -> PodStorage {
-        let directory = logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid));
-        let mut storage = PodStorage { logs: files_in(&directory), ..PodStorage::default() };
-        for container in &pod.containers {
-            if let Some(files) = files_in(&directory.join(&container.name)) {
-                storage.container_logs.insert(container.name.clone(), files);
+    pub(crate) fn measure(&mut self, pod: &ListedPod) -> PodStorage {
+        let mut storage = PodStorage::default();
+        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        if let Some(logs) = self.logs.as_ref().and_then(|logs| logs.below(directory)) {
+            storage.logs = files_in(&logs, ".", &mut self.buffer);
+            for container in &pod.containers {
+                if let Some(files) = files_in(&logs, &container.name, &mut self.buffer) {
+                    storage.container_logs.insert(container.name.clone(), files);
+                }
             }
         }
-        let etc_hosts = root.join("pods").join(&pod.uid).join("etc-hosts");
-        storage.etc_hosts = std::fs::symlink_metadata(etc_hosts)
-            .ok()
-            .map(|metadata| Files { used: Some((metadata.blocks() * BLOCK, 1)) });
+        let pods = self.pods.as_ref();
+        let hosts = pods.and_then(|pods| pods.taken_by(format!("{}/etc-hosts", pod.uid), FileType::Unknown));
+        storage.etc_hosts = hosts.map(|bytes| Files { used: Some((bytes, 1)) });
         storage
     }
 }
 
 /// What the files of a directory take, without what is in directories below.
-fn files_in(directory: &Path) -> Option<Files> {
+fn files_in(above: &Directory, name: &str, buffer: &mut Buffer) -> Option<Files> {
     let mut files = Files::default();
-    for entry in std::fs::read_dir(directory).ok()?.take(MOST_FILES).flatten() {
+    let is_read = above.each_entry(name, buffer, |directory, name, kind| {
+        let (bytes, count) = files.used.unwrap_or_default();
         // One that was rotated away meanwhile takes nothing.
-        let Ok(metadata) = entry.metadata() else { continue };
-        if !metadata.is_dir() {
-            let (bytes, inodes) = files.used.unwrap_or_default();
-            files.used = Some((bytes + metadata.blocks() * BLOCK, inodes + 1));
+        if count < MOST_FILES
+            && let Some(more) = directory.taken_by(name, kind)
+        {
+            files.used = Some((bytes + more, count + 1));
         }
-    }
-    Some(files)
+    });
+    is_read.then_some(files)
 }
 
 #[cfg(test)]
@@ -157,9 +170,9 @@ mod tests {
             containers: vec![container("a"), container("b")],
             idle: Vec::new(),
         };
-        let storage = PodStorage::measure(&pod, &root, &logs);
+        let storage = Storage::open(&root, &logs).measure(&pod);
         let (bytes, inodes) = storage.container_logs["a"].used.unwrap();
-        assert!(inodes == 2 && bytes >= 5_001 && bytes % BLOCK == 0, "{bytes}");
+        assert!(inodes == 2 && bytes >= 5_001 && bytes % 512 == 0, "{bytes}");
         assert!(!storage.container_logs.contains_key("b"), "it has no directory");
         assert_eq!(storage.logs, Some(Files { used: None }), "directories are not its files");
         assert_eq!(storage.etc_hosts.and_then(|files| files.used).map(|(_, inodes)| inodes), Some(1));

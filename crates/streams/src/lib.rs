@@ -17,6 +17,8 @@ mod runtime;
 mod spdy;
 mod status;
 mod streamer;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod translate;
 mod tunnel;
 mod websocket;

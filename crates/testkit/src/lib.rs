@@ -29,5 +29,5 @@ mod wait;
 pub use containerd::Containerd;
 pub use daemon::Daemon;
 pub use image::Image;
-pub use node::Node;
+pub use node::{Node, unmount_below};
 pub use wait::eventually;

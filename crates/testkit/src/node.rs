@@ -51,16 +51,19 @@ impl Node {
             flags: Vec::new(),
         };
         fs::create_dir_all(node.path("manifests"))?;
+        // What is left on the disk of whoever runs tests is nobody's business.
         let configuration = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\n\
              kind: KubeletConfiguration\n\
              address: 127.0.0.1\n\
              cgroupRoot: {cgroup}\n\
              containerRuntimeEndpoint: {endpoint}\n\
+             evictionHard: {{memory.available: 1Mi}}\n\
              failCgroupV1: false\n\
              failSwapOn: false\n\
              healthzPort: 0\n\
              enableServer: false\n\
+             imageGCHighThresholdPercent: 100\n\
              makeIPTablesUtilChains: false\n\
              podLogsDir: {logs}\n\
              staticPodPath: {manifests}\n\
@@ -132,6 +135,12 @@ impl Node {
 
     /// Starts an agent and returns at once.
     pub async fn spawn(&mut self) -> Result<Daemon> {
+        let program = self.program.clone();
+        self.spawn_as(&program).await
+    }
+
+    /// The same with another program, which takes the same flags.
+    pub async fn spawn_as(&mut self, program: &Path) -> Result<Daemon> {
         self.starts += 1;
         self.port = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
         let arguments = [
@@ -141,7 +150,7 @@ impl Node {
             "--hostname-override=node".to_owned(),
         ];
         let arguments = arguments.iter().chain(&self.flags);
-        Daemon::spawn(&self.program, arguments, [], &self.log_file()).await
+        Daemon::spawn(program, arguments, [], &self.log_file()).await
     }
 
     /// Starts an agent and waits until it is up.
@@ -234,11 +243,7 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("the agent's log:\n{}", self.log());
         }
-        // What a pod's volume shows may be the host's, and the directory is removed next.
-        let own = |mount: &&Mount| mount.path.starts_with(self.directory.path());
-        for mount in mounts().unwrap_or_default().iter().rev().filter(own) {
-            let _ = unmount(&mount.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
-        }
+        unmount_below(self.directory.path());
         // It may be no mount.
         let _ = unmount(self.memory(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         let _ = fs::remove_dir_all(self.memory());
@@ -246,6 +251,14 @@ impl Drop for Node {
             // What still runs in it keeps it; whoever runs that removes it.
             let _ = remove_cgroup(&below(&hierarchy, &self.cgroup));
         }
+    }
+}
+
+/// Unmounts all that is mounted in a directory, before it is removed: what a pod's volume shows may be the host's.
+pub fn unmount_below(directory: &Path) {
+    let own = |mount: &&Mount| mount.path.starts_with(directory);
+    for mount in mounts().unwrap_or_default().iter().rev().filter(own) {
+        let _ = unmount(&mount.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
 }
 

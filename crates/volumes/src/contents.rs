@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crablet_api::Text;
 use crablet_api::core::{
-    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret,
+    ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
 };
 use crablet_api::storage::{CsiDriver, VolumeAttachment};
 use crablet_core::translate::Unavailable;
@@ -66,6 +66,11 @@ pub trait Contents: Send + Sync {
         Err(Unavailable::NoClient)
     }
 
+    /// A certificate of a pod and its key, which are renewed: whoever shows them asks again when told so.
+    async fn pod_certificate(&self, _wanted: &CertificateOf<'_>) -> Result<PodCertificate, NoCertificate> {
+        Err(NoCertificate::Unimplemented)
+    }
+
     /// A token that is valid for some time to come. Whoever shows it asks again before that is over. There is none for a
     /// pod that is run from memory before the API server answers: it does without until then.
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable>;
@@ -120,6 +125,58 @@ impl fmt::Debug for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "<{} bytes>", self.token.len())
     }
+}
+
+/// Which certificate is meant: that of a source of a pod's volume.
+#[derive(Debug, Clone, Copy)]
+pub struct CertificateOf<'a> {
+    pub pod: &'a Pod,
+    /// The volume's name in the pod.
+    pub volume: &'a str,
+    /// The source's place among those of the volume.
+    pub index: usize,
+}
+
+/// A certificate of a pod, with those that lead to whom others trust, and its key. Its `Debug` hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PodCertificate {
+    key: Arc<str>,
+    chain: Arc<str>,
+}
+
+impl PodCertificate {
+    /// Both in PEM.
+    pub fn new(key: &str, chain: &str) -> PodCertificate {
+        PodCertificate { key: key.into(), chain: chain.into() }
+    }
+
+    pub fn reveal_key(&self) -> &str {
+        &self.key
+    }
+
+    pub fn chain(&self) -> &str {
+        &self.chain
+    }
+}
+
+impl fmt::Debug for PodCertificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "<{} bytes>", self.key.len() + self.chain.len())
+    }
+}
+
+/// Why there is no certificate. The words are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoCertificate {
+    /// A signer may still issue it.
+    #[error("{0}")]
+    NotYet(String),
+    /// None is issued.
+    #[error("{0}")]
+    Refused(String),
+    /// The node does not ask for any: the gate `PodCertificateRequest` is off.
+    #[error("unimplemented")]
+    Unimplemented,
 }
 
 /// Where there is no API server, there is nothing.

@@ -15,22 +15,26 @@
 //! unstaging one volume is one thing at a time; volumes and drivers do not wait for each other. What a driver was asked
 //! for is seen through to its end, whoever gives up waiting for it: until then its volume, and its pod, are not touched.
 //!
-//! [`wanted`]: what a pod wants of a driver. [`labels`]: with which SELinux label. [`files`]: volumes with files. [`block`]: bare devices. [`expand`]: larger
-//! volumes. [`left`]: what nobody waits for any more. [`unstage`]: what no pod uses any more. [`allocatable`]: how many volumes the node can have. [`vol_data`]: what is
-//! written down.
+//! [`wanted`]: what a pod wants of a driver. [`labels`]: with which SELinux label. [`files`]: volumes with files.
+//! [`block`]: bare devices. [`expand`]: larger volumes. [`uses`]: who uses what. [`left`]: what nobody waits for any
+//! more. [`unstage`]: what no pod uses any more; [`elsewhere`]: whether it is mounted elsewhere. [`allocatable`]: how
+//! many volumes the node can have. [`vol_data`]: what is written down.
 
 mod allocatable;
 mod block;
+mod elsewhere;
 mod expand;
 mod files;
 mod labels;
 mod left;
 mod measured;
+mod staged;
 mod unstage;
+mod uses;
 mod vol_data;
 mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -54,16 +58,17 @@ use crate::claims;
 use crate::contents::Contents;
 use crate::device_map::during;
 use crate::error::{PluginError, TearDownError, failed};
+use crate::expand::{Moment, Sizes};
 use crate::inventory::PluginName;
 use crate::machine::{Host, Machine, work_on};
 use crate::metrics::{Metrics, Operation};
 use crate::places::Places;
 use crate::plugin::{Plugin, Request};
-use expand::Known;
-pub use expand::{ExpandError, Moment};
+use elsewhere::Look;
 use left::Left;
 use measured::Measured;
-use unstage::Retry;
+use staged::Staged;
+use uses::{InUse, Uses};
 use vol_data::VolumeData;
 use wanted::{Wanted, pod_info};
 
@@ -82,22 +87,16 @@ struct Inner {
     told: watch::Sender<BTreeMap<String, NodeInfo>>,
     /// One thing at a time for each volume that is staged.
     staging: Lanes,
-    used: Mutex<BTreeMap<Staged, BTreeSet<String>>>,
+    uses: Uses,
     /// What is staged, by what its driver said, and whether something was mounted at its place then: some drivers do
     /// without.
     staged: Mutex<BTreeMap<Staged, bool>>,
-    /// What is published and ready to be used, by the pods' UIDs: the directories of the volumes.
-    published: Mutex<BTreeMap<String, BTreeSet<PathBuf>>>,
-    /// The volumes of pods, by the pods' UIDs and what upstream calls the volumes.
-    republished: Mutex<BTreeMap<String, BTreeMap<String, Republished>>>,
-    /// The pods that have a volume whose driver can make it larger.
-    expandable: Mutex<BTreeSet<String>>,
-    sizes: Mutex<BTreeMap<Staged, Known>>,
+    sizes: Sizes,
     metrics: Arc<OnceLock<Arc<Metrics>>>,
     /// Whether volumes of any access mode are mounted with a label: the gate `SELinuxMount`.
     labels_all: OnceLock<()>,
-    /// Volumes that nobody uses any more.
-    unused: Mutex<BTreeMap<Staged, Retry>>,
+    /// The next look at the mount table, if somebody waits for one.
+    look: Mutex<Option<Look>>,
     left: Left,
     news: Notify,
 }
@@ -109,21 +108,8 @@ struct Registered {
     capabilities: OnceCell<NodeCapabilities>,
 }
 
-/// Whether a volume of a pod is to be published again now and then.
-struct Republished {
-    driver: String,
-    /// Whether the driver wants that, or may want it.
-    is_wanted: bool,
-}
-
-/// A volume that is, or may be, staged: its driver and what the driver calls it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Staged {
-    driver: String,
-    handle: String,
-    /// The name of the piece of storage, if it is a device: its directories are called so.
-    device: Option<String>,
-}
+/// What could not be taken back, if that is known, and why.
+type NotTakenBack = (Option<Staged>, PluginError);
 
 /// What comes before a driver is asked, and may be given up while it is waited for.
 struct Ready {
@@ -149,46 +135,9 @@ impl Csi {
         attachments: Attachments,
     ) -> Csi {
         let places = Places::new(root);
-        let (mut used, mut unused) = (BTreeMap::<Staged, BTreeSet<String>>::new(), BTreeMap::new());
-        // What its driver wants is not known yet.
-        let mut republished = BTreeMap::<String, BTreeMap<String, Republished>>::new();
-        for (uid, name, data) in vol_data::of_pods(&*machine, &places) {
-            let driver = data.driver_name.clone();
-            republished.entry(uid.clone()).or_default().insert(name, Republished { driver, is_wanted: true });
-            if data.volume_lifecycle_mode == Some(VolumeLifecycleMode::Ephemeral) {
-                continue;
-            }
-            // Nor whether it had to be attached.
-            attachments.uses(&Staged::of(&data).unique_name());
-            used.entry(Staged::of(&data)).or_default().insert(uid);
-        }
-        let mut bound = BTreeMap::new();
-        for block::Found { staged, users, is_bound } in block::found(&*machine, &places) {
-            if is_bound {
-                bound.insert(staged.clone(), false);
-            }
-            attachments.uses(&staged.unique_name());
-            for uid in &users {
-                let republished = republished.entry(uid.clone()).or_default();
-                republished.extend(staged.device.clone().map(|name| {
-                    let driver = staged.driver.clone();
-                    (name, Republished { driver, is_wanted: true })
-                }));
-            }
-            if users.is_empty() {
-                unused.insert(staged, Retry::now());
-            } else {
-                used.insert(staged, users);
-            }
-        }
-        for data in vol_data::staged(&*machine, &places) {
-            let staged = Staged::of(&data);
-            if !used.contains_key(&staged) {
-                // Nobody may detach what is still mounted.
-                attachments.uses(&staged.unique_name());
-                unused.insert(staged, Retry::now());
-            }
-        }
+        let (uses, bound) = Uses::found(&*machine, &places);
+        // Whether it had to be attached is not known yet, and nobody may detach what is still mounted.
+        uses.all().iter().for_each(|staged| attachments.uses(&staged.unique_name()));
         Csi(Arc::new(Inner {
             machine,
             places,
@@ -198,15 +147,12 @@ impl Csi {
             drivers: Mutex::default(),
             told: watch::Sender::default(),
             staging: Lanes::default(),
-            used: Mutex::new(used),
-            staged: Mutex::new(bound),
-            published: Mutex::default(),
-            republished: Mutex::new(republished),
-            expandable: Mutex::default(),
-            sizes: Mutex::default(),
+            uses,
+            staged: Mutex::new(bound.into_iter().map(|staged| (staged, false)).collect()),
+            sizes: Sizes::default(),
             metrics: Arc::default(),
             labels_all: OnceLock::new(),
-            unused: Mutex::new(unused),
+            look: Mutex::default(),
             left: Left::default(),
             news: Notify::new(),
         }))
@@ -266,7 +212,7 @@ impl Csi {
         let registered = Registered { node, capabilities: OnceCell::new() };
         lock(&self.0.drivers).insert(name.to_owned(), Arc::new(registered));
         // It may be another version, which wants or can do more for pods that run. They look when they are told of it.
-        self.may_republish(name);
+        self.0.uses.may_republish(name);
         self.0.told.send_modify(|told| drop(told.insert(name.to_owned(), info)));
         Ok(())
     }
@@ -276,64 +222,17 @@ impl Csi {
         found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))
     }
 
-    /// What is staged counts as used from here on, whether it comes to be staged or not. What is for one pod alone is
-    /// not for another while that has it.
-    fn use_for(&self, staged: &Staged, request: &Request) -> Result<(), PluginError> {
-        let mut used = lock(&self.0.used);
-        let users = used.entry(staged.clone()).or_default();
-        if is_for_one_pod(request) && users.iter().any(|user| user != request.uid()) {
-            return Err(PluginError::InUse);
-        }
-        users.insert(request.uid().to_owned());
-        lock(&self.0.unused).remove(staged);
-        Ok(())
-    }
-
     /// A pod does not use what is staged after all. Nobody does then, if nobody else does.
     fn use_no_more(&self, staged: &Staged, uid: &str) {
-        let mut used = lock(&self.0.used);
-        let Some(users) = used.get_mut(staged) else { return };
-        users.remove(uid);
-        if users.is_empty() {
-            used.remove(staged);
-            lock(&self.0.unused).insert(staged.clone(), Retry::now());
+        if self.0.uses.remove(staged, uid) {
             self.0.news.notify_one();
         }
-    }
-
-    /// Whether others than a pod use what is staged.
-    fn is_used_beside(&self, staged: &Staged, uid: &str) -> bool {
-        lock(&self.0.used).get(staged).is_some_and(|users| users.iter().any(|user| user != uid))
     }
 
     /// Whether a pod has a volume that is to be looked at now and then: its driver wants to publish it again, or can
     /// make it larger.
     pub(crate) fn looks(&self, uid: &str) -> bool {
-        self.republishes(uid) || lock(&self.0.expandable).contains(uid)
-    }
-
-    fn republishes(&self, uid: &str) -> bool {
-        let republished = lock(&self.0.republished);
-        republished.get(uid).is_some_and(|volumes| volumes.values().any(|volume| volume.is_wanted))
-    }
-
-    /// Whether a driver wants to publish a pod's volume again now and then.
-    fn note_republished(&self, request: &Request, driver: &str, is_wanted: bool) {
-        let mut republished = lock(&self.0.republished);
-        let volumes = republished.entry(request.uid().to_owned()).or_default();
-        let volume = Republished { driver: driver.to_owned(), is_wanted };
-        volumes.insert(request.spec_name().to_owned(), volume);
-    }
-
-    /// A driver wants, or may want, to publish its volumes again now and then. Says whether that is news for a pod.
-    fn may_republish(&self, driver: &str) -> bool {
-        let mut republished = lock(&self.0.republished);
-        let volumes = republished.values_mut().flat_map(BTreeMap::values_mut);
-        let mut is_news = false;
-        for volume in volumes.filter(|volume| volume.driver == driver) {
-            is_news |= !std::mem::replace(&mut volume.is_wanted, true);
-        }
-        is_news
+        self.0.uses.republishes(uid) || self.0.uses.has_expandable(uid)
     }
 
     async fn of_cluster(&self, driver: &str) -> Result<Option<Arc<CsiDriver>>, PluginError> {
@@ -341,41 +240,19 @@ impl Csi {
         found.map_err(|why| PluginError::CsiDriverObject(claims::words(&why, "csidrivers", driver)))
     }
 
-    /// A pod uses nothing any more but what could not be taken back, be it that something was staged for it and never
-    /// published.
-    fn release(&self, uid: &str, kept: &BTreeSet<&Staged>) {
-        lock(&self.0.expandable).remove(uid);
-        let mut used = lock(&self.0.used);
-        for (_, users) in used.iter_mut().filter(|(staged, _)| !kept.contains(staged)) {
-            users.remove(uid);
-        }
-        let free = used.extract_if(.., |_, users| users.is_empty());
-        let mut unused = lock(&self.0.unused);
-        for (staged, _) in free {
-            lock(&self.0.sizes).remove(&staged);
-            unused.insert(staged, Retry::now());
-            self.0.news.notify_one();
-        }
-    }
-
     /// Asks drivers to take back what they published to a pod. Nothing of the pod runs, and nothing is mounted on it.
     pub(crate) async fn tear_down(&self, uid: &str) -> Result<(), TearDownError> {
-        lock(&self.0.published).remove(uid);
-        lock(&self.0.republished).remove(uid);
-        // One driver that is away keeps no other from taking its own back.
-        let published = vol_data::of_pod(&*self.0.machine, &self.0.places, uid).into_iter();
-        let (files, devices) = tokio::join!(
-            join_all(published.map(async |volume| {
-                // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
-                let (directory, data) = volume.map_err(|error| (None, error))?;
-                let taken = self.take_back(directory, &data).await;
-                taken.map_err(|error| (Some(Staged::of(&data)), error))
-            })),
-            self.tear_down_devices(uid)
-        );
-        let failed: Vec<_> = files.into_iter().filter_map(Result::err).chain(devices).collect();
+        self.0.uses.remove_published(uid);
+        let (files, devices) = tokio::join!(self.tear_down_files(uid), self.tear_down_devices(uid));
+        let failed: Vec<_> = files.into_iter().chain(devices).collect();
+        // Be it that something was staged for it and never published, the pod uses nothing else any more. Nothing is
+        // known of what cannot be read.
         if failed.iter().all(|(staged, _)| staged.is_some()) {
-            self.release(uid, &failed.iter().filter_map(|(staged, _)| staged.as_ref()).collect());
+            let kept = failed.iter().filter_map(|(staged, _)| staged.as_ref()).collect();
+            for staged in self.0.uses.remove_all(uid, &kept) {
+                self.0.sizes.forget(&staged.key());
+                self.0.news.notify_one();
+            }
         }
         match failed.into_iter().next() {
             Some((_, error)) => Err(TearDownError::Csi(error.to_string())),
@@ -383,12 +260,46 @@ impl Csi {
         }
     }
 
+    /// What could not be taken back is told of.
+    async fn tear_down_files(&self, uid: &str) -> Vec<NotTakenBack> {
+        let (places, of_pod) = (self.0.places.clone(), uid.to_owned());
+        let read = work_on(&self.0.machine, move |machine| Ok(vol_data::of_pod(machine, &places, &of_pod)));
+        let published = match read.await {
+            Ok(published) => published,
+            Err(error) => return vec![(None, error)],
+        };
+        // One driver that is away keeps no other from taking its own back.
+        let taken = join_all(published.into_iter().map(async |volume| {
+            // Nothing of a driver's is unmounted by anybody else: what cannot be read is not passed over.
+            let (directory, data) = volume.map_err(|error| (None, error))?;
+            let target = directory.join("mount");
+            let taken = self.take_back(&data, &target).await;
+            taken
+                .map(|()| (directory, target, Staged::of(&data)))
+                .map_err(|error| (Some(Staged::of(&data)), error))
+        }));
+        let (mut failed, mut to_forget) = (Vec::new(), Vec::new());
+        for taken in taken.await {
+            match taken {
+                Ok(volume) => to_forget.push(volume),
+                Err(error) => failed.push(error),
+            }
+        }
+        let forgotten = work_on(&self.0.machine, move |machine| {
+            let forgotten = to_forget.into_iter().filter_map(|(directory, target, staged)| {
+                let error = forget(machine, &directory, &target).err()?;
+                Some((Some(staged), error))
+            });
+            Ok(forgotten.collect::<Vec<_>>())
+        });
+        failed.extend(forgotten.await.unwrap_or_else(|error| vec![(None, error)]));
+        failed
+    }
+
     /// Asks a driver to take back what it published.
-    async fn take_back(&self, directory: PathBuf, data: &VolumeData) -> Result<(), PluginError> {
+    async fn take_back(&self, data: &VolumeData, target: &Path) -> Result<(), PluginError> {
         let driver = self.driver(&data.driver_name)?;
-        let target = directory.join("mount");
-        driver.node.unpublish(&data.volume_handle, &text(&target)).await.map_err(PluginError::Csi)?;
-        work_on(&self.0.machine, move |machine| forget(machine, &directory, &target)).await
+        driver.node.unpublish(&data.volume_handle, &text(target)).await.map_err(PluginError::Csi)
     }
 
     /// Waits for what comes before a driver is asked.
@@ -399,7 +310,8 @@ impl Csi {
                 return Ok(Ready { of_cluster, context: BTreeMap::new(), lane: None });
             }
             let staged = block::staged(request, wanted);
-            self.use_for(&staged, request)?;
+            let used = self.0.uses.add(&staged, request.uid(), is_for_one_pod(request));
+            used.map_err(|InUse| PluginError::InUse)?;
             let context = self.publish_context(wanted, of_cluster.as_deref()).await?;
             let lane = Some(self.0.staging.enter(&staged.key()).await);
             wanted.label = self.label(request, &staged, of_cluster.as_deref()).await?;
@@ -503,10 +415,11 @@ impl Plugin for Csi {
     async fn refresh(&self, request: &Request) -> Result<(), PluginError> {
         let mut wanted = Wanted::of(request)?;
         let mut again = None;
-        if self.republishes(request.uid()) {
+        if self.0.uses.republishes(request.uid()) {
             let of_cluster = self.of_cluster(&wanted.driver).await?;
             let republishes = requires_republish(of_cluster.as_deref());
-            self.note_republished(request, &wanted.driver, republishes);
+            let name = request.spec_name();
+            self.0.uses.note_republished(request.uid(), name, &wanted.driver, republishes);
             if republishes {
                 again = Some(self.ready(request, &mut wanted).await?);
             }
@@ -533,34 +446,6 @@ impl Registered {
             .await
             .copied()
             .map_err(PluginError::Csi)
-    }
-}
-
-impl Staged {
-    fn of(data: &VolumeData) -> Staged {
-        Staged { driver: data.driver_name.clone(), handle: data.volume_handle.clone(), device: None }
-    }
-
-    fn device(data: &VolumeData, name: &str) -> Staged {
-        Staged { device: Some(name.to_owned()), ..Staged::of(data) }
-    }
-
-    /// No two of the same key are in the same directory.
-    fn key(&self) -> String {
-        match &self.device {
-            Some(name) => name.clone(),
-            None => format!("{}^{}", self.driver, self.handle),
-        }
-    }
-
-    /// Whether it is the same to whoever attaches it, be it with files or a device.
-    fn is_same_volume(&self, other: &Staged) -> bool {
-        (&self.driver, &self.handle) == (&other.driver, &other.handle)
-    }
-
-    /// What the node's object calls it.
-    fn unique_name(&self) -> String {
-        format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 }
 

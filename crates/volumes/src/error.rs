@@ -1,4 +1,6 @@
-//! What goes wrong with volumes, in the words of upstream's events.
+//! What goes wrong with volumes, in upstream's words.
+
+mod in_events;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +11,15 @@ use crablet_host::mounts::MountError;
 
 use crate::atomic_writer::PayloadError;
 use crate::claims::ClaimError;
-use crate::csi::{ExpandError, Moment};
+use crate::contents::NoCertificate;
+use crate::expand::{ExpandError, Moment};
 use crate::refused::driver_for;
+use crate::tools::ToolError;
+pub use in_events::FailureKind;
 
 /// A volume that could not be set up. What this displays is the message of upstream's event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", in_event(self))]
+#[error("{}", in_events::told(self).1)]
 pub struct VolumeError {
     /// The volume's name in the pod.
     pub volume: String,
@@ -41,23 +46,27 @@ pub enum PluginError {
     /// A volume without a source, with several, or with one of a newer API.
     #[error("no volume plugin matched")]
     NoSource,
-    /// A source within a projected volume that nobody provides.
-    #[error("sources of the kind {kind} in projected volumes are not supported yet")]
-    Projection { kind: &'static str },
     /// Its claim leads nowhere.
     #[error(transparent)]
     Claim(#[from] ClaimError),
     /// What is looked at before anything is done says that it cannot be done.
     #[error("{why}")]
     Check { check: &'static str, why: &'static str },
-    /// The path of a local volume is of no use.
-    #[error("{0}")]
-    LocalPath(String),
-    /// The host's own tool could not mount it.
+    /// A local volume is not there, or not of a kind that can be mounted.
+    #[error(transparent)]
+    LocalPath(#[from] LocalPathError),
+    /// The path of a local volume leads back up.
+    #[error("invalid path: {0} must not contain '..'")]
+    LocalBacksteps(String),
+    /// The device of a local volume was not mounted on the node.
     #[error(
-        "mount failed: {status}\nMounting command: mount\nMounting arguments: {arguments}\nOutput: {output}"
+        "local: failed to mount device {} at {} (fstype: {format}), error {cause}",
+        device.display(), place.display()
     )]
-    MountCommand { status: String, arguments: String, output: String },
+    LocalDevice { device: PathBuf, place: PathBuf, format: String, cause: Box<ToolError> },
+    /// The host's own tool could not do it.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
     /// No driver of this name is on the node.
     #[error(
         "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {0} not found in the list of registered CSI drivers"
@@ -181,6 +190,9 @@ pub enum PluginError {
     /// Nobody can say whom to trust.
     #[error("{}", no_trust_anchors(name.as_deref(), why))]
     TrustAnchors { name: Option<String>, why: Unavailable },
+    /// A certificate of the pod cannot be had.
+    #[error(transparent)]
+    Certificate(NoCertificate),
     /// There is no API server that has what a projected volume shows.
     #[error("cannot setup projected volume {volume} because kube client is not configured")]
     NoClient { volume: String },
@@ -213,6 +225,20 @@ pub enum PluginError {
     Panicked,
 }
 
+/// What is wrong with the path of a local volume.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalPathError {
+    #[error("local volume source is nil or local path is not set")]
+    Empty,
+    #[error("path {:?} does not exist", .0.display().to_string())]
+    NotThere(PathBuf),
+    /// It could not be looked at.
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("only directory and block device are supported")]
+    Kind,
+}
+
 impl PluginError {
     /// The error for a kind that no plugin is there for.
     pub(crate) fn of_kind(kind: &'static str) -> PluginError {
@@ -243,35 +269,10 @@ impl PluginError {
         {
             return passes(why);
         }
-        matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
-    }
-}
-
-/// What failed with a volume, which events have words for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    Mount,
-    /// It was to be a device.
-    Map,
-    /// It is there, and was to become larger.
-    Resize,
-    /// The node has no place for it: its pod belongs elsewhere.
-    AttachmentLimit,
-}
-
-impl VolumeError {
-    /// Whether its claim leads nowhere yet: nothing was asked of anybody who has volumes.
-    pub fn is_of_claim(&self) -> bool {
-        matches!(self.cause, PluginError::Claim(_))
-    }
-
-    pub fn kind(&self) -> FailureKind {
-        match self.cause {
-            PluginError::Map { .. } | PluginError::Expand { moment: Moment::Map, .. } => FailureKind::Map,
-            PluginError::Expand { moment: Moment::InUse, .. } => FailureKind::Resize,
-            PluginError::AttachmentLimit(_) => FailureKind::AttachmentLimit,
-            _ => FailureKind::Mount,
+        if let PluginError::Certificate(why) = self {
+            return matches!(why, NoCertificate::NotYet(_));
         }
+        matches!(self, PluginError::Sources(errors) if errors.iter().all(PluginError::is_passing))
     }
 }
 
@@ -280,45 +281,6 @@ impl VolumeError {
     /// Of a volume that is called as in the pod.
     pub(crate) fn new(volume: &str, cause: PluginError) -> VolumeError {
         VolumeError { volume: volume.to_owned(), spec_name: volume.to_owned(), cause }
-    }
-}
-
-fn in_event(error: &VolumeError) -> String {
-    let VolumeError { volume, spec_name, cause } = error;
-    match cause {
-        PluginError::Claim(why) => format!(
-            "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], \
-             failed to process volumes=[{volume}]: {why}"
-        ),
-        PluginError::NotAttached(_) => format!(
-            "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[{volume}], \
-             failed to process volumes=[]: context deadline exceeded"
-        ),
-        PluginError::AttachmentLimit(_) => format!(
-            "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[{volume}], \
-             unattached volumes=[{volume}], failed to process volumes=[]: context deadline exceeded"
-        ),
-        PluginError::Check { check, why } => {
-            format!("{check} check failed for volume \"{spec_name}\" : {why}")
-        }
-        PluginError::Attachment(why) => {
-            format!("MountVolume.WaitForAttach failed for volume \"{spec_name}\" : {why}")
-        }
-        PluginError::MountDevice(_) => {
-            format!("MountVolume.MountDevice failed for volume \"{spec_name}\" : {cause}")
-        }
-        PluginError::Expand { moment, .. } => {
-            let what = match moment {
-                Moment::Mount => "MountVolume.Setup failed while expanding volume",
-                Moment::Map => "MapVolume.MarkVolumeAsMounted failed while expanding volume",
-                Moment::InUse => "NodeExpandVolume.NodeExpandVolume failed",
-            };
-            format!("{what} for volume \"{spec_name}\" : {cause}")
-        }
-        PluginError::Map { step, .. } => {
-            format!("MapVolume.{step} failed for volume \"{spec_name}\" : {cause}")
-        }
-        cause => format!("MountVolume.SetUp failed for volume \"{spec_name}\" : {cause}"),
     }
 }
 
@@ -512,6 +474,7 @@ fn cause_of(error: &MountError) -> String {
         MountError::Tmpfs { source, .. }
         | MountError::HugePages { source, .. }
         | MountError::Bind { source, .. }
+        | MountError::Share { source, .. }
         | MountError::ReadOnly { source, .. }
         | MountError::Unmount { source, .. } => errno_text(source),
     }

@@ -26,7 +26,7 @@ pub enum Occurrence {
     Mapped,
     /// Files belong to another group than the pod's, and stay so.
     OtherGroup,
-    /// A driver made a volume larger.
+    /// A volume was made larger.
     Resized,
     /// A volume is not made larger where it is only read.
     NotResized,

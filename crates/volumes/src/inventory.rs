@@ -142,6 +142,8 @@ impl Inventory {
 }
 
 impl PluginName {
+    pub(crate) const LOCAL: PluginName = PluginName { plugin: "kubernetes.io/local-volume", driver: None };
+
     pub(crate) fn new(source: &VolumeSource, claimed: Option<&Claimed>) -> PluginName {
         let persistent = claimed.and_then(|claimed| claimed.volume.spec.source.one());
         let driver = match (persistent, source) {
@@ -154,7 +156,7 @@ impl PluginName {
                 "kubernetes.io/host-path"
             }
             (Some(PersistentVolumeSource::Nfs(_)), _) | (None, VolumeSource::Nfs(_)) => "kubernetes.io/nfs",
-            (Some(PersistentVolumeSource::Local(_)), _) => "kubernetes.io/local-volume",
+            (Some(PersistentVolumeSource::Local(_)), _) => PluginName::LOCAL.plugin,
             (None, VolumeSource::EmptyDir(_)) => "kubernetes.io/empty-dir",
             (None, VolumeSource::ConfigMap(_)) => "kubernetes.io/configmap",
             (None, VolumeSource::Secret(_)) => "kubernetes.io/secret",

@@ -28,6 +28,7 @@ mod device_map;
 mod disk_usage;
 mod error;
 mod events;
+mod expand;
 mod files;
 mod inventory;
 mod machine;
@@ -53,12 +54,14 @@ mod volumes;
 pub use atomic_writer::{Payload, PayloadError, ProjectedFile};
 pub use attachments::Attachments;
 pub use claims::{Broken, ClaimError, Claimed};
-pub use contents::{Contents, NoContents, Token, TokenRequest};
-pub use csi::{Csi, ExpandError, Moment};
+pub use contents::{CertificateOf, Contents, NoCertificate, NoContents, PodCertificate, Token, TokenRequest};
+pub use csi::Csi;
 pub use error::{
-    FailureKind, FileError, PluginError, SubPathCause, SubPathError, TearDownError, VolumeError,
+    FailureKind, FileError, LocalPathError, PluginError, SubPathCause, SubPathError, TearDownError,
+    VolumeError,
 };
 pub use events::{Occurrence, VolumeEvent};
+pub use expand::{ExpandError, Moment};
 pub use machine::Machine;
 pub use places::Places;
 pub use plugin::{Plugin, Request, kind, persistent_kind};
@@ -68,5 +71,6 @@ pub use remove_tree::remove_directory;
 pub use simulated::{Operation, SimulatedMachine, SimulatedVolumes, Trouble};
 pub use stats::{VolumeStats, VolumeUsage};
 pub use sub_path::SubPath;
+pub use tools::{Ending, ToolError};
 pub use volume_file::VolumeFile;
 pub use volumes::{DEADLINE, HostVolumes, Measuring, Volumes, used_volumes};

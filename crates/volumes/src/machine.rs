@@ -48,8 +48,9 @@ pub trait Machine: Send + Sync {
     /// Whether the file system at a path has SELinux labels for its files.
     fn has_labels(&self, path: &Path) -> io::Result<bool>;
 
-    /// Where else what is at a path is mounted.
-    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
+    /// Where else what is at each of these paths is mounted, by one reading of the table. It is nowhere where there is
+    /// nothing.
+    fn mounted_elsewhere(&self, paths: &[PathBuf]) -> Vec<io::Result<Vec<PathBuf>>>;
 }
 
 /// The machine that we run on.
@@ -113,10 +114,17 @@ impl Machine for Host {
         Ok(MountTable::shared()?.of(&path).is_some_and(Mount::has_labels))
     }
 
-    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let path = mounts::resolved(path)?;
-        let table = MountTable::shared()?;
-        Ok(table.elsewhere(&path).into_iter().map(|mount| mount.mount_point.clone()).collect())
+    fn mounted_elsewhere(&self, paths: &[PathBuf]) -> Vec<io::Result<Vec<PathBuf>>> {
+        let table = MountTable::shared();
+        let elsewhere = |path: &PathBuf| {
+            let table = table.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+            let path = match mounts::resolved(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                resolved => resolved?,
+            };
+            Ok(table.elsewhere(&path).into_iter().map(|mount| mount.mount_point.clone()).collect())
+        };
+        paths.iter().map(elsewhere).collect()
     }
 }
 

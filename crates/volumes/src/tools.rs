@@ -6,47 +6,80 @@ use std::process::{Command, Stdio};
 
 use tracing::{info, warn};
 
-use crate::error::{PluginError, failed};
-
 /// How much of what a tool says is told.
 const LONGEST_OUTPUT: usize = 4096;
 /// What upstream formats a disk as where nobody says.
-const DEFAULT_FORMAT: &str = "ext4";
+pub(crate) const DEFAULT_FORMAT: &str = "ext4";
 /// What `blkid` exits with for a disk on which it finds nothing.
 const NOTHING_FOUND: i32 = 2;
 /// What `fsck` exits with where it could not mend what it found.
 const NOT_MENDED: i32 = 4;
 
-/// How a tool ended.
-struct Ended {
-    /// None if a signal ended it.
-    code: Option<i32>,
-    output: String,
+/// What a tool could not do. The words are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    #[error(
+        "mount failed: {how}\nMounting command: mount\nMounting arguments: {arguments}\nOutput: {output}"
+    )]
+    Mount { arguments: String, how: Ending, output: String },
+    /// What is on a disk cannot be seen.
+    #[error("failed to get disk format of disk {disk}: {how}")]
+    NoFormat { disk: String, how: Ending },
+    #[error("cannot mount unformatted disk {disk} as we are manipulating it in read-only mode")]
+    Unformatted { disk: String },
+    #[error(
+        "format of disk {disk:?} failed: type:({format:?}) target:({target:?}) options:({options:?}) \
+         errcode:({how}) output:({output}) "
+    )]
+    Format {
+        disk: Box<str>,
+        format: Box<str>,
+        target: Box<str>,
+        options: Box<[String]>,
+        how: Ending,
+        output: Box<str>,
+    },
+    #[error("'fsck' found errors on device {disk} but could not correct them: {output}")]
+    NotMended { disk: String, output: String },
+    #[error("ResizeFS.Resize - error checking format for device {disk}: {cause}")]
+    ResizeOfUnknown { disk: String, cause: Box<ToolError> },
+    #[error(
+        "ResizeFS.Resize - resize of format {format} is not supported for device {disk} mounted at {target}"
+    )]
+    NoResize { disk: String, format: String, target: String },
+    #[error("resize of device {what} failed: {how}. {program} output: {output}")]
+    Resize { what: String, program: &'static str, how: Ending, output: String },
 }
 
-impl Ended {
-    fn status(&self) -> String {
-        self.code.map_or_else(|| "signal".to_owned(), |code| format!("exit status {code}"))
-    }
+/// How a tool ended, or why it did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Ending {
+    #[error("exit status {0}")]
+    Exit(i32),
+    #[error("signal")]
+    Signal,
+    #[error("no such file system")]
+    NoFileSystem,
+    #[error("{0}")]
+    NotRun(io::Error),
 }
 
-fn run(program: &str, arguments: &[&str]) -> io::Result<Ended> {
-    let done = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
+/// Runs a tool, and says what it said.
+fn run(program: &str, arguments: &[&str]) -> (Ending, String) {
+    let done = match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
+        Ok(done) => done,
+        Err(error) => return (Ending::NotRun(error), String::new()),
+    };
     let output = [done.stdout, done.stderr].concat();
     let output = String::from_utf8_lossy(&output[..output.len().min(LONGEST_OUTPUT)]).into_owned();
-    Ok(Ended { code: done.status.code(), output })
+    (done.status.code().map_or(Ending::Signal, Ending::Exit), output)
 }
 
 /// Mounts something by the tool `mount`.
-pub(crate) fn mount(arguments: &[&str]) -> Result<(), PluginError> {
-    let ended = run("mount", arguments).map_err(failed("fork/exec", Path::new("mount")))?;
-    match ended.code {
-        Some(0) => Ok(()),
-        _ => Err(PluginError::MountCommand {
-            status: ended.status(),
-            arguments: arguments.join(" "),
-            output: ended.output,
-        }),
+pub(crate) fn mount(arguments: &[&str]) -> Result<(), ToolError> {
+    match run("mount", arguments) {
+        (Ending::Exit(0), _) => Ok(()),
+        (how, output) => Err(ToolError::Mount { arguments: arguments.join(" "), how, output }),
     }
 }
 
@@ -56,16 +89,11 @@ pub(crate) fn format_and_mount(
     target: &Path,
     format: &str,
     mut options: Vec<String>,
-) -> Result<(), PluginError> {
-    let format = if format.is_empty() { DEFAULT_FORMAT } else { format };
+) -> Result<(), ToolError> {
     let is_read_only = options.iter().any(|option| option == "ro");
     let disk = disk.display().to_string();
     match found_on(&disk)? {
-        None if is_read_only => {
-            let why =
-                format!("cannot mount unformatted disk {disk} as we are manipulating it in read-only mode");
-            return Err(PluginError::LocalPath(why));
-        }
+        None if is_read_only => return Err(ToolError::Unformatted { disk }),
         None => make_file_system(&disk, format, &target.display().to_string(), &options)?,
         Some(found) => {
             if found != format {
@@ -80,16 +108,49 @@ pub(crate) fn format_and_mount(
     mount(&["-t", format, "-o", &options.join(","), &disk, &target.display().to_string()])
 }
 
+/// Makes the file system on a disk, which is mounted, as large as the disk. Where there is none, the next one is.
+pub(crate) fn resize(disk: &Path, target: &Path) -> Result<(), ToolError> {
+    let [disk, target] = [disk, target].map(|path| path.display().to_string());
+    let found = match found_on(&disk) {
+        Ok(found) => found,
+        Err(cause) => return Err(ToolError::ResizeOfUnknown { disk, cause: Box::new(cause) }),
+    };
+    let Some(format) = found else { return Ok(()) };
+    let Some(Resizing { program, arguments, what }) = resizing(&format, &disk, &target) else {
+        return Err(ToolError::NoResize { disk, format, target });
+    };
+    match run(program, &arguments) {
+        (Ending::Exit(0), _) => Ok(()),
+        (how, output) => Err(ToolError::Resize { what: what.to_owned(), program, how, output }),
+    }
+}
+
+/// What makes a file system larger.
+#[derive(Debug, PartialEq, Eq)]
+struct Resizing<'a> {
+    program: &'static str,
+    arguments: Vec<&'a str>,
+    /// What an error names.
+    what: &'a str,
+}
+
+/// What is run for file systems of a format; nothing where nobody knows.
+fn resizing<'a>(format: &str, disk: &'a str, target: &'a str) -> Option<Resizing<'a>> {
+    let (program, arguments, what) = match format {
+        "ext3" | "ext4" => ("resize2fs", vec![disk], disk),
+        "xfs" => ("xfs_growfs", vec!["-d", target], target),
+        "btrfs" => ("btrfs", vec!["filesystem", "resize", "max", target], target),
+        _ => return None,
+    };
+    Some(Resizing { program, arguments, what })
+}
+
 /// What a disk is formatted as, if there is anything on it.
-fn found_on(disk: &str) -> Result<Option<String>, PluginError> {
-    let unknown =
-        |why: String| PluginError::LocalPath(format!("failed to get disk format of disk {disk}: {why}"));
-    let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", disk];
-    let ended = run("blkid", &arguments).map_err(|error| unknown(error.to_string()))?;
-    match ended.code {
-        Some(0) => Ok(Some(format_in(&ended.output))),
-        Some(NOTHING_FOUND) => Ok(None),
-        _ => Err(unknown(ended.status())),
+fn found_on(disk: &str) -> Result<Option<String>, ToolError> {
+    match run("blkid", &["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", disk]) {
+        (Ending::Exit(0), output) => Ok(Some(format_in(&output))),
+        (Ending::Exit(NOTHING_FOUND), _) => Ok(None),
+        (how, _) => Err(ToolError::NoFormat { disk: disk.to_owned(), how }),
     }
 }
 
@@ -105,43 +166,42 @@ fn format_in(output: &str) -> String {
     }
 }
 
-fn make_file_system(disk: &str, format: &str, target: &str, options: &[String]) -> Result<(), PluginError> {
+fn make_file_system(disk: &str, format: &str, target: &str, options: &[String]) -> Result<(), ToolError> {
     let arguments: &[&str] = match format {
         "ext3" | "ext4" => &["-F", "-m0", disk],
         "xfs" => &["-f", disk],
         _ => &[disk],
     };
     info!(disk, format, "A disk has nothing on it, and is formatted");
-    let wrong = |status: String, output: &str| {
-        PluginError::LocalPath(format!(
-            "format of disk {disk:?} failed: type:({format:?}) target:({target:?}) options:({options:?}) \
-             errcode:({status}) output:({output}) "
-        ))
-    };
     // Where it is one name, it is a part of the tool's: no path leads elsewhere.
-    if !format.chars().all(|letter| letter.is_ascii_alphanumeric()) {
-        return Err(wrong("no such file system".to_owned(), ""));
-    }
-    let ended = run(&format!("mkfs.{format}"), arguments).map_err(|error| wrong(error.to_string(), ""))?;
-    match ended.code {
-        Some(0) => Ok(()),
-        _ => Err(wrong(ended.status(), &ended.output)),
+    let (how, output) = match format.chars().all(|letter| letter.is_ascii_alphanumeric()) {
+        true => run(&format!("mkfs.{format}"), arguments),
+        false => (Ending::NoFileSystem, String::new()),
+    };
+    match how {
+        Ending::Exit(0) => Ok(()),
+        how => Err(ToolError::Format {
+            disk: disk.into(),
+            format: format.into(),
+            target: target.into(),
+            options: options.into(),
+            how,
+            output: output.into(),
+        }),
     }
 }
 
 /// Has what is broken on a disk mended. Only what could not be is an error.
-fn mend(disk: &str) -> Result<(), PluginError> {
+fn mend(disk: &str) -> Result<(), ToolError> {
     match run("fsck", &["-a", disk]) {
-        Ok(Ended { code: Some(0), .. }) => Ok(()),
-        Ok(Ended { code: Some(NOT_MENDED), output }) => Err(PluginError::LocalPath(format!(
-            "'fsck' found errors on device {disk} but could not correct them: {output}"
-        ))),
-        Ok(Ended { code, output }) => {
-            info!(disk, ?code, output, "A disk was looked at by fsck");
+        (Ending::Exit(0), _) => Ok(()),
+        (Ending::Exit(NOT_MENDED), output) => Err(ToolError::NotMended { disk: disk.to_owned(), output }),
+        (Ending::NotRun(error), _) => {
+            warn!(disk, %error, "A disk is mounted without fsck");
             Ok(())
         }
-        Err(error) => {
-            warn!(disk, %error, "A disk is mounted without fsck");
+        (how, output) => {
+            info!(disk, %how, output, "A disk was looked at by fsck");
             Ok(())
         }
     }
@@ -150,6 +210,15 @@ fn mend(disk: &str) -> Result<(), PluginError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_file_system_has_its_own_way_to_become_larger() {
+        let run = |format| resizing(format, "/dev/d", "/t").map(|it| (it.program, it.arguments, it.what));
+        assert_eq!(run("ext4"), Some(("resize2fs", vec!["/dev/d"], "/dev/d")));
+        assert_eq!(run("xfs"), Some(("xfs_growfs", vec!["-d", "/t"], "/t")));
+        assert_eq!(run("btrfs"), Some(("btrfs", vec!["filesystem", "resize", "max", "/t"], "/t")));
+        assert_eq!(run("vfat"), None);
+    }
 
     #[test]
     fn a_disk_with_partitions_or_with_something_unknown_counts_as_formatted() {

@@ -147,7 +147,7 @@ impl fmt::Debug for HostVolumes {
 impl HostVolumes {
     /// Below `--root-dir`, with the plugins that need nobody but the node and whoever has the `contents`.
     pub fn new(root: impl Into<PathBuf>, clock: Clock, contents: Arc<dyn Contents>) -> HostVolumes {
-        let local = Local::default();
+        let local = Local::new(Arc::clone(&contents));
         let plugins: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(EmptyDir),
             Arc::new(HostPath),
@@ -202,6 +202,7 @@ impl HostVolumes {
         measuring: &Measuring,
     ) -> Result<HostVolumes, RegisterError> {
         let metrics = Arc::new(Metrics::new(registry)?);
+        self.local.count_in(&metrics);
         if let Some(csi) = &self.csi {
             csi.count_in(&metrics);
         }
@@ -240,7 +241,8 @@ impl HostVolumes {
     }
 
     fn looks(&self, uid: &str) -> bool {
-        self.csi.as_ref().is_some_and(|csi| csi.looks(uid) || self.stats.tells_health)
+        self.local.looks(uid)
+            || self.csi.as_ref().is_some_and(|csi| csi.looks(uid) || self.stats.tells_health)
     }
 
     fn plugin(
@@ -383,7 +385,8 @@ impl HostVolumes {
             Some(Err(_)) => return Err(TearDownError::Panicked),
             None => return Err(TearDownError::TimedOut(self.deadline)),
         }
-        self.local.unmount_unused(&self.places).await;
+        self.local.forget(uid);
+        self.local.unmount_unused(&self.places);
         Ok(())
     }
 }

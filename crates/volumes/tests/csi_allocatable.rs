@@ -30,6 +30,7 @@ fn cluster(period: i64) -> Claimed {
             "volumeLifecycleModes": ["Persistent"], "nodeAllocatableUpdatePeriodSeconds": period,
         }),
         attachment: json!({"attached": false, "attachError": {"message": "too many", "errorCode": 8}}),
+        ..Claimed::default()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -29,6 +30,8 @@ const DRIVER: &str = "grows.csi.example.com";
 struct Cluster {
     claim: Mutex<Json>,
     volume: Mutex<Json>,
+    /// How many patches are refused that say how large the volume is.
+    refuses: AtomicUsize,
 }
 
 impl Cluster {
@@ -45,6 +48,7 @@ impl Cluster {
                 "volumeMode": mode, "accessModes": [access], "claimRef": {"uid": "claim"},
                 "capacity": {"storage": "64Mi"}, "csi": {"driver": DRIVER, "volumeHandle": "handle"},
             }})),
+            refuses: AtomicUsize::new(0),
         }
     }
 
@@ -82,6 +86,12 @@ impl Contents for Cluster {
         patch: String,
     ) -> Result<Arc<PersistentVolumeClaim>, Unavailable> {
         let patch: Json = serde_json::from_str(&patch).unwrap();
+        let one_less = |left: usize| left.checked_sub(1);
+        if !patch["status"]["capacity"].is_null()
+            && self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+        {
+            return Err(Unavailable::Other("the object has been modified".to_owned()));
+        }
         {
             let mut claim = self.claim.lock().unwrap();
             for (field, value) in patch["status"].as_object().unwrap() {
@@ -297,6 +307,26 @@ async fn a_volume_in_use_that_fails_to_grow_is_told_of_and_tried_again() {
     machine.look(&pod).await.unwrap();
     assert_eq!((machine.expansions().len(), machine.occurrences()), (2, vec![Occurrence::Resized]));
     assert!(machine.cluster.status()["conditions"].is_null());
+}
+
+#[tokio::test]
+async fn a_claim_that_could_not_be_told_that_its_volume_grew_in_use_is_told_later() {
+    let machine = Machine::new(Cluster::new("Filesystem", "ReadWriteOnce")).await;
+    let pod = machine.pod(false);
+    machine.set_up(&pod).await.unwrap();
+    machine.cluster.grow();
+    machine.cluster.refuses.store(1, Ordering::Relaxed);
+    assert_eq!(
+        machine.look(&pod).await.unwrap_err(),
+        "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : mountVolume.NodeExpandVolume update pvc status \
+         failed: the object has been modified"
+    );
+    assert_eq!(machine.cluster.status()["allocatedResourceStatuses"]["storage"], "NodeResizeInProgress");
+    machine.look(&pod).await.unwrap();
+    assert_eq!(machine.cluster.status()["capacity"]["storage"], "128Mi");
+    assert!(machine.cluster.status()["allocatedResourceStatuses"].is_null());
+    machine.look(&pod).await.unwrap();
+    assert_eq!(machine.expansions().len(), 2);
 }
 
 #[tokio::test]

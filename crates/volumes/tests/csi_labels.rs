@@ -74,8 +74,8 @@ impl crablet_volumes::Machine for Labelled {
         Ok(true)
     }
 
-    fn mounted_elsewhere(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
-        Ok(Vec::new())
+    fn mounted_elsewhere(&self, paths: &[PathBuf]) -> Vec<io::Result<Vec<PathBuf>>> {
+        paths.iter().map(|_| Ok(Vec::new())).collect()
     }
 }
 

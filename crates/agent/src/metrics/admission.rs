@@ -7,6 +7,8 @@ use crablet_metrics::{Counter, Family, RegisterError, Registry};
 pub(crate) struct AdmissionMetrics {
     rejections: Family<Counter, 1>,
     preemptions: Family<Counter, 1>,
+    infeasible_resizes: Family<Counter, 1>,
+    deferred_resizes_accepted: Family<Counter, 1>,
 }
 
 impl AdmissionMetrics {
@@ -22,12 +24,32 @@ impl AdmissionMetrics {
                 "[ALPHA] Cumulative number of pod preemptions by preemption resource",
                 ["preemption_signal"],
             )?,
+            infeasible_resizes: registry.counter_family(
+                "kubelet_pod_infeasible_resizes_total",
+                "[ALPHA] Number of infeasible resizes for pods.",
+                ["reason_detail"],
+            )?,
+            deferred_resizes_accepted: registry.counter_family(
+                "kubelet_pod_deferred_accepted_resizes_total",
+                "[ALPHA] Cumulative number of resizes that were accepted after being deferred.",
+                ["retry_trigger"],
+            )?,
         })
     }
 
     /// A pod has to leave for one that lacks this resource, before others that it may lack too.
     pub(crate) fn preempted(&self, resource: &str) {
         self.preemptions.with([resource]).increment();
+    }
+
+    /// A pod can never have what it asks for.
+    pub(crate) fn infeasible_resize(&self, why: &str) {
+        self.infeasible_resizes.with([why]).increment();
+    }
+
+    /// A pod gets what it waited for.
+    pub(crate) fn deferred_resize_accepted(&self, trigger: &str) {
+        self.deferred_resizes_accepted.with([trigger]).increment();
     }
 
     /// A pod is not taken. Reasons that name what is missing count as one.

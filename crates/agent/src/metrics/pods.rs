@@ -1,9 +1,10 @@
 //! How many pods there are, and how far their workers are: found out when somebody asks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::core::{Pod, PodConditionType, PodPhase};
 use crablet_core::qos::is_static;
 use crablet_metrics::{Kind, Registry, Samples};
 
@@ -32,8 +33,29 @@ pub(crate) fn register_pods(registry: &Registry, statuses: Statuses, working: Wo
         }
         let help = "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.";
         samples.add("kubelet_managed_ephemeral_containers", help, Kind::Gauge, &[], ephemeral as f64);
+        tell_resizes(samples, &statuses);
         working.tell(samples);
     });
+}
+
+/// How many pods are being resized, and how many wait for that.
+fn tell_resizes(samples: &mut Samples, statuses: &Statuses) {
+    let (mut in_progress, mut pending) = (0, BTreeMap::<String, usize>::new());
+    for view in statuses.list() {
+        for condition in &view.status.conditions {
+            if condition.r#type == PodConditionType::PodResizeInProgress {
+                in_progress += 1;
+            } else if condition.r#type == PodConditionType::PodResizePending {
+                *pending.entry(condition.reason.to_lowercase()).or_default() += 1;
+            }
+        }
+    }
+    let help = "[ALPHA] Number of in-progress resizes for pods.";
+    samples.add("kubelet_pod_in_progress_resizes", help, Kind::Gauge, &[], f64::from(in_progress));
+    let help = "[ALPHA] Number of pending resizes for pods.";
+    for (reason, count) in &pending {
+        samples.add("kubelet_pod_pending_resizes", help, Kind::Gauge, &[("reason", reason)], *count as f64);
+    }
 }
 
 /// How far a pod is, in upstream's words.

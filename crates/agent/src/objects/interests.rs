@@ -21,6 +21,8 @@ enum Key {
     Storage,
     /// Whom to trust.
     TrustBundles,
+    /// The certificates of the pod that has this UID.
+    Certificates(Text),
 }
 
 /// Which pods refer to which objects. Clones are the same.
@@ -51,6 +53,7 @@ impl Interests {
             .chain(has_tokens(pod).then(|| Key::Tokens(pod.metadata.uid.clone())))
             .chain(has_storage(pod).then_some(Key::Storage))
             .chain(has_trust_bundles(pod).then_some(Key::TrustBundles))
+            .chain(has_certificates(pod).then(|| Key::Certificates(pod.metadata.uid.clone())))
             .collect();
         if keys.is_empty() {
             return None;
@@ -72,6 +75,11 @@ impl Interests {
     /// Tells a pod that a token of its is to be renewed.
     pub fn token_is_due(&self, uid: &str) {
         self.tell(&Key::Tokens(uid.into()));
+    }
+
+    /// Tells a pod that a certificate of its is there, is another, or will not be.
+    pub fn certificate_changed(&self, uid: &str) {
+        self.tell(&Key::Certificates(uid.into()));
     }
 
     /// Tells everybody who has volumes that others keep that they may be there now.
@@ -128,6 +136,11 @@ fn has_tokens(pod: &Pod) -> bool {
 /// Whether a pod shows whom to trust.
 fn has_trust_bundles(pod: &Pod) -> bool {
     projections(pod).any(|projection| matches!(projection, VolumeProjection::ClusterTrustBundle(_)))
+}
+
+/// Whether a pod shows certificates of its own.
+fn has_certificates(pod: &Pod) -> bool {
+    projections(pod).any(|projection| matches!(projection, VolumeProjection::PodCertificate(_)))
 }
 
 fn projections(pod: &Pod) -> impl Iterator<Item = &VolumeProjection> {
@@ -259,6 +272,20 @@ mod tests {
         drop(interest);
         interests.token_is_due("uid");
         assert!(!mailbox.take().objects);
+    }
+
+    #[test]
+    fn a_pod_with_a_certificate_is_told_when_that_changes() {
+        let interests = Interests::new();
+        let mut pod = pod("a", "projected: {sources: [{podCertificate: {signerName: a/b, keyPath: p}}]}");
+        pod.metadata.uid = "uid".into();
+        let mailbox = Mailbox::new();
+        let _interest = interests.register(&pod, &mailbox).unwrap();
+        interests.certificate_changed("other");
+        interests.token_is_due("uid");
+        assert!(!mailbox.take().objects);
+        interests.certificate_changed("uid");
+        assert!(mailbox.take().objects);
     }
 
     #[test]

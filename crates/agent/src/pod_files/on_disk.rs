@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,14 +12,11 @@ use crablet_host::files::{is_exactly, open_regular, write_atomically};
 use crablet_host::lanes::Lanes;
 use tokio::io::AsyncReadExt as _;
 
-use crate::pod_files::{Places, PodFiles};
+use crate::pod_files::{Attempt, Places, PodFiles};
 use crate::turns::Turns;
 
 /// What says which users are a pod's is not read beyond this.
 const LONGEST_USERS: usize = 64 << 10;
-/// So much of a pod's name is in the name of a log's link, however long that would be: an ID and 255 bytes are what cuts
-/// it.
-const SHORTEST_IN_LINK: usize = 100;
 /// How many threads work on files at the same time.
 const THREADS: usize = 16;
 
@@ -106,9 +103,13 @@ impl PodFiles for OnDisk {
         self.read(move |_| names(&directory)).await
     }
 
-    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()> {
-        let (name, log) = (name.to_owned(), log.to_owned());
-        self.change(&owner.uid, move |places| link_log(places, &name, &log)).await
+    async fn link_log(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()> {
+        let (link, log) = (self.places.log_link(owner, &attempt), attempt.log.to_owned());
+        self.change(&owner.uid, move |places| link_log(places, &link, &log)).await
+    }
+
+    async fn remove_dead_links(&self) -> io::Result<()> {
+        self.read(remove_dead_links).await
     }
 
     async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -128,16 +129,10 @@ impl PodFiles for OnDisk {
         self.read(move |_| part(&path, |length| length.saturating_sub(limit as u64), limit)).await
     }
 
-    async fn remove_container(
-        &self,
-        owner: &PodIdentity,
-        container: &str,
-        attempt: u32,
-        log: &Path,
-    ) -> io::Result<()> {
-        let (of, log) = (owner.clone(), log.to_owned());
-        let termination_log = self.places.termination_log(&owner.uid, container, attempt);
-        self.change(&owner.uid, move |places| remove_container(places, &of, &termination_log, &log)).await
+    async fn remove_container(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()> {
+        let (link, log) = (self.places.log_link(owner, &attempt), attempt.log.to_owned());
+        let termination_log = self.places.termination_log(&owner.uid, attempt.container, attempt.number);
+        self.change(&owner.uid, move |_| remove_container(&termination_log, &log, &link)).await
     }
 
     async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()> {
@@ -145,8 +140,21 @@ impl PodFiles for OnDisk {
         self.change(&owner.uid, move |places| remove_pod(places, &of)).await
     }
 
+    async fn remove_pod_but_logs(&self, owner: &PodIdentity) -> io::Result<()> {
+        let of = owner.clone();
+        self.change(&owner.uid, move |places| remove_pod_but_logs(places, &of)).await
+    }
+
     async fn pods(&self) -> io::Result<Vec<String>> {
         self.read(pods).await
+    }
+
+    async fn log_end(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        let path = path.to_owned();
+        let end = move |_: &Places| {
+            part(&path.canonicalize()?, |length| length.saturating_sub(limit as u64), limit)
+        };
+        self.read(end).await?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -196,34 +204,68 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn link_log(places: &Places, name: &str, log: &Path) -> io::Result<()> {
+fn link_log(places: &Places, link: &Path, log: &Path) -> io::Result<()> {
     make_directory(&places.links, 0o755)?;
-    let link = places.links.join(name);
-    if fs::read_link(&link).is_ok_and(|target| target == log) {
+    if fs::read_link(link).is_ok_and(|target| target == log) {
         return Ok(());
     }
-    absent_is_fine(fs::remove_file(&link))?;
-    symlink(log, &link)
+    absent_is_fine(fs::remove_file(link))?;
+    symlink(log, link)
 }
 
-/// Removes the links to logs that are no longer there, of this pod.
-fn unlink_logs(places: &Places, owner: &PodIdentity) -> io::Result<()> {
-    let Some(entries) = entries(&places.links)? else { return Ok(()) };
-    let own = places.pod_logs(owner);
-    // Those of all containers on the node are there; a link's name begins with its pod's, which may be cut.
-    let beginning: String = owner.name.chars().take(SHORTEST_IN_LINK).collect();
-    for entry in entries {
+/// Removes the link to a log. Of a pod with a long name, the links to several logs have one name: it leads to the last
+/// one.
+fn unlink_log(link: &Path, log: &Path) -> io::Result<()> {
+    match fs::read_link(link) {
+        Ok(target) if target == log || is_gone(&target) => absent_is_fine(fs::remove_file(link)),
+        Ok(_) => Ok(()),
+        Err(error) => absent_is_fine(Err(error)),
+    }
+}
+
+/// While the logs as a whole are away, nothing is known of any. One link that cannot be removed keeps no other.
+fn remove_dead_links(places: &Places) -> io::Result<()> {
+    if !places.logs.try_exists()? {
+        return Ok(());
+    }
+    let mut result = Ok(());
+    for entry in entries(&places.links)?.into_iter().flatten() {
         let link = entry?.path();
-        let name = link.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(&beginning)) {
-            continue;
-        }
-        let Ok(target) = fs::read_link(&link) else { continue };
-        if target.starts_with(&own) && !target.exists() {
-            absent_is_fine(fs::remove_file(&link))?;
+        if link.extension().is_some_and(|extension| extension == "log")
+            && fs::read_link(&link).is_ok_and(|log| is_dead(places, &log))
+        {
+            result = result.and(absent_is_fine(fs::remove_file(&link)));
         }
     }
-    Ok(())
+    result
+}
+
+/// Whether nothing is left of a log: one that is being rotated is away for a moment, and a rotated one is beside it. What
+/// is elsewhere is somebody else's.
+fn is_dead(places: &Places, log: &Path) -> bool {
+    // <the pod's directory>/<container>/<attempt>.log
+    if log.ancestors().nth(3) != Some(&places.logs) {
+        return false;
+    }
+    matches!(logs_of(log), Ok(logs) if logs.is_empty())
+}
+
+/// A log, and those that were rotated: they have its name with a time behind it.
+fn logs_of(log: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
+        return Ok(Vec::new());
+    };
+    let names = names(directory)?;
+    Ok(names
+        .iter()
+        .filter(|other| is_log_or_rotated(other, name))
+        .map(|other| directory.join(other))
+        .collect())
+}
+
+/// Whether it is known that nothing is there.
+fn is_gone(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
 }
 
 /// A part of a file, from where `begin` says for its length. A container can put anything at the place of its own files:
@@ -239,25 +281,12 @@ fn part(path: &Path, begin: impl FnOnce(u64) -> u64, limit: usize) -> io::Result
     Ok(Some(content))
 }
 
-fn remove_container(
-    places: &Places,
-    owner: &PodIdentity,
-    termination_log: &Path,
-    log: &Path,
-) -> io::Result<()> {
+fn remove_container(termination_log: &Path, log: &Path, link: &Path) -> io::Result<()> {
     absent_is_fine(fs::remove_file(termination_log))?;
-    if let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
-        && let Some(entries) = entries(directory)?
-    {
-        // A log that was rotated has its name with a time behind it.
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|other| is_log_or_rotated(other, name)) {
-                absent_is_fine(fs::remove_file(entry.path()))?;
-            }
-        }
+    for log in logs_of(log)? {
+        absent_is_fine(fs::remove_file(log))?;
     }
-    unlink_logs(places, owner)
+    unlink_log(link, log)
 }
 
 fn remove_pod(places: &Places, owner: &PodIdentity) -> io::Result<()> {
@@ -265,7 +294,10 @@ fn remove_pod(places: &Places, owner: &PodIdentity) -> io::Result<()> {
         remove_logs_by_uid(places, &owner.uid)?;
     }
     absent_is_fine(fs::remove_dir_all(places.pod_logs(owner)))?;
-    unlink_logs(places, owner)?;
+    remove_pod_but_logs(places, owner)
+}
+
+fn remove_pod_but_logs(places: &Places, owner: &PodIdentity) -> io::Result<()> {
     // Volumes are mounted in there, and what is mounted is not the pod's.
     crablet_volumes::remove_directory(&places.pod(&owner.uid)).map_err(io::Error::other)
 }
@@ -342,12 +374,14 @@ mod tests {
         assert_eq!(fs::metadata(&termination_log).unwrap().permissions().mode() & 0o777, 0o666);
         let log = places.logs.join("ns_pod_uid/c/0.log");
         fs::write(&log, "x").unwrap();
-        files.link_log(&owner, "pod_ns_c-1.log", &log).await.unwrap();
-        files.link_log(&owner, "pod_ns_c-1.log", &log).await.unwrap();
+        let attempt = Attempt { container: "c", number: 0, id: "1", log: &log };
+        files.link_log(&owner, attempt).await.unwrap();
+        files.link_log(&owner, attempt).await.unwrap();
         assert_eq!(fs::read(places.links.join("pod_ns_c-1.log")).unwrap(), b"x");
         assert_eq!(files.pods().await.unwrap(), ["uid"]);
 
         for _again in 0..2 {
+            files.remove_container(&owner, attempt).await.unwrap();
             files.remove_pod(&owner).await.unwrap();
         }
         assert_eq!(files.pods().await.unwrap(), Vec::<String>::new());
@@ -444,11 +478,58 @@ mod tests {
         for name in ["1.log", "1.log.20261115-070000", "1.log.20261115-060000.gz", "10.log", "0.log"] {
             fs::write(directory.join(name), "").unwrap();
         }
-        files.remove_container(&owner, "c", 1, &directory.join("1.log")).await.unwrap();
+        let attempt = Attempt { container: "c", number: 1, id: "1", log: &directory.join("1.log") };
+        files.remove_container(&owner, attempt).await.unwrap();
         let mut left: Vec<_> =
             fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["0.log", "10.log"]);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_leads_to_the_log_of_another_container_by_now_stays() {
+        let (_directory, files, _) = files();
+        // The link's name has no room for an ID.
+        let (owner, container) = (PodIdentity::new("n".repeat(63), "p".repeat(150), "uid"), "c".repeat(63));
+        files.make_pod(&owner).await.unwrap();
+        let logs = ["0.log", "1.log"].map(|name| files.places().pod_logs(&owner).join(&container).join(name));
+        let attempt = |number, id, log| Attempt { container: &container, number, id, log };
+        let attempts = [attempt(0, "one", &logs[0]), attempt(1, "two", &logs[1])];
+        for attempt in attempts {
+            files.make_container(&owner, &container, attempt.number).await.unwrap();
+            fs::write(attempt.log, "").unwrap();
+            files.link_log(&owner, attempt).await.unwrap();
+        }
+        let [one, two] = attempts.map(|attempt| files.places().log_link(&owner, &attempt));
+        assert_eq!(one, two);
+        files.remove_container(&owner, attempts[0]).await.unwrap();
+        assert_eq!(fs::read_link(&one).unwrap(), logs[1]);
+        files.remove_container(&owner, attempts[1]).await.unwrap();
+        assert!(fs::symlink_metadata(&one).is_err());
+    }
+
+    #[tokio::test]
+    async fn links_that_nobody_removed_by_name_go_when_their_logs_are_gone() {
+        let (_directory, files, owner) = files();
+        files.remove_dead_links().await.unwrap();
+        let gone = PodIdentity::new("ns", "gone", "another");
+        let directory = |owner: &PodIdentity| files.places().pod_logs(owner).join("c");
+        for owner in [&owner, &gone] {
+            files.make_pod(owner).await.unwrap();
+            files.make_container(owner, "c", 0).await.unwrap();
+            let log = directory(owner).join("0.log");
+            fs::write(&log, "").unwrap();
+            files.link_log(owner, Attempt { container: "c", number: 0, id: "1", log: &log }).await.unwrap();
+        }
+        // One is being rotated, and of another nothing is left.
+        let log = directory(&owner).join("0.log");
+        fs::rename(&log, directory(&owner).join("0.log.20260102-000000")).unwrap();
+        let lost = directory(&owner).join("1.log");
+        files.link_log(&owner, Attempt { container: "c", number: 1, id: "2", log: &lost }).await.unwrap();
+        files.remove_pod(&gone).await.unwrap();
+        symlink("/nowhere/at/all", files.places().links.join("other")).unwrap();
+        files.remove_dead_links().await.unwrap();
+        assert_eq!(names(&files.places().links).unwrap(), ["other", "pod_ns_c-1.log"]);
     }
 
     #[tokio::test]
@@ -486,5 +567,26 @@ mod tests {
         fs::write(&path, "abcdef").unwrap();
         assert_eq!(files.tail(&path, 3).await.unwrap().unwrap(), b"def");
         assert_eq!(files.tail(&path, 30).await.unwrap().unwrap(), b"abcdef");
+    }
+
+    #[tokio::test]
+    async fn links_that_lead_elsewhere_stay_and_so_do_all_while_the_logs_are_away() {
+        let (_directory, files, _) = files();
+        let places = files.places().clone();
+        make_directory(&places.links, 0o755).unwrap();
+        let link = |name: &str, target: &Path| symlink(target, places.links.join(name)).unwrap();
+        link("dead.log", &places.logs.join("ns_gone_uid/c/0.log"));
+        link("others.log", Path::new("../elsewhere/ns_gone_uid/c/0.log"));
+        let left = || {
+            let mut names: Vec<_> =
+                fs::read_dir(&places.links).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        files.remove_dead_links().await.unwrap();
+        assert_eq!(left(), ["dead.log", "others.log"], "nothing is known of any log");
+        make_directory(&places.logs, 0o755).unwrap();
+        files.remove_dead_links().await.unwrap();
+        assert_eq!(left(), ["others.log"]);
     }
 }

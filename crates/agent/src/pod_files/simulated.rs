@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_api::core::PodIdentity;
 
-use crate::pod_files::{Places, PodFiles};
+use crate::pod_files::{Attempt, Places, PodFiles};
 
 /// Files in memory.
 #[derive(Debug)]
@@ -25,9 +25,13 @@ struct State {
     /// The logs that a link was made to, since the runtime's own files are not seen here: whose they are, as links
     /// say it, and their names.
     logs: BTreeSet<(String, String)>,
+    /// Links to logs, and the UIDs of the pods whose they are.
+    links: BTreeMap<PathBuf, String>,
     of_node: BTreeMap<PathBuf, Vec<u8>>,
     calls: u64,
     failing: BTreeSet<u64>,
+    /// How many of the next removals of a container's files fail.
+    failing_removals: u32,
     slow: BTreeMap<String, Duration>,
 }
 
@@ -62,9 +66,19 @@ impl Simulated {
         state.failing.insert(call);
     }
 
+    /// Lets the next removals of containers' files fail.
+    pub fn fail_removals(&self, count: u32) {
+        self.state().failing_removals = count;
+    }
+
     /// The UIDs that have a directory.
     pub fn uids(&self) -> Vec<String> {
         self.state().pods.iter().map(|owner| owner.uid.to_string()).collect()
+    }
+
+    /// The links to logs, and the UIDs of the pods whose they are.
+    pub fn links(&self) -> BTreeMap<PathBuf, String> {
+        self.state().links.clone()
     }
 
     /// Lets everything that is done to the files of a pod take so long.
@@ -149,13 +163,21 @@ impl PodFiles for Simulated {
         Ok(self.state().logs.iter().filter(|log| log.0 == whose).map(|log| log.1.clone()).collect())
     }
 
-    async fn link_log(&self, owner: &PodIdentity, name: &str, log: &Path) -> io::Result<()> {
+    async fn link_log(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()> {
         let link = |state: &mut State| {
-            if let (Some((whose, _)), Some(log)) = (name.rsplit_once('-'), log.file_name()) {
-                state.logs.insert((whose.to_owned(), log.display().to_string()));
+            if let Some(log) = attempt.log.file_name() {
+                state.logs.insert((whose(owner, attempt.container), log.display().to_string()));
             }
+            state.links.insert(self.places.log_link(owner, &attempt), owner.uid.to_string());
         };
         self.change(&owner.uid, link).await
+    }
+
+    async fn remove_dead_links(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let State { links, pods, .. } = &mut *state;
+        links.retain(|_, uid| pods.iter().any(|owner| *owner.uid == **uid));
+        Ok(())
     }
 
     async fn of_node(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -171,15 +193,20 @@ impl PodFiles for Simulated {
         Ok(None)
     }
 
-    async fn remove_container(
-        &self,
-        owner: &PodIdentity,
-        container: &str,
-        attempt: u32,
-        _: &Path,
-    ) -> io::Result<()> {
-        let log = (whose(owner, container), format!("{attempt}.log"));
-        self.change(&owner.uid, |state| _ = state.logs.remove(&log)).await
+    async fn remove_container(&self, owner: &PodIdentity, attempt: Attempt<'_>) -> io::Result<()> {
+        {
+            let mut state = self.state();
+            if state.failing_removals > 0 {
+                state.failing_removals -= 1;
+                return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+            }
+        }
+        let log = (whose(owner, attempt.container), format!("{}.log", attempt.number));
+        let remove = |state: &mut State| {
+            state.logs.remove(&log);
+            state.links.remove(&self.places.log_link(owner, &attempt));
+        };
+        self.change(&owner.uid, remove).await
     }
 
     async fn remove_pod(&self, owner: &PodIdentity) -> io::Result<()> {
@@ -192,8 +219,21 @@ impl PodFiles for Simulated {
         self.change(&owner.uid, remove).await
     }
 
+    async fn remove_pod_but_logs(&self, owner: &PodIdentity) -> io::Result<()> {
+        let remove = |state: &mut State| {
+            state.pods.retain(|other| other.uid != owner.uid);
+            state.users.remove(&*owner.uid);
+        };
+        self.change(&owner.uid, remove).await
+    }
+
     async fn pods(&self) -> io::Result<Vec<String>> {
         Ok(self.uids())
+    }
+
+    async fn log_end(&self, path: &Path, _: usize) -> io::Result<Vec<u8>> {
+        self.read(path).await;
+        Ok(Vec::new())
     }
 }
 

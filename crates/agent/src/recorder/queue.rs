@@ -84,6 +84,7 @@ mod tests {
             event_type: EventType::Normal,
             reason: "Starting".into(),
             message: "Starting kubelet.".into(),
+            annotations: Default::default(),
             count,
             first: Timestamp::UNIX_EPOCH,
             last: Timestamp::UNIX_EPOCH,

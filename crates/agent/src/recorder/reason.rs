@@ -34,8 +34,14 @@ pub const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
 pub const STARTING: &str = "Starting";
 /// The machine runs anew.
 pub const REBOOTED: &str = "Rebooted";
+/// The machine is about to be shut down, or not any more.
+pub const NODE_SHUTDOWN: &str = "NodeShutdown";
 /// The machine has the old cgroups.
 pub const CGROUP_V1: &str = "CgroupV1";
+/// A cgroup of the node is held to what is its.
+pub const NODE_ALLOCATABLE_ENFORCED: &str = "NodeAllocatableEnforced";
+/// A cgroup of the node could not be held to what is its.
+pub const FAILED_NODE_ALLOCATABLE_ENFORCEMENT: &str = "FailedNodeAllocatableEnforcement";
 /// A volume could not be mounted.
 pub const FAILED_MOUNT: &str = "FailedMount";
 /// A volume could not be given to a pod as a device.
@@ -52,6 +58,14 @@ pub const FILE_SYSTEM_RESIZE_SUCCESSFUL: &str = "FileSystemResizeSuccessful";
 pub const FILE_SYSTEM_RESIZE_FAILED: &str = "FileSystemResizeFailed";
 /// A secret that a pod names for pulls could not be had.
 pub const FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
+/// A signer does not issue a certificate for a pod.
+pub const CERTIFICATE_DENIED: &str = "Denied";
+/// A signer could not issue a certificate for a pod.
+pub const CERTIFICATE_FAILED: &str = "Failed";
+/// A certificate of a pod should have been renewed ten minutes ago.
+pub const CERTIFICATE_OVERDUE_FOR_REFRESH: &str = "CertificateOverdueForRefresh";
+/// A certificate of a pod is worth nothing any more.
+pub const CERTIFICATE_EXPIRED: &str = "CertificateExpired";
 /// A pod's sandbox is made anew.
 pub const SANDBOX_CHANGED: &str = "SandboxChanged";
 /// A pod's sandbox could not be made.
@@ -70,5 +84,27 @@ pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 /// It takes long to give a volume's files to the pod's group.
 pub const VOLUME_PERMISSION_CHANGE_IN_PROGRESS: &str = "VolumePermissionChangeInProgress";
+/// A pod's new resources were granted.
+pub const RESIZE_STARTED: &str = "ResizeStarted";
+/// A pod has its new resources.
+pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
+/// A pod could not be given its new resources.
+pub const RESIZE_ERROR: &str = "ResizeError";
+/// There is no room for a pod's new resources.
+pub const RESIZE_DEFERRED: &str = "ResizeDeferred";
+/// A pod can never have its new resources here.
+pub const RESIZE_INFEASIBLE: &str = "ResizeInfeasible";
 pub const VOLUME_CONDITION_ABNORMAL: &str = "VolumeConditionAbnormal";
 pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";
+/// The node ran short of something, and lets go of what it can.
+pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
+/// A pod has to go, because the node runs short of something or it takes more than it may.
+pub const EVICTED: &str = "Evicted";
+/// Images that nobody uses could not be removed, several times in a row.
+pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
+/// Removing images that nobody uses did not free as much as it should.
+pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
+/// The file system that images are on holds nothing.
+pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
+/// The kernel ended a process because the whole machine ran out of memory.
+pub const SYSTEM_OOM: &str = "SystemOOM";

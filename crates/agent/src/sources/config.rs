@@ -68,7 +68,13 @@ impl PodConfig {
                 }
             }
             let Some((source, word)) = self.inbox.next().await else { return };
-            for change in self.merge(source, word.pods).changes {
+            let mut changes = Vec::new();
+            if !word.ended.is_empty() {
+                let goes_on = |wanted: &&Wanted| !word.ended.contains(&wanted.pod.metadata.uid);
+                changes = self.merge(source, word.pods.iter().filter(goes_on).cloned().collect()).changes;
+            }
+            changes.extend(self.merge(source, word.pods).changes);
+            for change in changes {
                 if self.messages.send(Message::Change(change)).await.is_err() {
                     return;
                 }
@@ -192,6 +198,22 @@ mod tests {
         assert!(ready.is_ready());
         let mut waiting = ready.clone();
         timeout(Duration::from_secs(5), waiting.ready()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_its_source_had_not_in_between_begins_anew_though_nobody_looked_then() {
+        let (mut config, mut changes) = config();
+        let file = config.feed(SourceKind::File);
+        tokio::spawn(config.run());
+        file.set(vec![wanted("a"), wanted("b")]);
+        assert_eq!(next(&mut changes).await, "ADD default/a(uid-a)");
+        assert_eq!(next(&mut changes).await, "ADD default/b(uid-b)");
+        file.set_anew(vec![wanted("b"), wanted("a")], BTreeSet::from(["uid-b".into(), "uid-gone".into()]));
+        // What was not heard yet is not forgotten by what comes after it.
+        file.set(vec![wanted("a"), wanted("b")]);
+        assert_eq!(next(&mut changes).await, "REMOVE default/b(uid-b)");
+        assert_eq!(next(&mut changes).await, "ADD default/b(uid-b)");
+        nothing(&mut changes).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! [`Feed`]: how a source says what it wants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crablet_api::Text;
 use tokio::sync::Notify;
 
 use super::{SourceKind, Wanted};
@@ -24,17 +25,27 @@ impl Feed {
     ///
     /// A pod that has not changed is best given as the same `Arc` again: then it is not compared field by field.
     pub fn set(&self, pods: Vec<Wanted>) {
-        self.say(Word { pods, is_remembered: false });
+        self.set_anew(pods, BTreeSet::new());
+    }
+
+    /// The same, where the source has had no pods of these UIDs in between: those that it wants now begin anew.
+    pub fn set_anew(&self, pods: Vec<Wanted>, ended: BTreeSet<Text>) {
+        self.say(Word { pods, ended, is_remembered: false });
     }
 
     /// Says which pods the source wanted when it was last heard, by an agent before this one. They may run, but the source
     /// was not heard by that: nobody is ended for not being among them.
     pub fn set_remembered(&self, pods: Vec<Wanted>) {
-        self.say(Word { pods, is_remembered: true });
+        self.say(Word { pods, ended: BTreeSet::new(), is_remembered: true });
     }
 
-    fn say(&self, word: Word) {
-        self.inbox.lock().latest.insert(self.kind, word);
+    fn say(&self, mut word: Word) {
+        let mut words = self.inbox.lock();
+        if let Some(earlier) = words.latest.remove(&self.kind) {
+            word.ended.extend(earlier.ended);
+        }
+        words.latest.insert(self.kind, word);
+        drop(words);
         self.inbox.news.notify_one();
     }
 }
@@ -50,6 +61,8 @@ impl Drop for Feed {
 /// What a source says.
 pub(super) struct Word {
     pub(super) pods: Vec<Wanted>,
+    /// The UIDs of pods that it did not have in between.
+    pub(super) ended: BTreeSet<Text>,
     /// Whether it is what it said to an agent before this one.
     pub(super) is_remembered: bool,
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crablet_host::clock::Clock;
-use crablet_host::watch::{Watch, WatchError};
+use crablet_host::watch::{Changes, Watch, WatchError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::info;
 
@@ -69,22 +69,27 @@ impl FileSource {
                     watching.follow(shape);
                     blocking(folder, |folder| folder.check_everything()).await.0
                 }
-                Task::Names(names, haste) => {
+                Task::Names { names, deleted, haste } => {
                     let broken;
-                    (folder, broken) =
-                        blocking(folder, move |folder| folder.check_names(&names, haste)).await;
+                    (folder, broken) = blocking(folder, move |folder| {
+                        folder.forget(&deleted);
+                        folder.check_names(&names, haste)
+                    })
+                    .await;
                     unsettled.add(broken);
                     folder
                 }
             };
             if folder.has_news() {
                 self.pods.adopt(SourceKind::File, folder.candidates()).await;
-                feed.set(folder.wanted());
+                feed.set_anew(folder.wanted(), folder.forgotten());
             }
             task = tokio::select! {
                 biased;
                 task = watching.changed() => task,
-                names = unsettled.due() => Task::Names(names, Haste::SayIt),
+                names = unsettled.due() => {
+                    Task::Names { names, deleted: BTreeSet::new(), haste: Haste::SayIt }
+                }
                 _ = ticks.tick() => Task::Everything,
             };
         }
@@ -94,7 +99,7 @@ impl FileSource {
 /// What to look at.
 enum Task {
     Everything,
-    Names(BTreeSet<OsString>, Haste),
+    Names { names: BTreeSet<OsString>, deleted: BTreeSet<OsString>, haste: Haste },
 }
 
 /// Files that are broken and may just be in the middle of being written.
@@ -155,7 +160,7 @@ impl Watching {
         let Some((_, watch)) = &mut self.watch else { return std::future::pending().await };
         match watch.changed().await {
             Ok(changes) if changes.everything => Task::Everything,
-            Ok(changes) => Task::Names(changes.names, Haste::MayBeWriting),
+            Ok(Changes { names, deleted, .. }) => Task::Names { names, deleted, haste: Haste::MayBeWriting },
             Err(error) => {
                 self.lose(&error);
                 Task::Everything

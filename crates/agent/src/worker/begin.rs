@@ -1,6 +1,8 @@
 //! What must hold before a pod is started: the node takes it, and the runtime is ready for it.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use crablet_core::qos::is_static;
@@ -10,10 +12,10 @@ use crablet_core::status::{
 use crablet_core::{labels, observed};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
+use crablet_logs::{LogEnd, LogError, last_lines};
 use tokio::time::Instant;
 
 use crate::admission::Verdict;
-use crate::log_tail;
 use crate::pod_files::PodFiles;
 use crate::readiness::Ready;
 use crate::story::State;
@@ -31,7 +33,10 @@ impl Worker {
         let rejection = match self.node.admission.verdict(&self.owner.uid) {
             Verdict::Granted { was_there } => {
                 self.admitted = true;
-                self.allocate();
+                if was_there {
+                    self.note_actuated();
+                }
+                Box::pin(self.allocate()).await;
                 if was_there {
                     self.story.note("admission", format_args!("goes on: it was there when the agent began"));
                 }
@@ -142,11 +147,53 @@ async fn last_words(files: &dyn PodFiles, container: &observed::Container) -> Ve
     };
     match from_file.filter(|words| !words.is_empty()) {
         Some(words) => words,
-        None if wanted.log => {
-            // A line of a log has its time, stream and tag before it: what is read is more than what counts.
-            let log = files.tail(container.log_path.as_ref(), MAX_LOG_BYTES * 4).await.ok().flatten();
-            log_tail::last_lines(&log.unwrap_or_default(), MAX_LOG_LINES, MAX_LOG_BYTES)
-        }
+        None if wanted.log => last_logged(files, container.log_path.as_ref()).await.unwrap_or_else(|error| {
+            format!("Error on reading termination message from logs: {error}").into_bytes()
+        }),
         None => Vec::new(),
+    }
+}
+
+async fn last_logged(files: &dyn PodFiles, log: &Path) -> Result<Vec<u8>, LogError> {
+    let end = files.log_end(log, LogEnd::LENGTH).await.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => LogError::Missing { path: log.to_owned() },
+        _ => LogError::Open { path: log.to_owned(), source },
+    })?;
+    Ok(last_lines(&LogEnd::new(end), MAX_LOG_LINES, MAX_LOG_BYTES)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::pod_files::{OnDisk, Places};
+
+    #[tokio::test]
+    async fn the_last_words_in_a_log_are_behind_links_too_and_where_there_are_none_it_is_said_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let files = OnDisk::new(Places { root: at("root"), logs: at("logs"), links: at("links") });
+        let (log, link) = (at("container-json.log"), at("0.log"));
+        let words = async || match last_logged(&files, &link).await {
+            Ok(words) => String::from_utf8(words).unwrap(),
+            Err(error) => error.to_string().replace(&link.display().to_string(), "LOG"),
+        };
+        assert_eq!(
+            words().await,
+            "failed to try resolving symlinks in path \"LOG\": lstat LOG: no such file or directory"
+        );
+        symlink(&log, &link).unwrap();
+        std::fs::write(
+            &log,
+            "{\"log\":\"no such user\\n\",\"stream\":\"stderr\",\"time\":\"2026-01-02T03:04:05Z\"}\n",
+        )
+        .unwrap();
+        assert_eq!(words().await, "no such user\n");
+        std::fs::write(&log, "garbage\n").unwrap();
+        assert_eq!(words().await, "failed to get parse function: unsupported log format: \"garbage\\n\"");
+        std::fs::remove_file(&link).unwrap();
+        std::fs::create_dir(&link).unwrap();
+        assert_eq!(words().await, "failed to open log file \"LOG\": LOG is not a file");
     }
 }

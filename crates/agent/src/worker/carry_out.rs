@@ -8,6 +8,7 @@ use crablet_core::kill::{Termination, pod_grace};
 use crablet_core::plan::{Plan, Role, Sandbox, Start};
 use crablet_core::restart::is_sidecar;
 use crablet_core::status::StartError;
+use crablet_core::translate::ContainerRefusal;
 use crablet_cri::Error;
 use crablet_cri_api::ContainerState;
 use futures_util::FutureExt as _;
@@ -78,15 +79,21 @@ impl Worker {
         match &plan.sandbox {
             Sandbox::Keep { id } if !plan.kill.is_empty() => return Box::pin(self.replace(plan, id)).await,
             Sandbox::Create { .. } | Sandbox::End { .. } if !plan.kill.is_empty() => {
-                let (now, grace) = (self.node.clock.steady(), pod_grace(&self.pod, None, None));
-                let termination = self.stops.passing(|| Termination::new(now, grace));
+                let termination = self.begin_to_stop_all().await;
                 return Err(Next::Wait(self.stop_all(&termination)));
             }
-            Sandbox::Keep { .. } | Sandbox::Create { .. } | Sandbox::End { .. } => {}
+            Sandbox::Keep { .. } => self.stops.keep_sandbox(),
+            Sandbox::Create { .. } | Sandbox::End { .. } => {}
         }
         let wait = self.remove_old(plan).await?;
         match &plan.sandbox {
-            Sandbox::Keep { .. } if !plan.update.is_empty() => Err(Box::pin(self.resize(&plan.update)).await),
+            Sandbox::Keep { id } if !plan.update.is_empty() || self.is_behind() => {
+                match Box::pin(self.resize(&plan.update)).await {
+                    None => Err(Next::Again),
+                    // What is to be started does not wait for that.
+                    until => Ok(Ready::InOrder(id.clone(), earliest(wait, until))),
+                }
+            }
             Sandbox::Keep { id } => Ok(Ready::InOrder(id.clone(), wait)),
             Sandbox::Create { attempt, stop, .. } => {
                 let mut sandboxes = self.sandboxes_to_stop();
@@ -109,6 +116,17 @@ impl Worker {
         }
     }
 
+    /// Has all containers stop, for another sandbox. The next agent must not give them more time, should the pod end then.
+    async fn begin_to_stop_all(&mut self) -> Termination {
+        if let Some(termination) = self.stops.of_all() {
+            return *termination;
+        }
+        let termination = Termination::new(self.node.clock.steady(), pod_grace(&self.pod, None, None));
+        self.stops.begin_all(termination);
+        self.checkpoint_now().await;
+        termination
+    }
+
     /// Removes what the plan wants removed. When all begins again, nothing goes on before all is gone; an old init
     /// container that cannot be removed holds up nothing: the answer is when to try again.
     async fn remove_old(&mut self, plan: &Plan) -> Result<Option<Instant>, Next> {
@@ -120,7 +138,7 @@ impl Worker {
         let mailbox = self.mailbox.clone();
         let logs = if begins_again { Logs::Stay } else { Logs::Go };
         match unless_ended(&mailbox, self.remove_containers(&plan.remove, logs)).await {
-            Some(Err(error)) if begins_again => Err(self.runtime_failed(&error)),
+            Some(Err(error)) if begins_again => Err(self.removal_failed(&error)),
             Some(Err(error)) => {
                 warn!(%error, "Cannot remove old init containers; trying again");
                 Ok(Some(self.retries.failed(What::Removal)))
@@ -279,6 +297,11 @@ impl Worker {
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
+                if let Err(message) = self.note_given(&container).await {
+                    self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
+                    let error = StartError::new(ContainerRefusal::REASON, message);
+                    return Err(NotStarted { error, until: None, has_event: true });
+                }
                 let create = || node.runtime.create_container(sandbox, &config.config, &config.sandbox);
                 let created = self.see_through(node.turns.starts.take(create)).await;
                 let refusal = created.as_ref().err().map(said);
@@ -286,7 +309,6 @@ impl Worker {
                 let id =
                     created.map_err(|error| self.refused(&container.name, "CreateContainerError", &error))?;
                 self.say(Some(&container.name), reason::CREATED, "Container created");
-                self.note_given(&id, &container);
                 id
             }
         };

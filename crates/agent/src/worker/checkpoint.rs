@@ -1,6 +1,6 @@
 //! A pod's checkpoint, so that an agent that starts again goes on from there: its last status, why it failed, how far its
-//! end has come, which containers are being replaced, what resources they were given, and which waits before restarts
-//! there are. Everything else is read from the runtime and the disk.
+//! end has come, and the stop of all its containers for another sandbox, which containers are being replaced, and which
+//! waits before restarts there are. Everything else is read from the runtime and the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crablet_core::kill::Termination;
 use crablet_core::observed;
 use crablet_core::plan::Kill;
 use crablet_core::qos::is_static;
-use crablet_core::resize::Actuated;
 use crablet_core::restart::is_sidecar;
-use crablet_core::status::Failure;
+use crablet_core::shutdown;
+use crablet_core::status::{Failure, is_newer};
 use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub(super) struct CheckpointRef<'a> {
     pub(super) name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating: Option<Ending>,
+    /// How far the stop of all containers has come that is for another sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stopping: Option<Ending>,
     pub(super) terminated: bool,
     /// Whether it is over because the node did not take it.
     pub(super) rejected: bool,
@@ -46,8 +49,6 @@ pub(super) struct CheckpointRef<'a> {
     pub(super) sidecars: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) replaced_until: &'a BTreeMap<String, Timestamp>,
-    #[serde(skip_serializing_if = "Actuated::is_empty")]
-    pub(super) actuated: &'a Actuated,
     #[serde(skip_serializing_if = "Waits::is_empty")]
     pub(super) waits: &'a Waits,
     pub(super) status: &'a PodStatus,
@@ -64,11 +65,11 @@ pub struct Checkpoint {
     /// Its sidecars, in their order.
     pub sidecars: Vec<String>,
     terminating: Option<Ending>,
+    stopping: Option<Ending>,
     terminated: bool,
     rejected: bool,
     unwanted: bool,
     replaced_until: BTreeMap<String, Timestamp>,
-    actuated: Actuated,
     waits: Waits,
     failure: Option<Failed>,
     status: PodStatus,
@@ -105,6 +106,12 @@ pub(super) struct Failed {
     disruption: Option<PodCondition>,
 }
 
+impl Failed {
+    fn is_node_shutdown(&self) -> bool {
+        self.reason == shutdown::REASON
+    }
+}
+
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Failed {
         let Failure { reason, message, disruption } = failure;
@@ -124,15 +131,17 @@ impl Checkpoint {
         crablet_api::from_json(bytes, Limits::API)
     }
 
-    /// Whether a pod that it is about has terminated: its UID never runs again. A static pod that the node did not take
-    /// did not run, and the API server knows nothing of it: each agent decides about it anew.
-    pub fn has_terminated(&self, pod: &Pod) -> bool {
-        self.terminated && !(self.rejected && is_static(pod))
+    /// Whether each agent decides anew about a pod that has terminated by this. A static pod that the node did not take
+    /// did not run, and the API server knows nothing of it; and one that a shutdown of the machine ended is to run when
+    /// the machine is up again, or stayed up. For all others, the UID never runs again.
+    pub fn is_void(&self, pod: &Pod, shuts_down: bool) -> bool {
+        let ended_by_shutdown = self.failure.as_ref().is_some_and(Failed::is_node_shutdown);
+        is_static(pod) && ((self.terminated && self.rejected) || (ended_by_shutdown && !shuts_down))
     }
 
     /// Whether such a pod has terminated, or is on its way there.
-    pub(crate) fn is_ending_or_over(&self, pod: &Pod) -> bool {
-        self.terminating.is_some() || self.has_terminated(pod)
+    pub(crate) fn is_ending_or_over(&self, pod: &Pod, shuts_down: bool) -> bool {
+        (self.terminating.is_some() || self.terminated) && !self.is_void(pod, shuts_down)
     }
 }
 
@@ -142,24 +151,49 @@ impl Worker {
         let Some(checkpoint) = self.node.restored.take(&self.owner.uid) else { return };
         // The agent before may have died while it had one made.
         self.late_sandbox = Some(Instant::now() + GIVES_UP_WITHIN);
-        let has_terminated = checkpoint.has_terminated(&self.pod);
-        if checkpoint.terminated && !has_terminated {
+        if checkpoint.is_void(&self.pod, self.node.readiness.now().shuts_down) {
             return;
         }
         self.status = Arc::new(checkpoint.status);
+        let told = Arc::clone(&self.pod);
+        self.go_on_from(&told.status);
         self.starts.replaced = checkpoint.replaced_until;
-        self.allocation.actuated = checkpoint.actuated;
+        if let Some(stopping) = checkpoint.stopping {
+            self.stops.begin_all(stopping.resume(&self.node.clock));
+        }
         self.starts.restarts = Restarts::of_checkpoint(self.node.limits.restarts, checkpoint.waits);
         self.failure = checkpoint.failure.map(Failure::from);
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
         self.rejected = checkpoint.rejected;
-        if has_terminated {
+        if checkpoint.terminated {
             self.phase = Phase::Terminated;
         } else if let Some(ending) = checkpoint.terminating {
             let termination = ending.resume(&self.node.clock);
             self.phase = Phase::Terminating(Terminating { termination });
             self.story.note("stop", format_args!("goes on with the end that began before the agent's start"));
+        }
+    }
+
+    /// Another kubelet may have run the pod since the checkpoint was written, or before there was one. What it told the API
+    /// server of the pod is then the newest that is known.
+    fn go_on_from(&mut self, told: &PodStatus) {
+        if is_newer(told, &self.status) {
+            self.status = Arc::new(told.clone());
+        }
+    }
+
+    /// The same for a static pod that runs when the agent begins: it is its mirror that tells.
+    pub(super) async fn go_on_from_mirror(&mut self) {
+        if std::mem::replace(&mut self.knows_mirror, true) || !is_static(&self.pod) {
+            return;
+        }
+        if self.observed.containers().iter().any(|container| container.may_live()) {
+            let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
+            let mirror = self.see_through(node.first_mirrors.of(&pod)).await;
+            if let Some(mirror) = mirror {
+                self.go_on_from(&mirror.status);
+            }
         }
     }
 
@@ -240,8 +274,11 @@ impl Worker {
 
     /// Whether the pod's checkpoint matters after a crash of the machine. Then nothing runs: of a pod that nobody wants any
     /// more no end has to go on, and one that is wanted starts anew, unless it is over or has something that it may
-    /// not begin again with.
+    /// not begin again with. A static pod that a shutdown of the machine ends, begins again with it.
     fn outlives_the_machine(&self) -> bool {
+        if is_static(&self.pod) && self.failure.as_ref().is_some_and(Failure::is_node_shutdown) {
+            return false;
+        }
         match self.phase {
             Phase::Terminated => true,
             Phase::Terminating(_) => self.wanted,
@@ -269,13 +306,13 @@ impl Worker {
                 }
                 Phase::Syncing | Phase::Terminated => None,
             },
+            stopping: self.stops.of_all().map(|stopping| Ending::new(stopping, &self.node.clock)),
             terminated: matches!(self.phase, Phase::Terminated),
             rejected: self.rejected,
             unwanted: !self.wanted,
             failure: self.failure.clone().map(Failed::from),
             sidecars: self.sidecars().collect(),
             replaced_until: &self.starts.replaced,
-            actuated: &self.allocation.actuated,
             waits: self.starts.restarts.waits(),
             status: &self.status,
         };

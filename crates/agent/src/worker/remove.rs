@@ -1,5 +1,6 @@
 //! Taking away what is left of containers that ended, and of a pod that is over.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crablet_core::container_gc;
@@ -13,6 +14,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::pod_files::Attempt;
 use crate::story::State;
 use crate::worker::carry_out::Logs;
 use crate::worker::retry::{What, earliest};
@@ -55,10 +57,11 @@ impl Worker {
     /// will be old enough, or what could not be removed may be tried again.
     pub(super) async fn prune(&mut self) -> Option<Instant> {
         let (gc, now) = (&self.node.container_gc, self.node.clock.now());
+        let policy = gc.policy(&self.owner.uid);
         let is_over = matches!(self.phase, Phase::Terminated);
-        let dead = || container_gc::dead(&self.observed, is_over, &gc.policy, now);
-        let over_limit = gc.tell(&self.owner.uid, &self.mailbox, dead);
-        let surplus = container_gc::surplus(&self.observed, &gc.policy, &over_limit, now);
+        let dead = || container_gc::dead(&self.observed, is_over, &policy, now);
+        let over_limit = gc.tell(&self.owner.uid, dead);
+        let surplus = container_gc::surplus(&self.observed, &policy, &over_limit, now);
         let look_again = surplus.look_again.map(|at| self.instant(at));
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
             return look_again;
@@ -68,7 +71,7 @@ impl Worker {
         }
         let mut removal = self.remove_containers(&surplus.containers, Logs::Go).await;
         if removal.is_ok() {
-            removal = self.remove_sandboxes(&surplus.sandboxes).await;
+            removal = self.remove_sandboxes(&surplus.sandboxes).await.map_err(NotRemoved::from);
         }
         match removal {
             Ok(()) => {
@@ -82,24 +85,47 @@ impl Worker {
         }
     }
 
-    /// Removes containers at the same time, and maybe their logs. One that fails holds up no other.
-    pub(super) async fn remove_containers(&mut self, ids: &[String], logs: Logs) -> Result<(), Error> {
-        let node = Arc::clone(&self.node);
-        let removals = ids.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_container(id)));
-        let results = self.see_through(join_all(removals)).await;
-        let removed = ids.iter().zip(&results).filter(|(_, result)| result.is_ok() && logs == Logs::Go);
-        let (owner, observed) = (self.owner.clone(), Arc::clone(&self.observed));
-        for (id, _) in removed {
-            let Some(container) = observed.containers().iter().find(|container| container.id == *id) else {
+    /// Removes containers at the same time, and maybe their logs. One that fails holds up no other. A log goes first, and
+    /// its container only when it is gone: nobody would find the log by anything else.
+    pub(super) async fn remove_containers(&mut self, ids: &[String], logs: Logs) -> Result<(), NotRemoved> {
+        let (node, owner, observed) =
+            (Arc::clone(&self.node), self.owner.clone(), Arc::clone(&self.observed));
+        let (mut removable, mut kept) = (Vec::new(), Ok(()));
+        for id in ids {
+            let container = observed.containers().iter().find(|container| container.id == *id);
+            let Some(container) = container.filter(|_| logs == Logs::Go) else {
+                removable.push(id);
                 continue;
             };
-            let log = std::path::Path::new(&container.log_path);
-            let removal = node.host.files.remove_container(&owner, &container.name, container.attempt, log);
-            if let Err(error) = self.see_through(removal).await {
-                warn!(container = container.name, %error, "Cannot remove a container's log");
+            let attempt = Attempt {
+                container: &container.name,
+                number: container.attempt,
+                id,
+                log: Path::new(&container.log_path),
+            };
+            match self.see_through(node.host.files.remove_container(&owner, attempt)).await {
+                Ok(()) => removable.push(id),
+                Err(error) => kept = Err(NotRemoved::Files(error)),
             }
         }
-        results.into_iter().collect()
+        let removals = removable.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_container(id)));
+        let results = self.see_through(join_all(removals)).await;
+        results.into_iter().collect::<Result<(), Error>>()?;
+        kept
+    }
+
+    /// Something could not be removed without which nothing goes on. Says when it may be tried again.
+    pub(super) fn removal_failed(&mut self, error: &NotRemoved) -> Next {
+        match error {
+            NotRemoved::Runtime(error) => self.runtime_failed(error),
+            NotRemoved::Cgroup(_)
+            | NotRemoved::Volumes(_)
+            | NotRemoved::Files(_)
+            | NotRemoved::Checkpoint(_) => {
+                self.story.headline(State::Blocked, format_args!("what it left cannot be removed: {error}"));
+                Next::Wait(Some(self.retries.failed(What::Removal)))
+            }
+        }
     }
 
     /// Removes sandboxes at the same time, each after its stop: what a network has given them is given back.
@@ -137,7 +163,9 @@ impl Worker {
         self.look().await?;
         let containers: Vec<String> =
             self.observed.containers().iter().map(|container| container.id.clone()).collect();
-        self.remove_containers(&containers, Logs::Go).await?;
+        // Its number of restarts is found by the logs, and goes on as upstream's.
+        let logs = if self.mailbox.has_heir() { Logs::Stay } else { Logs::Go };
+        self.remove_containers(&containers, logs).await?;
         let sandboxes: Vec<String> =
             self.observed.sandboxes().iter().map(|sandbox| sandbox.id.clone()).collect();
         self.remove_sandboxes(&sandboxes).await?;
@@ -147,14 +175,18 @@ impl Worker {
             self.node.host.volumes.tear_down(&self.owner.uid).await?;
             self.node.host.users.release(&self.owner.uid).await?;
         }
-        self.node.host.files.remove_pod(&self.owner).await?;
+        match logs {
+            Logs::Go => self.node.host.files.remove_pod(&self.owner).await?,
+            Logs::Stay => self.node.host.files.remove_pod_but_logs(&self.owner).await?,
+        }
+        self.node.log_links.pod_is_gone();
         Ok(self.node.checkpoints.remove(&self.owner.uid).await?)
     }
 }
 
 /// What of a pod could not be removed.
 #[derive(Debug, thiserror::Error)]
-enum NotRemoved {
+pub(super) enum NotRemoved {
     #[error(transparent)]
     Runtime(#[from] Error),
     #[error(transparent)]

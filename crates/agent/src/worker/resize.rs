@@ -1,38 +1,85 @@
-//! Resources that change while a pod runs: granted, then given to its containers.
+//! Resources that change while a pod runs: granted by the node, then given to its containers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use crablet_api::FeatureGates;
 use crablet_api::core::{Container, Pod};
+use crablet_api::meta::Time;
 use crablet_core::plan::Update;
-use crablet_core::qos::is_static;
-use crablet_core::resize::{self, Actuated};
-use crablet_core::translate::container_resources;
+use crablet_core::resize::conditions::{Conditions, Pending, PendingReason};
+use crablet_core::resize::{self, PodResourceInfo, message};
+use crablet_core::status;
+use crablet_core::translate::{container_resources, go_quote, overhead_resources, sandbox_resources};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
-use crablet_host::cgroup::{CpuBandwidth, Limits};
+use crablet_host::cgroup::{Bound, CgroupError, CpuBandwidth, Limits};
 use tokio::time::Instant;
 
 use crate::metrics::CgroupChange;
+use crate::recorder::reason;
+use crate::shared::Shared;
 use crate::story::State;
+use crate::worker::Worker;
 use crate::worker::retry::What;
 use crate::worker::runtime_config::PodCgroupError;
-use crate::worker::{Next, Worker};
 
 /// What the node granted of what a pod asks for, and what was given of it.
 pub(super) struct Allocation {
     /// The pod with the resources that the node granted: what containers get. Shared with what is wanted where it is no
     /// other.
     pub(super) pod: Arc<Pod>,
-    /// What containers were given last. Of a static pod nothing: it does not change.
-    pub(super) actuated: Actuated,
-    /// Whether the pod's cgroup is known to have what is allocated.
-    pub(super) cgroup_fits: bool,
+    /// What containers, and the pod as a whole, were given last, where it is not what is allocated.
+    given: Option<Box<PodResourceInfo>>,
+    pub(super) cgroup: CgroupState,
+    pub(super) conditions: Conditions,
+    /// When to ask again for what was not granted.
+    pub(super) retry_at: Option<Instant>,
+}
+
+/// Whether the pod's cgroup has what is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CgroupState {
+    /// It had when it was made, by this agent or another.
+    Unknown,
+    Fits,
+    /// Something else was granted since.
+    Behind,
 }
 
 impl Allocation {
-    /// All that the pod asks for, and nothing given yet.
-    pub(super) fn new(pod: &Arc<Pod>) -> Allocation {
-        Allocation { pod: Arc::clone(pod), actuated: Actuated::default(), cgroup_fits: is_static(pod) }
+    /// What the node granted a pod before, and nothing given yet.
+    pub(super) fn new(node: &Shared, pod: &Arc<Pod>) -> Allocation {
+        let granted = node.admission.allocated(&pod.metadata.uid);
+        Allocation {
+            pod: granted.unwrap_or_else(|| Arc::clone(pod)),
+            given: None,
+            cgroup: CgroupState::Unknown,
+            conditions: Conditions::default(),
+            retry_at: None,
+        }
+    }
+
+    /// What containers, and the pod as a whole, were given last.
+    pub(super) fn actuated(&self, features: &FeatureGates) -> Cow<'_, PodResourceInfo> {
+        match &self.given {
+            Some(given) => Cow::Borrowed(&**given),
+            None => Cow::Owned(PodResourceInfo::given_by(&self.pod, features)),
+        }
+    }
+
+    /// They were given something.
+    fn give(&mut self, features: &FeatureGates, change: impl FnOnce(&mut PodResourceInfo)) {
+        let mut given = self.actuated(features).into_owned();
+        change(&mut given);
+        self.given = (given != PodResourceInfo::given_by(&self.pod, features)).then(|| Box::new(given));
+    }
+
+    /// Something else is allocated from now on. What was given stays as it was.
+    fn follow(&mut self, pod: Arc<Pod>, features: &FeatureGates) {
+        let given = self.actuated(features).into_owned();
+        self.pod = pod;
+        self.given = (given != PodResourceInfo::given_by(&self.pod, features)).then(|| Box::new(given));
     }
 }
 
@@ -40,66 +87,194 @@ impl Allocation {
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
     #[error("its cgroup: {0}")]
-    Cgroup(PodCgroupError),
+    Cgroup(#[from] PodCgroupError),
     #[error("container {name}: {source}")]
     Container { name: String, source: Error },
+    #[error("{0}")]
+    Disk(String),
+    #[error("its sandbox: {0}")]
+    Sandbox(Error),
+    #[error("cannot decrease memory limits: {0}")]
+    MemoryInUse(String),
 }
 
 impl Worker {
-    /// Has the node grant what the pod asks for by now. So far every change is granted; whoever decides on that leaves
-    /// the allocation as it is where one is not.
-    pub(super) fn allocate(&mut self) {
-        if !is_static(&self.pod) {
-            self.know_what_was_given();
-            if !Arc::ptr_eq(&self.allocation.pod, &self.pod) {
-                self.node.admission.regrant(&self.pod);
-                self.allocation.cgroup_fits = false;
-            }
+    /// Goes on from what the agent before wrote down.
+    pub(super) fn recall_allocation(&mut self) {
+        self.allocation.conditions = Conditions::of(&self.status);
+        if let Some(known) = self.node.allocations.actuated(&self.owner.uid) {
+            let features = self.features();
+            self.allocation.give(&features, |given| *given = known);
         }
-        self.allocation.pod = Arc::clone(&self.pod);
+    }
+
+    /// Has the node grant what the pod asks for by now. What it grants is on disk before anything stands on it.
+    pub(super) async fn allocate(&mut self) {
+        let features = self.features();
+        self.know_what_was_given(&features);
+        let had = PodResourceInfo::of(&self.allocation.pod, &features);
+        let resized = self.node.admission.resize(&self.pod);
+        let Some(resized) = resized else {
+            // It counts no more, since it ends.
+            self.allocation.pod = had.applied_to(&self.pod, &features);
+            return;
+        };
+        self.allocation.retry_at = resized.retry_at;
+        let is_granted = PodResourceInfo::of(&resized.allocated, &features) != had;
+        if is_granted && let Err(error) = self.write_allocations().await {
+            self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
+            self.allocation.pod = had.applied_to(&self.pod, &features);
+            self.allocation.retry_at = Some(self.retries.failed(What::Resize));
+            return;
+        }
+        match is_granted {
+            true => self.allocation.follow(resized.allocated, &features),
+            false => self.allocation.pod = resized.allocated,
+        }
+        let actuated = self.allocation.actuated(&features);
+        if resize::pod_level_differs(&self.allocation.pod, &actuated, &features) {
+            self.allocation.cgroup = CgroupState::Behind;
+        }
+        self.tell_grant(is_granted, resized.pending.as_ref());
+        self.tell_progress();
+    }
+
+    fn time(&self) -> Time {
+        Time::from(self.node.clock.now())
+    }
+
+    /// Says whether what the pod asks for was granted.
+    fn tell_grant(&mut self, is_granted: bool, pending: Option<&Pending>) {
+        let (generation, now) = (self.pod.metadata.generation, self.time());
+        if is_granted {
+            self.retries.release(&What::Resize);
+            self.allocation.cgroup = CgroupState::Behind;
+            self.allocation.conditions.start(generation, now);
+            let message = message::started(&self.allocation.pod, generation);
+            self.say(None, reason::RESIZE_STARTED, &message);
+        }
+        match pending {
+            Some(pending) => {
+                if self.allocation.conditions.wait(pending, generation, now) {
+                    let reason = match pending.reason {
+                        PendingReason::Deferred => reason::RESIZE_DEFERRED,
+                        PendingReason::Infeasible => reason::RESIZE_INFEASIBLE,
+                    };
+                    self.warn_pod(reason, &message::pending(&self.pod, generation, pending));
+                }
+            }
+            // Nothing was decided since the agent began, and what was before stands.
+            None if !Arc::ptr_eq(&self.allocation.pod, &self.pod) => {}
+            None => self.allocation.conditions.wait_no_longer(),
+        }
+    }
+
+    /// Says whether everything has what is allocated.
+    fn tell_progress(&mut self) {
+        let (features, allocation) = (self.features(), &self.allocation);
+        let goes_on = allocation.cgroup == CgroupState::Behind || {
+            let actuated = allocation.actuated(&features);
+            resize::is_in_progress(&allocation.pod, &actuated, &self.observed, &features)
+        };
+        if goes_on {
+            let now = self.time();
+            self.allocation.conditions.go_on(self.pod.metadata.generation, now);
+        } else if let Some(generation) = self.allocation.conditions.finish() {
+            let message = message::completed(&self.allocation.pod, generation);
+            self.say(None, reason::RESIZE_COMPLETED, &message);
+        }
     }
 
     /// A container whose resources no agent wrote down has what was allocated until now.
-    fn know_what_was_given(&mut self) {
-        let containers = self.observed.containers();
-        let lives = |id: &str| {
-            containers.iter().any(|container| container.id == id && container.state != ContainerState::Exited)
-        };
-        self.allocation.actuated.retain(lives);
-        for run in containers.iter().filter(|run| run.state == ContainerState::Running) {
-            let container = self.allocation.pod.spec.find_container(&run.name);
-            if let Some(container) = container.filter(|_| self.allocation.actuated.get(&run.id).is_none()) {
-                self.allocation.actuated.set(&run.id, container.resources.clone());
-            }
+    fn know_what_was_given(&mut self, features: &FeatureGates) {
+        let pod = Arc::clone(&self.allocation.pod);
+        let is_known =
+            |name: &str| self.allocation.given.as_ref().is_none_or(|given| given.get(name).is_some());
+        let containers = self.observed.containers().iter();
+        let unknown = containers
+            .filter(|run| run.state == ContainerState::Running && !is_known(&run.name))
+            .find_map(|run| pod.spec.find_container(&run.name));
+        if let Some(container) = unknown {
+            let resources = resize::effective(&pod, container, features).into_owned();
+            self.allocation.give(features, |given| given.set(&container.name, resources));
         }
     }
 
-    /// A container was made from what is allocated to it.
-    pub(super) fn note_given(&mut self, id: &str, container: &Container) {
-        if !is_static(&self.pod) {
-            self.allocation.actuated.set(id, container.resources.clone());
-        }
+    fn features(&self) -> FeatureGates {
+        self.node.facts.now().translation.features
+    }
+
+    /// The pod's cgroup has what is allocated.
+    pub(super) fn note_cgroup(&mut self) {
+        let features = self.features();
+        self.allocation.cgroup = CgroupState::Fits;
+        let whole = resize::whole(&self.allocation.pod, &features).cloned();
+        self.allocation.give(&features, |given| given.set_pod_level(whole));
+    }
+
+    /// What the pod's cgroup has, from what was given.
+    pub(super) fn pod_cgroup(&self, actuated: &PodResourceInfo) -> status::PodCgroup {
+        let had = actuated.applied_to(&self.allocation.pod, &self.features());
+        let (resources, period) = self.cgroup_of(&had);
+        status::PodCgroup::new(&resources, period)
+    }
+
+    /// Has it written down what was given.
+    pub(super) fn note_actuated(&self) {
+        let actuated = self.allocation.actuated(&self.features());
+        self.node.allocations.set_actuated(&self.owner.uid, &actuated);
+    }
+
+    /// A container is about to be made from what is allocated to it. That is on disk when this returns.
+    pub(super) async fn note_given(&mut self, container: &Container) -> Result<(), String> {
+        let features = self.features();
+        let resources = resize::effective(&self.allocation.pod, container, &features).into_owned();
+        self.allocation.give(&features, |given| given.set(&container.name, resources));
+        self.note_actuated();
+        self.write_allocations().await
+    }
+
+    /// Waits until what was granted, and what was given, is on disk.
+    async fn write_allocations(&mut self) -> Result<(), String> {
+        let (node, began) = (Arc::clone(&self.node), Instant::now());
+        let written = self.see_through(node.allocations.written()).await;
+        written.map_err(|error| {
+            let what = format!("cannot write down what is allocated to it: {error}");
+            self.story.failed("disk", began.elapsed(), format_args!("{what}"));
+            what
+        })
     }
 
     /// A container of the pod, with the resources that are allocated to it.
     pub(super) fn with_allocated(&self, container: &Container) -> Container {
-        let resources = resize::allocated(&self.allocation.pod, container).clone();
+        let resources = resize::allocated(&self.allocation.pod, container).resources.clone();
         Container { resources, ..container.clone() }
     }
 
-    /// Sees to it that the pod's cgroup has what is allocated by now, before a container is started in it.
+    /// Sees to it that the pod's cgroup has room for what is allocated by now, before a container is started in it. It
+    /// shrinks when it is known that everybody fits.
     pub(super) async fn fit_cgroup(&mut self) -> Result<(), PodCgroupError> {
-        if !self.allocation.cgroup_fits {
-            self.make_cgroup().await?;
-            self.allocation.cgroup_fits = true;
+        match self.allocation.cgroup {
+            // The runtime would make one that somebody removed, and without limits.
+            CgroupState::Fits => self.keep_cgroup().await,
+            CgroupState::Unknown => self.make_cgroup().await,
+            CgroupState::Behind => {
+                self.keep_cgroup().await?;
+                self.grow_cgroup().await
+            }
         }
-        Ok(())
     }
 
-    /// Gives containers other resources. What fails is tried again a while later: the order matters.
-    pub(super) async fn resize(&mut self, updates: &[Update]) -> Next {
+    /// Whether something but containers has to follow what was granted.
+    pub(super) fn is_behind(&self) -> bool {
+        self.allocation.cgroup == CgroupState::Behind
+    }
+
+    /// Gives containers other resources, and the pod as a whole. What fails is tried again a while later, and the answer
+    /// is when: the order matters.
+    pub(super) async fn resize(&mut self, updates: &[Update]) -> Option<Instant> {
         if let Some(until) = self.retries.held(&What::Resize) {
-            return Next::Wait(Some(until));
+            return Some(until);
         }
         let began = Instant::now();
         let resized = self.try_to_resize(updates).await;
@@ -108,37 +283,128 @@ impl Worker {
             Ok(()) => {
                 self.retries.worked(&What::Resize);
                 self.story.step("resize", began.elapsed(), format_args!("gave containers other resources"));
-                Next::Again
+                None
             }
             Err(error) => {
                 self.story.failed("resize", began.elapsed(), format_args!("{error}"));
                 self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
-                Next::Wait(Some(self.retries.failed(What::Resize)))
+                let (generation, now, error) = (self.pod.metadata.generation, self.time(), error.to_string());
+                if let Some(generation) = self.allocation.conditions.fail(&error, generation, now) {
+                    let message = message::failed(&self.allocation.pod, generation, &error);
+                    self.warn_pod(reason::RESIZE_ERROR, &message);
+                }
+                self.show(self.make_status(false));
+                Some(self.retries.failed(What::Resize))
             }
         }
     }
 
     /// The pod's cgroup grows before its containers do and shrinks after them: they always fit into it.
     async fn try_to_resize(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
-        self.allocation.cgroup_fits = false;
-        self.grow_cgroup().await.map_err(ResizeError::Cgroup)?;
+        self.allocation.cgroup = CgroupState::Behind;
+        self.keep_cgroup().await?;
+        self.check_memory(updates).await?;
+        self.tell_sandbox().await?;
+        self.note_under_way(updates).await?;
+        self.grow_cgroup().await?;
         for update in updates {
             let Some(container) = self.pod.spec.find_container(&update.name) else { continue };
             let container = Container { resources: update.resources.clone(), ..container.clone() };
-            let linux = container_resources(&self.pod, &container, &self.node.facts.now().translation, false);
+            let facts = self.node.facts.now();
+            let linux = container_resources(&self.allocation.pod, &container, &facts.translation, false);
             let request = v1::UpdateContainerResourcesRequest {
                 container_id: update.id.clone(),
                 linux: Some(linux),
                 ..v1::UpdateContainerResourcesRequest::default()
             };
-            let node = Arc::clone(&self.node);
+            let (node, features) = (Arc::clone(&self.node), self.features());
+            // A call that fails may have worked.
+            self.allocation.give(&features, |given| {
+                let known = given.get(&update.name).cloned().unwrap_or_default();
+                given.set(&update.name, update.under_way(known));
+            });
             let result = self.see_through(node.runtime.update_container_resources(request)).await;
             result.map_err(|source| ResizeError::Container { name: update.name.to_string(), source })?;
-            self.allocation.actuated.set(&update.id, container.resources);
+            self.allocation.give(&features, |given| given.set(&update.name, container.resources));
         }
+        self.make_cgroup().await?;
         // Nobody else remembers: the runtime rounds, and does not know how much memory was asked for.
-        self.checkpoint_now().await;
-        self.fit_cgroup().await.map_err(ResizeError::Cgroup)
+        self.note_actuated();
+        Ok(())
+    }
+
+    /// Memory that is in use cannot be taken away: version 1 of cgroups refuses, and version 2 has a process killed.
+    async fn check_memory(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
+        let mut refused = Vec::new();
+        if let Some((wanted, used)) = self.too_little_for_pod().await? {
+            refused
+                .push(format!("attempting to set pod memory limit ({wanted}) below current usage ({used})"));
+        }
+        for update in updates {
+            let Some(wanted) = update.less_memory.map(i64::unsigned_abs) else { continue };
+            let node = Arc::clone(&self.node);
+            let used = self.see_through(node.runtime.container_memory(&update.id)).await;
+            let name = &update.name;
+            match used.map_err(|source| ResizeError::Container { name: name.to_string(), source })? {
+                Some(used) if used >= wanted => refused.push(format!(
+                    "attempting to set container {} memory limit ({wanted}) below current usage ({used})",
+                    go_quote(name)
+                )),
+                Some(_) | None => {}
+            }
+        }
+        match refused.as_slice() {
+            [] => Ok(()),
+            [one] => Err(ResizeError::MemoryInUse(one.clone())),
+            all => Err(ResizeError::MemoryInUse(format!("[{}]", all.join(", ")))),
+        }
+    }
+
+    /// Writes down that it is not known what is being changed, until all of it is: what is asked for may change back, and
+    /// an agent that comes then would take it for what was given. It gives it again.
+    async fn note_under_way(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
+        let mut known = self.allocation.actuated(&self.features()).into_owned();
+        for update in updates {
+            let resources = known.get(&update.name).cloned().unwrap_or_default();
+            known.set(&update.name, update.under_way(resources));
+        }
+        known.set_pod_level(None);
+        self.node.allocations.set_actuated(&self.owner.uid, &known);
+        self.write_allocations().await.map_err(ResizeError::Disk)
+    }
+
+    /// The runtime is told first what the pod as a whole is to have: it may refuse.
+    async fn tell_sandbox(&mut self) -> Result<(), ResizeError> {
+        let Some(sandbox) = self.observed.active_sandbox() else { return Ok(()) };
+        let (facts, pod) = (self.node.facts.now(), &self.allocation.pod);
+        let request = v1::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: sandbox.id.clone(),
+            overhead: Some(overhead_resources(pod, &facts.translation)),
+            resources: Some(sandbox_resources(pod, &facts.translation, false)),
+        };
+        let node = Arc::clone(&self.node);
+        let told = self.see_through(node.runtime.update_sandbox_resources(request)).await;
+        told.map_err(ResizeError::Sandbox)
+    }
+
+    /// What the pod's cgroup is to have of memory, and what is used, where that is more.
+    async fn too_little_for_pod(&mut self) -> Result<Option<(u64, u64)>, ResizeError> {
+        let Some(Bound::At(wanted)) = self.cgroup_limits().memory else { return Ok(None) };
+        let (cgroup, node) = (self.cgroup().map_err(PodCgroupError::from)?, Arc::clone(&self.node));
+        let look = async {
+            let current = node.host.cgroups.pod_limits(&cgroup).await?;
+            let shrinks = match current.memory {
+                Some(Bound::At(current)) => wanted < current,
+                Some(Bound::Unlimited) | None => true,
+            };
+            let used = match shrinks {
+                true => Some(node.host.cgroups.pod_memory_usage(&cgroup).await?),
+                false => None,
+            };
+            Ok::<_, CgroupError>(used)
+        };
+        let used = self.see_through(look).await.map_err(PodCgroupError::from)?;
+        Ok(used.filter(|used| *used >= wanted).map(|used| (wanted, used)))
     }
 
     async fn grow_cgroup(&mut self) -> Result<(), PodCgroupError> {

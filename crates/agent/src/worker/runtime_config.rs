@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_api::Gate;
-use crablet_api::core::{ConfigMap, Container, Secret, Service};
+use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
-use crablet_core::pod_cgroup::pod_resources;
+use crablet_core::pod_cgroup::{PodResources, pod_resources, protected_memory};
 use crablet_core::qos::{PodLevel, qos_class};
 use crablet_core::status::StartError;
 use crablet_core::translate::{
     self, About, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
-    HostResolver, MountInput, MountedVolume, Objects, ResolvConfError, RuntimeClassError, SandboxInput,
-    SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
+    HostResolver, MemoryReservation, MountInput, MountedVolume, Objects, ResolvConfError, RuntimeClassError,
+    SandboxInput, SandboxRefusal, Unavailable, UserNamespaces, parse_resolv_conf,
 };
 use crablet_cri_api::v1;
 use crablet_host::cgroup::{
@@ -26,10 +26,12 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::metrics::CgroupChange;
+use crate::pod_files::Attempt;
 use crate::recorder::reason;
 use crate::worker::Worker;
 use crate::worker::carry_out::NotStarted;
 use crate::worker::pull::ContainerImages;
+use crate::worker::resize::CgroupState;
 
 /// A sandbox to make, or what the one that is there was made from.
 pub(super) struct SandboxConfig {
@@ -94,7 +96,8 @@ pub(super) struct ContainerConfig {
 impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
     pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxConfig, NotMade> {
-        self.allocation.cgroup_fits = false;
+        self.allocation.cgroup = CgroupState::Unknown;
+        self.note_actuated();
         self.fit_cgroup().await.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");
             NotMade { reason: reason::FAILED_CREATE_POD_CONTAINER, message }
@@ -130,7 +133,7 @@ impl Worker {
         let resolver = self.resolver().await?;
         let users = self.users(&handler).await;
         let sandbox = translate::sandbox(&SandboxInput {
-            pod: &self.pod,
+            pod: &self.allocation.pod,
             node: &self.node.facts.now().translation,
             attempt,
             resolver: &resolver,
@@ -204,6 +207,18 @@ impl Worker {
         PodCgroup::new(qos_class(&self.pod), &self.owner.uid)
     }
 
+    /// Makes the pod's cgroup anew if somebody has removed it. One that is there is left as it is.
+    pub(super) async fn keep_cgroup(&mut self) -> Result<(), PodCgroupError> {
+        let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
+        let node = Arc::clone(&self.node);
+        let begun = Instant::now();
+        match self.see_through(node.host.cgroups.ensure_pod(&cgroup, &limits)).await? {
+            Ensured::Created => node.metrics.changed_cgroup(CgroupChange::Create, begun.elapsed()),
+            Ensured::Existed => {}
+        }
+        Ok(())
+    }
+
     pub(super) async fn make_cgroup(&mut self) -> Result<(), PodCgroupError> {
         let (cgroup, limits) = (self.cgroup()?, self.cgroup_limits());
         let node = Arc::clone(&self.node);
@@ -220,15 +235,13 @@ impl Worker {
             node.metrics.changed_cgroup(change, begun.elapsed());
             Ok::<(), CgroupError>(())
         };
-        Ok(self.see_through(make).await?)
+        self.see_through(make).await?;
+        self.note_cgroup();
+        Ok(())
     }
 
     pub(super) fn cgroup_limits(&self) -> Limits {
-        let facts = self.node.facts.now();
-        let settings = &facts.translation.settings;
-        let period = settings.cpu_cfs_quota_period;
-        let pod_level = PodLevel::from(&facts.translation.features);
-        let resources = pod_resources(&self.allocation.pod, pod_level, settings.cpu_cfs_quota, period);
+        let (resources, period) = self.cgroup_of(&self.allocation.pod);
         Limits {
             cpu_shares: Some(resources.cpu_shares),
             cpu_bandwidth: resources.cpu_quota.map(|quota| CpuBandwidth {
@@ -241,8 +254,30 @@ impl Worker {
             memory: resources.memory.filter(|memory| *memory > 0).map(Bound::At),
             processes: self.node.limits.pids.map(Bound::At),
             huge_pages: HugePages::Only(resources.huge_pages),
+            unified: self.protected_memory(),
             ..Limits::default()
         }
+    }
+
+    /// What a pod's cgroup allows, and the period in microseconds in which its CPU is counted.
+    pub(super) fn cgroup_of(&self, pod: &Pod) -> (PodResources, i64) {
+        let facts = self.node.facts.now();
+        let settings = &facts.translation.settings;
+        let period = settings.cpu_cfs_quota_period;
+        let pod_level = PodLevel::from(&facts.translation.features);
+        (pod_resources(pod, pod_level, settings.cpu_cfs_quota, period), period)
+    }
+
+    /// The file by which the kernel protects the pod's memory, where that is wanted.
+    fn protected_memory(&self) -> BTreeMap<String, String> {
+        let facts = self.node.facts.now();
+        let translation = &facts.translation;
+        let protects = translation.facts.cgroup_v2
+            && translation.features.enabled(Gate::MemoryQoS)
+            && translation.settings.memory_reservation == MemoryReservation::Tiered;
+        let pod_level = PodLevel::from(&translation.features);
+        let protected = protects.then(|| protected_memory(&self.allocation.pod, pod_level)).flatten();
+        protected.map(|(file, bytes)| (file.to_owned(), bytes.to_string())).into_iter().collect()
     }
 
     /// Makes what a container needs on the node, and says what it is made from.
@@ -309,7 +344,7 @@ impl Worker {
         let services = services.unwrap_or_default();
         let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         Environment::of_container(&EnvironmentInput {
-            pod: &self.pod,
+            pod: &self.allocation.pod,
             container,
             node: &self.node.facts.now().translation,
             pod_ips: &self.pod_ips(),
@@ -343,7 +378,7 @@ impl Worker {
         }
         translate::container(
             &ContainerInput {
-                pod: &self.pod,
+                pod: &self.allocation.pod,
                 container,
                 node: &self.node.facts.now().translation,
                 restart_count: attempt,
@@ -452,10 +487,9 @@ impl Worker {
     /// Puts a link to the log where log collectors look. A pod runs well without.
     pub(super) async fn link_log(&mut self, config: &ContainerConfig, id: &str) {
         let Some(metadata) = &config.config.metadata else { return };
-        let link = translate::container_log_link(&self.owner.name, &self.owner.namespace, &metadata.name, id);
-        let Some(name) = Path::new(&link).file_name().and_then(|name| name.to_str()) else { return };
         let (node, owner) = (Arc::clone(&self.node), self.owner.clone());
-        if let Err(error) = self.see_through(node.host.files.link_log(&owner, name, &config.log)).await {
+        let attempt = Attempt { container: &metadata.name, number: metadata.attempt, id, log: &config.log };
+        if let Err(error) = self.see_through(node.host.files.link_log(&owner, attempt)).await {
             warn!(container = metadata.name, %error, "Cannot link a container's log");
         }
     }

@@ -29,8 +29,8 @@ pub(super) struct Stops(Option<Box<Inner>>);
 #[derive(Default)]
 struct Inner {
     containers: BTreeMap<String, Stop>,
-    /// Since when all of them stop while the pod goes on.
-    passing: Option<Termination>,
+    /// Since when all containers stop, for another sandbox.
+    all: Option<Termination>,
     /// Never locked: it lets others look at a worker whose futures can be moved from thread to thread, and not shared.
     calls: Mutex<FuturesUnordered<BoxFuture<'static, Done>>>,
 }
@@ -81,15 +81,36 @@ impl Stops {
         let over: Vec<String> = inner.containers.keys().filter(|id| !lives(id)).cloned().collect();
         inner.containers.retain(|id, _| !over.contains(id));
         inner.containers.values_mut().for_each(|stop| stop.answered = false);
-        if inner.containers.is_empty() {
-            self.0 = None;
+        // Those that wait for others have not begun to stop.
+        if !observed.containers().iter().any(|container| container.may_live()) {
+            inner.all = None;
         }
+        self.forget_if_nothing_stops();
         over
     }
 
-    /// Since when all containers stop while the pod goes on.
-    pub(super) fn passing(&mut self, begin: impl FnOnce() -> Termination) -> Termination {
-        *self.0.get_or_insert_default().passing.get_or_insert_with(begin)
+    /// Has all containers stop, for another sandbox, unless they do already.
+    pub(super) fn begin_all(&mut self, termination: Termination) {
+        self.0.get_or_insert_default().all.get_or_insert(termination);
+    }
+
+    /// Since when all containers stop, for another sandbox, where they do.
+    pub(super) fn of_all(&self) -> Option<&Termination> {
+        self.0.as_ref()?.all.as_ref()
+    }
+
+    /// The sandbox will do after all.
+    pub(super) fn keep_sandbox(&mut self) {
+        if let Some(inner) = &mut self.0 {
+            inner.all = None;
+        }
+        self.forget_if_nothing_stops();
+    }
+
+    fn forget_if_nothing_stops(&mut self) {
+        if self.0.as_ref().is_some_and(|inner| inner.containers.is_empty() && inner.all.is_none()) {
+            self.0 = None;
+        }
     }
 
     /// Whether a container is being stopped.

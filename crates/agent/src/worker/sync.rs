@@ -20,9 +20,10 @@ impl Worker {
             return self.runtime_failed(&error);
         }
         self.retries.worked(&What::Runtime);
+        Box::pin(self.go_on_from_mirror()).await;
         self.forget_errors_of_what_runs();
         if self.admitted {
-            self.allocate();
+            Box::pin(self.allocate()).await;
         }
         let status = self.make_status(false);
         // The node is not asked to take what is over.
@@ -43,13 +44,14 @@ impl Worker {
         let plan = self.plan(&status);
         let look_again = plan.look_again.map(|at| self.instant(at));
         let look_again = earliest(look_again, self.forget_replaced(&plan.kill));
+        let look_again = earliest(look_again, self.allocation.retry_at);
         let (status, look_again) = self.with_held_back(&plan, look_again, status);
         Box::pin(self.show_for_sure(status)).await;
         self.tell_headline(&plan);
         if let Sandbox::End { why, .. } = &plan.sandbox {
             return self.stop_for(why).await;
         }
-        let next = match plan.is_empty() {
+        let next = match plan.is_empty() && !self.is_behind() {
             true => Box::pin(self.refresh_volumes()).await,
             false => Box::pin(self.carry_out(plan, look_again)).await,
         };
@@ -72,15 +74,16 @@ impl Worker {
     }
 
     pub(super) fn plan(&self, status: &PodStatus) -> Plan {
+        let features = self.node.facts.now().translation.features;
         plan::plan(&plan::Input {
             pod: &self.pod,
             allocated: &self.allocation.pod,
-            actuated: &self.allocation.actuated,
+            actuated: &self.allocation.actuated(&features),
             observed: &self.observed,
             status,
             probes: &self.probing.found,
             restarts: &self.starts.restarts,
-            features: &self.node.facts.now().translation.features,
+            features: &features,
             now: self.node.clock.now(),
         })
     }

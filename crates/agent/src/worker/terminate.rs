@@ -17,6 +17,7 @@ use crate::metrics::CgroupChange;
 use crate::story::State;
 use crate::worker::carry_out::Logs;
 use crate::worker::retry::{What, earliest};
+use crate::worker::stops::Stops;
 use crate::worker::{Next, Phase, Worker};
 
 /// A pod that is being stopped.
@@ -29,6 +30,15 @@ pub(super) struct Terminating {
 impl Terminating {
     pub(super) fn new(now: Timestamp, grace: i64) -> Terminating {
         Terminating { termination: Termination::new(now, grace) }
+    }
+
+    /// Begins at `now`, and gives containers that stop already no more time than they have: the next agent has only
+    /// this to tell it of their stops.
+    fn after_stops(now: Timestamp, grace: i64, stops: &Stops) -> Terminating {
+        let Terminating { termination } = Terminating::new(now, grace);
+        Terminating {
+            termination: stops.of_all().map_or(termination, |stops| termination.no_later_than(stops)),
+        }
     }
 }
 
@@ -44,7 +54,7 @@ impl Worker {
             Phase::Syncing => {
                 let grace = pod_grace(&self.pod, None, wanted);
                 self.story.note("stop", format_args!("{} (within {grace} s)", end.in_words()));
-                self.phase = Phase::Terminating(Terminating::new(now, grace));
+                self.phase = Phase::Terminating(Terminating::after_stops(now, grace, &self.stops));
                 self.checkpoint_now().await;
             }
             Phase::Terminating(terminating) => {
@@ -89,7 +99,7 @@ impl Worker {
         if !unstarted.is_empty() {
             return match self.remove_containers(&unstarted, Logs::Go).await {
                 Ok(()) => Next::Again,
-                Err(error) => self.runtime_failed(&error),
+                Err(error) => self.removal_failed(&error),
             };
         }
         let sandboxes = self.sandboxes_to_stop();
@@ -179,7 +189,7 @@ impl Worker {
         // Its phase, and its room on the node, wait for nothing that can hang.
         let status = self.make_status(true);
         self.show(status);
-        self.node.admission.release(&self.owner.uid);
+        self.node.admission.release_terminated(&self.owner.uid);
         if let Err(next) = self.tear_down_volumes().await {
             return next;
         }

@@ -33,6 +33,21 @@ async fn manifests_that_come_change_and_go_are_told_by_the_kernel() {
 }
 
 #[tokio::test]
+async fn a_manifest_that_is_deleted_and_written_again_at_once_is_another_beginning() {
+    let mut node = Node::reading_files(NEVER, &[("a.yaml", manifest("a", "one").as_bytes())]).await;
+    assert_eq!(node.next().await, "ADD default/a-node");
+    node.remove("a.yaml");
+    node.write("a.yaml", manifest("a", "one"));
+    assert_eq!(node.next().await, "REMOVE default/a-node");
+    assert_eq!(node.next().await, "ADD default/a-node");
+    // What takes its place in one step is the same pod.
+    fs::write(node.path(".hidden"), manifest("a", "one")).unwrap();
+    fs::rename(node.path(".hidden"), node.path("a.yaml")).unwrap();
+    node.write("b.yaml", manifest("b", "one"));
+    assert_eq!(node.next().await, "ADD default/b-node");
+}
+
+#[tokio::test]
 async fn a_static_pod_is_marked_and_recognised_after_a_restart() {
     let mut node = Node::reading_files(NEVER, &[("a.yaml", manifest("a", "one").as_bytes())]).await;
     let first = next_change(&mut node.sources).await;

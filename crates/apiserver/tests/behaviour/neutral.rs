@@ -47,7 +47,9 @@ fn object(mut fields: Map<String, Value>, namespace: &str) -> Value {
                 Some("<ip>".to_owned())
             }
             // What a server was built with, and from what.
-            "compiler" | "goVersion" | "gitCommit" | "buildDate" => Some("<build>".to_owned()),
+            "compiler" | "goVersion" | "gitCommit" | "gitTreeState" | "buildDate" => {
+                Some("<build>".to_owned())
+            }
             "serverAddress" => Some("<address>".to_owned()),
             // The descriptions of columns are upstream's prose.
             "description" => Some("<description>".to_owned()),

@@ -192,9 +192,14 @@ async fn a_server_that_cannot_stream_what_there_is_is_asked_for_pages() {
         );
         Answer::Says(200, "", body)
     };
-    for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
+    let within = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal(500, "InternalError", ""));
+    for refused in [
+        Answer::Says(400, "", refusal(400, "BadRequest", "")),
+        Answer::Says(422, "", refusal(422, "Invalid", "")),
+        Answer::Streams(at_once(&[within]), End::Closed),
+    ] {
         let script = Script::of([
-            Answer::Says(code, "", refusal(code, reason, "")),
+            refused,
             page("a", "x/1"),
             page("b", ""),
             Answer::Streams(at_once(&[line("ADDED", "c", 31)]), End::Silent),

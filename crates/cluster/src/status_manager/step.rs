@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crablet_agent::mirrors::is_mirror_of;
 use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR, SourceKind};
 use crablet_agent::statuses::Reported;
 use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
@@ -137,12 +138,6 @@ pub(super) fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
 
 pub(super) fn is_static(pod: &Pod) -> bool {
     SourceKind::of(pod).is_some_and(SourceKind::is_static)
-}
-
-/// Whether a mirror shows a static pod as it is.
-fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
-    let hash = |pod: &Pod, name: &str| pod.metadata.annotations.get(name).cloned();
-    mirror.metadata.deletion_timestamp.is_none() && hash(mirror, CONFIG_MIRROR) == hash(pod, CONFIG_HASH)
 }
 
 fn mirror_of(pod: &Pod, node: &Identity) -> Pod {

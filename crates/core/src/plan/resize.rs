@@ -1,11 +1,11 @@
 //! Containers that run and are to have other resources.
 
-use crablet_api::core::{Container, ResourceResizeRestartPolicy};
+use crablet_api::core::{Container, ResourceRequirements, ResourceResizeRestartPolicy};
 
 use super::{Input, Kill, Plan, Role, Update, kill, start};
 use crate::kill::KillReason;
 use crate::observed;
-use crate::resize::{Resource, allocated};
+use crate::resize::{Resource, allocated, effective};
 
 /// Gives a container that runs what is allocated to it. The answer is whether it goes on running: it may have asked to
 /// be restarted for that.
@@ -17,11 +17,11 @@ pub(super) fn plan(
     container: &Container,
     run: &observed::Container,
 ) -> bool {
-    let Some(actuated) = input.actuated.get(&run.id) else { return true };
-    let allocated = allocated(input.allocated, container);
+    let Some(actuated) = input.actuated.get(&run.name) else { return true };
+    let allocated = effective(input.allocated, allocated(input.allocated, container), input.features);
     let changed: Vec<Resource> = Resource::ALL
         .into_iter()
-        .filter(|resource| resource.of(allocated) != resource.of(actuated))
+        .filter(|resource| resource.of(&allocated) != resource.of(actuated))
         .collect();
     if changed.iter().any(|resource| needs_restart(container, *resource)) {
         let message = format!("Container {} resize requires restart", container.name);
@@ -31,17 +31,27 @@ pub(super) fn plan(
     }
     let mut given = actuated.clone();
     for resource in changed {
-        given = resource.taken_from(allocated, given);
-        let (to, from) = (resource.of(allocated), resource.of(actuated));
+        given = resource.taken_from(&allocated, given);
+        let (to, from) = (resource.of(&allocated), resource.of(actuated));
         let grows = if to.limit == from.limit { to.request > from.request } else { to.limit > from.limit };
+        let shrinks = to.limit > 0 && (from.limit == 0 || to.limit < from.limit);
         plan.update.push(Update {
             id: run.id.clone(),
             name: container.name.clone(),
             resources: given.clone(),
+            less_memory: Some(to.limit).filter(|_| resource == Resource::Memory && shrinks),
             order: (resource, grows),
         });
     }
     true
+}
+
+impl Update {
+    /// What is known of a container that has these resources, while it is being given others: not the one that changes.
+    pub fn under_way(&self, known: ResourceRequirements) -> ResourceRequirements {
+        let (resource, _) = self.order;
+        resource.taken_from(&ResourceRequirements::default(), known)
+    }
 }
 
 fn needs_restart(container: &Container, resource: Resource) -> bool {

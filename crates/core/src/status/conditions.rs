@@ -55,7 +55,8 @@ pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {
     let StatusInput { pod, previous, features, .. } = *input;
     let foreign = pod.status.conditions.iter().filter(|condition| !is_ours(&condition.r#type, features));
     let mut all: Vec<PodCondition> = foreign.cloned().collect();
-    if !input.finished {
+    let has_ended = input.finished || status.phase.as_ref().is_some_and(is_terminal);
+    if !has_ended {
         all.extend(input.resize_conditions.iter().cloned());
     }
     let disruption = input.failure.and_then(|failure| failure.disruption.as_ref());

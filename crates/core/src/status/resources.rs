@@ -8,6 +8,7 @@ use crablet_cri_api::{ContainerState, v1};
 
 use super::StatusInput;
 use crate::observed;
+use crate::pod_cgroup::PodResources;
 use crate::qos::{self, Overhead, PodLevel};
 use crate::resize::allocated;
 
@@ -25,6 +26,23 @@ pub struct PodCgroup {
     pub cpu_limit: Option<Quantity>,
     /// The memory it may use at most.
     pub memory_limit: Option<Quantity>,
+}
+
+impl PodCgroup {
+    /// That of a cgroup which has these, with a period of so many microseconds.
+    pub fn new(resources: &PodResources, period: i64) -> PodCgroup {
+        let Actual { cpu_request, cpu_limit, memory_limit, .. } =
+            Actual::from_runtime(&v1::LinuxContainerResources {
+                cpu_shares: i64::try_from(resources.cpu_shares).unwrap_or(i64::MAX),
+                cpu_quota: resources.cpu_quota.unwrap_or_default(),
+                cpu_period: period,
+                memory_limit_in_bytes: resources
+                    .memory
+                    .map_or(0, |memory| memory.try_into().unwrap_or(i64::MAX)),
+                ..v1::LinuxContainerResources::default()
+            });
+        PodCgroup { cpu_request, cpu_limit, memory_limit }
+    }
 }
 
 /// What a container really has.
@@ -45,7 +63,7 @@ pub(super) fn fill(
     previous: Option<&ContainerStatus>,
     status: &mut ContainerStatus,
 ) {
-    let allocated = allocated(input.allocated, container);
+    let allocated = &allocated(input.allocated, container).resources;
     let mut resources = allocated.clone();
     if run.state == ContainerState::Running {
         let actual = Actual::of(input, run);
@@ -72,7 +90,7 @@ pub(super) fn fill(
 impl Actual {
     /// What the runtime tells, and what it does not tell from what the container was given last.
     fn of(input: &StatusInput, run: &observed::Container) -> Actual {
-        let actuated = input.actuated.get(&run.id);
+        let actuated = input.actuated.get(&run.name);
         let given = |list: fn(&ResourceRequirements) -> &ResourceList, name: &str| {
             actuated.and_then(|actuated| list(actuated).get(name)).filter(|amount| !amount.is_zero()).cloned()
         };

@@ -35,17 +35,11 @@ pub fn pod_uid_of_log_directory(name: &str) -> &str {
     name.rsplit('_').next().unwrap_or(name)
 }
 
-/// The link to a container's log, by which collectors find it. A long name loses its end.
+/// What the link to a container's log is called, by which collectors find it. A long name loses its end.
 pub fn container_log_link(pod_name: &str, namespace: &str, container: &str, container_id: &str) -> String {
     let mut name = format!("{pod_name}_{namespace}_{container}-{container_id}");
     name.truncate(name.floor_char_boundary(MAX_FILE_NAME - LOG_SUFFIX.len()));
-    format!("{CONTAINER_LOGS_DIRECTORY}/{name}{LOG_SUFFIX}")
-}
-
-/// The ID of the container that a link belongs to, as far as it was not cut off.
-pub fn container_id_of_log_link(link: &str) -> Option<&str> {
-    let id = link.rsplit('-').next()?.strip_suffix(LOG_SUFFIX)?;
-    (id.len() >= 6).then_some(id)
+    format!("{name}{LOG_SUFFIX}")
 }
 
 /// How often a container was restarted before its last log in the directory was begun, plus one: the number of the
@@ -77,20 +71,12 @@ mod tests {
 
     #[test]
     fn links_name_pod_container_and_id_and_are_cut_at_255_bytes() {
-        assert_eq!(
-            container_log_link("web", "ns", "c", "abcdef123"),
-            "/var/log/containers/web_ns_c-abcdef123.log"
-        );
-        assert_eq!(container_id_of_log_link("web_ns_c-abcdef123.log"), Some("abcdef123"));
-        assert_eq!(container_id_of_log_link("web_ns_c-abcdef.log"), Some("abcdef"));
-        assert_eq!(container_id_of_log_link("web_ns_c-abcde.log"), None);
-        assert_eq!(container_id_of_log_link("web_ns_c-abcdef.txt"), None);
+        assert_eq!(container_log_link("web", "ns", "c", "abcdef123"), "web_ns_c-abcdef123.log");
         let long = container_log_link(&"p".repeat(200), "ns", "c", &"0".repeat(64));
-        let name = long.strip_prefix("/var/log/containers/").unwrap();
-        assert_eq!(name.len(), 255);
-        assert_eq!(name, format!("{}_ns_c-{}.log", "p".repeat(200), "0".repeat(45)));
+        assert_eq!(long.len(), 255);
+        assert_eq!(long, format!("{}_ns_c-{}.log", "p".repeat(200), "0".repeat(45)));
         let wide = container_log_link(&"ä".repeat(200), "ns", "c", "abcdef");
-        assert_eq!(wide, format!("/var/log/containers/{}.log", "ä".repeat(125)));
+        assert_eq!(wide, format!("{}.log", "ä".repeat(125)));
     }
 
     #[test]

@@ -40,11 +40,7 @@ pub fn container_resources(
 }
 
 /// What all containers of a pod may use together. `exclusive_cpus`: some of them have CPUs of their own.
-pub(super) fn sandbox_resources(
-    pod: &Pod,
-    node: &NodeContext,
-    exclusive_cpus: bool,
-) -> v1::LinuxContainerResources {
+pub fn sandbox_resources(pod: &Pod, node: &NodeContext, exclusive_cpus: bool) -> v1::LinuxContainerResources {
     let pod_level = PodLevel::from(&node.features);
     let requests = qos::pod_requests(pod, pod_level, Overhead::Excluded);
     let limits = qos::pod_limits(pod, pod_level, Overhead::Excluded);
@@ -58,7 +54,7 @@ pub(super) fn sandbox_resources(
 }
 
 /// What running the pod itself takes: as much as it is asked for, and no more.
-pub(super) fn overhead_resources(pod: &Pod, node: &NodeContext) -> v1::LinuxContainerResources {
+pub fn overhead_resources(pod: &Pod, node: &NodeContext) -> v1::LinuxContainerResources {
     let overhead = &pod.spec.overhead;
     if overhead.is_empty() {
         return v1::LinuxContainerResources::default();

@@ -20,7 +20,8 @@ use crablet_core::backoff::{Limits, Restarts};
 use crablet_core::observed;
 use crablet_core::plan::{self, Plan, Sandbox, WaitingFor};
 use crablet_core::probes::{ContainerProbes, ProbeResult, Probes};
-use crablet_core::resize::Actuated;
+use crablet_core::resize::PodResourceInfo;
+use crablet_core::resize::conditions::Conditions;
 use crablet_core::status::{Failure, NodeFacts, StartError, StatusInput, pod_status};
 use crablet_core::testing::{Described, at, container, observed_in, sandbox};
 use jiff::Timestamp;
@@ -92,7 +93,8 @@ pub struct World {
     pub pod: Pod,
     /// What the node granted, where it is not what the pod asks for.
     pub allocated: Option<Pod>,
-    pub actuated: Actuated,
+    pub actuated: PodResourceInfo,
+    pub resize_conditions: Conditions,
     pub observed: observed::Pod,
     pub previous: PodStatus,
     pub probes: Probes,
@@ -113,7 +115,8 @@ impl World {
             previous: pod.status.clone(),
             pod,
             allocated: None,
-            actuated: Actuated::default(),
+            actuated: PodResourceInfo::default(),
+            resize_conditions: Conditions::default(),
             probes: Probes::default(),
             restarts: Restarts::new(Limits::default()),
             start_errors: BTreeMap::new(),
@@ -191,7 +194,7 @@ impl World {
             held_back: &self.held_back,
             finished: self.finished,
             failure: self.failure.as_ref(),
-            resize_conditions: &[],
+            resize_conditions: &self.resize_conditions,
             actuated: &self.actuated,
             pod_cgroup: None,
             recursive_read_only_mounts: Some(false),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crablet_cri_sim::{Settings, Simulator, serve};
 use crablet_host::clock::Clock;
-use crablet_testkit::{Daemon, eventually};
+use crablet_testkit::{Daemon, eventually, unmount_below};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,6 +46,9 @@ impl Node {
         let node = Node { directory: tempfile::tempdir().unwrap(), cgroup: CgroupRoot::new() };
         let mut text = format!("{HEAD}{fields}\n");
         for (field, value) in [
+            // What is left on the disk of whoever runs tests is nobody's business.
+            ("evictionHard", "{memory.available: 1Mi}".to_owned()),
+            ("imageGCHighThresholdPercent", "100".to_owned()),
             ("failSwapOn", "false".to_owned()),
             ("failCgroupV1", "false".to_owned()),
             ("healthzPort", "0".to_owned()),
@@ -135,9 +138,11 @@ impl Node {
     }
 }
 
-/// Removes the links to logs that agents made for collectors of logs.
+/// Removes what agents left outside: the mount that their root directory is, and the links to logs that they made for
+/// collectors of logs.
 impl Drop for Node {
     fn drop(&mut self) {
+        unmount_below(self.directory.path());
         for entry in fs::read_dir(LINKS).into_iter().flatten().flatten() {
             let target = fs::read_link(entry.path());
             if target.is_ok_and(|target| target.starts_with(self.directory.path())) {

@@ -1,18 +1,20 @@
 //! A node in this process: a private containerd, and an agent that gets its pods from the test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::eviction::UsageMeter;
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig};
 use crablet_agent::pod_files::{OnDisk, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
 use crablet_api::core::{Pod, PodStatus};
 use crablet_config::Flag;
+use crablet_core::eviction::{Resource, Usages};
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
 use crablet_cri::client::Settings;
@@ -23,6 +25,7 @@ use crablet_host::checkpoint::DirectoryCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_host::machine::{Machine, Storage, page_size, thermal_throttle_counters};
 use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
+use crablet_host::signals::KernelSignals;
 use crablet_host::swap;
 use crablet_metrics::Registries;
 use crablet_testkit::{Containerd, Image, eventually};
@@ -38,6 +41,20 @@ pub(crate) const NAME: &str = "node";
 
 /// A command in a container takes less.
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
+
+/// Nobody asks what pods use: there is room for all.
+struct Unmeasured;
+
+#[async_trait::async_trait]
+impl UsageMeter for Unmeasured {
+    async fn of_all(&self, _: Resource) -> Option<Usages> {
+        None
+    }
+
+    async fn on_disk(&self, _: &BTreeSet<String>) -> Option<Usages> {
+        None
+    }
+}
 
 /// A node with its agent.
 pub(crate) struct Node {
@@ -83,6 +100,7 @@ impl Node {
         let description = describe(&ground, &places.root, &client, address).await;
         let hierarchy = Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
         let layout = Layout::new(&containerd.cgroup(), CgroupDriver::Cgroupfs);
+        let signals = Arc::new(KernelSignals::new(Path::new("/"), &places.root, hierarchy.clone(), &layout));
         let cluster = crate::cluster::cluster();
         let parts = Parts {
             runtime: Arc::new(client.clone()),
@@ -91,9 +109,16 @@ impl Node {
             files: Arc::new(OnDisk::new(places.clone())),
             volumes: Arc::new(HostVolumes::new(&places.root, clock.clone(), cluster.clone())),
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
+            state_files: Arc::new(DirectoryCheckpoints::open(&ground.path("state"), 4 << 20).unwrap()),
             objects: cluster,
+            mirrors: tokio::sync::watch::Sender::default().subscribe(),
             access: Access::default(),
+            signals,
+            kernel_log: None,
+            usage: Arc::new(Unmeasured),
+            image_records: Arc::new(DirectoryCheckpoints::open(&ground.path("images"), 4 << 20).unwrap()),
             metrics: Registries::default(),
+            shutdown: None,
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crablet_csi::Code;
 use crablet_csi::stand_in::{Call, Capability, Fault, LocalVolumes, Settings, StandIn};
-use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use crablet_testkit::{Daemon, eventually};
 use serde_json::{Value, json};
 
@@ -16,13 +15,13 @@ use crate::world::{PATIENCE, World, container_status};
 
 const DRIVER: &str = "stand-in.csi.example.com";
 
-async fn put(server: &Server, path: &str, object: Value) {
+pub(crate) async fn put(server: &Server, path: &str, object: Value) {
     let request = ["--header", "Content-Type: application/json", "--data", &object.to_string()];
     ask(&server.data, path, &request).await.unwrap();
 }
 
 /// A piece of storage and a claim to it, which is bound: a server without controllers is told so.
-async fn put_claim(server: &Server, name: &str, source: Value) {
+pub(crate) async fn put_claim(server: &Server, name: &str, source: Value) {
     let size = json!({"storage": "1Mi"});
     let mode = source.get("volumeMode").cloned().unwrap_or_else(|| json!("Filesystem"));
     let mut spec = json!({
@@ -199,8 +198,7 @@ async fn a_claim_is_a_device_of_its_pod_on_containerd() {
     let expected = ["StageVolume", "PublishVolume", "PublishVolume", "UnpublishVolume", "UnstageVolume"];
     assert_eq!(asked, expected);
     eventually("nothing is left of the device", PATIENCE, || async {
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(|error| error.to_string())?;
-        let left: Vec<_> = table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect();
+        let left = world.mounted();
         let devices = root.join("plugins/kubernetes.io/csi/volumeDevices/stored");
         match left.is_empty() && !devices.exists() {
             true => Ok(()),
@@ -315,8 +313,7 @@ async fn claims_are_mounted(mut world: World, server: Server) {
     driver.until(|calls| calls.iter().filter(is_unstage).count() == 1 + attached).await;
     assert_eq!(asked("NodeUnpublishVolume"), 2 + attached);
     eventually("nothing is mounted any more", PATIENCE, || async {
-        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).map_err(|error| error.to_string())?;
-        let left: Vec<_> = table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect();
+        let left = world.mounted();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
     })
     .await

@@ -34,7 +34,7 @@ async fn nothing_is_lost_to_who_follows_a_log_through_its_rotations_on_container
     let follow = async {
         let mut text = Vec::new();
         while let Some(piece) = log.next().await {
-            text.extend(piece.unwrap());
+            text.extend(piece.unwrap().into_bytes());
         }
         String::from_utf8(text).unwrap()
     };

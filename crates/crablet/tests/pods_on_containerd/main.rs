@@ -12,8 +12,10 @@
 //! - [`numbers`]: what pods use, as it is told on the node's ports.
 //! - [`logs`]: what containers write, through rotations.
 //! - [`probes`]: their probes and hooks, against servers in containers.
+//! - [`resize`]: pods whose resources change while they run.
 //! - [`service`]: a whole cluster in one process, and its pods as clients of the API server.
 //! - [`streams`]: into containers with a real kubectl ([`program`]).
+//! - [`swap`]: the Go kubelet and crablet in each other's place.
 //! - [`volumes`]: what pods keep things in.
 //! - [`world`]: what the tests stand on.
 
@@ -32,7 +34,9 @@ mod probes;
 mod program;
 #[path = "../../../apiserver/tests/common/real.rs"]
 mod real;
+mod resize;
 mod service;
 mod streams;
+mod swap;
 mod volumes;
 mod world;

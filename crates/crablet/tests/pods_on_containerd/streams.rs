@@ -112,7 +112,14 @@ fn noise(path: &Path, size: usize) {
 async fn kubectl_gets_into_containers_on_containerd() {
     let cluster = Cluster::start().await;
     let node = ask(&cluster.server.data, "/api/v1/nodes/node", &[]).await.unwrap();
-    assert_eq!(node["status"]["declaredFeatures"], json!(["ExtendWebSocketsToKubelet"]));
+    assert_eq!(
+        node["status"]["declaredFeatures"],
+        json!([
+            "ExtendWebSocketsToKubelet",
+            "InPlacePodLevelResourcesVerticalScaling",
+            "InPlacePodVerticalScalingInitContainers"
+        ])
+    );
     let before = cluster.descriptors();
     for speaks in [Speaks::WebSockets, Speaks::Spdy] {
         commands(&cluster, speaks).await;

@@ -1,12 +1,13 @@
 //! Volumes under agents that are killed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crablet_cri::Runtime as _;
-use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 
-use crate::world::{OBEDIENT, World, container, is_ready};
+use crablet_testkit::eventually;
+
+use crate::world::{OBEDIENT, PATIENCE, World, container, is_ready};
 
 #[tokio::test]
 async fn volumes_outlive_agents_and_go_with_their_pods_on_containerd() {
@@ -32,7 +33,7 @@ async fn volumes_outlive_agents_and_go_with_their_pods_on_containerd() {
     world.awaits("keeps", "is ready", is_ready).await;
     let containers = world.containers_of("keeps").await;
     assert_eq!(
-        mounted(&world).len(),
+        world.mounted().len(),
         3,
         "the memory, what tells about the pod, and the part of the host's directory"
     );
@@ -51,8 +52,40 @@ async fn volumes_outlive_agents_and_go_with_their_pods_on_containerd() {
     world.start_agent().await;
     world.awaits_end("keeps").await;
     world.assert_nothing_is_left().await;
-    assert_eq!(mounted(&world), Vec::<PathBuf>::new());
+    assert_eq!(world.mounted(), Vec::<PathBuf>::new());
     assert_eq!(std::fs::read_to_string(host.join("deep/down/word")).unwrap(), "kept\n", "it is the host's");
+    world.containerd.stop().await.unwrap();
+}
+
+/// As the driver of a volume does that runs in a pod.
+#[tokio::test]
+async fn a_pod_that_shares_its_mounts_mounts_for_the_node_on_containerd() {
+    let world = World::start().await;
+    let plugins = world.node.root().join("plugins");
+    let spec = format!(
+        "  containers:
+{}    securityContext: {{privileged: true}}
+    volumeMounts:
+    - {{name: plugins, mountPath: /plugins, mountPropagation: Bidirectional}}
+  volumes:
+  - {{name: plugins, hostPath: {{path: {}, type: DirectoryOrCreate}}}}
+",
+        container("main", &format!("mkdir -p /plugins/own && mount -t tmpfs own /plugins/own; {OBEDIENT}")),
+        plugins.display()
+    );
+    world.put("mounts", &spec);
+    world.awaits("mounts", "is ready", is_ready).await;
+    eventually("its mount is the node's", PATIENCE, || async {
+        let found = world.mounted();
+        if found.iter().any(|mount| mount.ends_with("plugins/own")) {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    })
+    .await
+    .unwrap();
+    world.take_all().await;
     world.containerd.stop().await.unwrap();
 }
 
@@ -88,11 +121,4 @@ async fn kill_agent(world: &mut World) {
     let mut agent = world.agent.take().unwrap();
     agent.kill();
     agent.wait().await.unwrap();
-}
-
-/// What is mounted for pods.
-fn mounted(world: &World) -> Vec<PathBuf> {
-    let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
-    let root = world.node.root().canonicalize().unwrap();
-    table.under(&root).into_iter().map(|mount| mount.mount_point.clone()).collect()
 }

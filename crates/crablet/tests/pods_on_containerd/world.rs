@@ -8,6 +8,7 @@ use std::time::Duration;
 use crablet_cri::client::Settings;
 use crablet_cri::{Client, Runtime as _};
 use crablet_cri_api::{ContainerFilter, SandboxFilter};
+use crablet_host::mounts::{MountTable, PROC_SELF_MOUNTINFO};
 use crablet_testkit::{Containerd, Daemon, Image, Node, eventually};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -229,6 +230,14 @@ impl Ear {
 pub(crate) type Unchanging = BTreeMap<String, (Value, Value, bool, Vec<(String, String, Option<Timestamp>)>)>;
 
 impl World {
+    /// What is mounted for pods: the node's directory itself is a mount where the machine shares none.
+    pub(crate) fn mounted(&self) -> Vec<PathBuf> {
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
+        let root = self.node.root().canonicalize().unwrap();
+        let below = table.under(&root).into_iter().filter(|mount| mount.mount_point != root);
+        below.map(|mount| mount.mount_point.clone()).collect()
+    }
+
     pub(crate) async fn pods_and_containers(&self) -> Unchanging {
         let mut found = BTreeMap::new();
         for pod in self.node.pods().await.unwrap() {

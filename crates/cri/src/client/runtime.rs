@@ -11,7 +11,7 @@ use crablet_cri_api::{
 };
 use futures_util::stream::{BoxStream, TryStreamExt as _};
 use tokio::time::Instant;
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::client::Client;
 use crate::client::container_config::{container_config, sandbox_image};
@@ -55,28 +55,16 @@ impl Client {
         self.images.call(method, self.settings.answer_limit, Some(self.settings.timeout), call).await
     }
 
-    /// What containers use, as the runtime counts it.
-    pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>> {
+    /// What containers use, as the runtime counts it: all of them, or those of a sandbox.
+    pub async fn list_container_stats(&self, sandbox: Option<&str>) -> Result<Vec<v1::ContainerStats>> {
         let mut service = self.runtime_service();
-        let request = v1::ListContainerStatsRequest::default();
+        let filter = sandbox.map(|id| v1::ContainerStatsFilter {
+            pod_sandbox_id: id.to_owned(),
+            ..v1::ContainerStatsFilter::default()
+        });
+        let request = v1::ListContainerStatsRequest { filter };
         let answer = self.ask("ListContainerStats", service.list_container_stats(request)).await?;
         Ok(answer.stats)
-    }
-
-    /// The image that a sandbox was made from. Nothing where the runtime does not tell; containerd and CRI-O do.
-    pub async fn sandbox_image(&self, id: &str) -> Result<Option<String>> {
-        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
-        let mut service = self.runtime_service();
-        let answer = self.ask("PodSandboxStatus", service.pod_sandbox_status(request)).await?;
-        Ok(answer.info.get("info").and_then(|info| sandbox_image(info)))
-    }
-
-    /// The file systems that images are on, and what they take there.
-    pub async fn image_file_systems(&self) -> Result<Vec<v1::FilesystemUsage>> {
-        let mut service = self.image_service();
-        let request = v1::ImageFsInfoRequest::default();
-        let answer = self.ask_images("ImageFsInfo", service.image_fs_info(request)).await?;
-        Ok(answer.image_filesystems)
     }
 
     /// A list, in pieces where the runtime has that, else in one message.
@@ -200,6 +188,13 @@ impl Runtime for Client {
         sensible(METHOD, present(METHOD, answer.status, "PodSandboxStatusResponse", "status")?)
     }
 
+    async fn sandbox_image(&self, id: &str) -> Result<Option<String>> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        let mut service = self.runtime_service();
+        let answer = self.ask("PodSandboxStatus", service.pod_sandbox_status(request)).await?;
+        Ok(answer.info.get("info").and_then(|info| sandbox_image(info)))
+    }
+
     async fn list_sandboxes(&self, filter: SandboxFilter) -> Result<Vec<Sandbox>> {
         const METHOD: &str = "ListPodSandbox";
         let filter = Some(v1::PodSandboxFilter::from(filter));
@@ -296,6 +291,28 @@ impl Runtime for Client {
         Ok(())
     }
 
+    async fn update_sandbox_resources(&self, request: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        let mut service = self.runtime_service();
+        match self.ask("UpdatePodSandboxResources", service.update_pod_sandbox_resources(request)).await {
+            Err(error) if error.code() == Code::Unimplemented => Ok(()),
+            // containerd 2.2 says it so.
+            Err(Error::Answer { code: Code::Unknown, message, .. })
+                if message.contains("not implemented") =>
+            {
+                Ok(())
+            }
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn container_memory(&self, id: &str) -> Result<Option<u64>> {
+        let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
+        let mut service = self.runtime_service();
+        let answer = self.ask("ContainerStats", service.container_stats(request)).await?;
+        let memory = answer.stats.and_then(|stats| stats.memory);
+        Ok(memory.and_then(|memory| memory.usage_bytes).map(|bytes| bytes.value))
+    }
+
     async fn reopen_container_log(&self, id: &str) -> Result<()> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
         let mut service = self.runtime_service();
@@ -341,6 +358,19 @@ impl Runtime for Client {
         let mut service = self.image_service();
         let call = service.pull_image(request);
         Ok(self.images.call("PullImage", limit, within, call).await?.image_ref)
+    }
+
+    async fn remove_image(&self, id: &str) -> Result<()> {
+        let image = v1::ImageSpec { image: id.to_owned(), ..v1::ImageSpec::default() };
+        let request = v1::RemoveImageRequest { image: Some(image) };
+        let mut service = self.image_service();
+        self.ask_images("RemoveImage", service.remove_image(request)).await?;
+        Ok(())
+    }
+
+    async fn image_file_systems(&self) -> Result<v1::ImageFsInfoResponse> {
+        let mut service = self.image_service();
+        self.ask_images("ImageFsInfo", service.image_fs_info(v1::ImageFsInfoRequest {})).await
     }
 
     fn hints(&self, source: HintSource) -> BoxStream<'static, Result<Hint>> {

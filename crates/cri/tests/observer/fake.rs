@@ -391,6 +391,12 @@ impl Runtime for Fake {
     async fn update_container_resources(&self, _: v1::UpdateContainerResourcesRequest) -> Result<()> {
         unused()
     }
+    async fn update_sandbox_resources(&self, _: v1::UpdatePodSandboxResourcesRequest) -> Result<()> {
+        unused()
+    }
+    async fn container_memory(&self, _: &str) -> Result<Option<u64>> {
+        unused()
+    }
     async fn reopen_container_log(&self, _: &str) -> Result<()> {
         unused()
     }
@@ -404,6 +410,15 @@ impl Runtime for Fake {
         unused()
     }
     async fn pull_image(&self, _: ImagePull) -> Result<String> {
+        unused()
+    }
+    async fn remove_image(&self, _: &str) -> Result<()> {
+        unused()
+    }
+    async fn image_file_systems(&self) -> Result<v1::ImageFsInfoResponse> {
+        unused()
+    }
+    async fn sandbox_image(&self, _: &str) -> Result<Option<String>> {
         unused()
     }
 }

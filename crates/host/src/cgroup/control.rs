@@ -24,6 +24,8 @@ pub(super) trait ControlFiles: Send + Sync {
     fn children(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// The names of the files of a cgroup.
     fn files(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Whether a process runs a program, and is no part of the kernel.
+    fn has_program(&self, process: u32) -> bool;
 }
 
 /// The file systems that the kernel mounted.
@@ -63,6 +65,13 @@ impl ControlFiles for Mounted {
 
     fn files(&self, directory: &Path) -> io::Result<Vec<String>> {
         names(directory, |kind| kind.is_file())
+    }
+
+    fn has_program(&self, process: u32) -> bool {
+        match std::fs::read_link(format!("/proc/{process}/exe")) {
+            Ok(_) => true,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 }
 

@@ -23,6 +23,12 @@ pub enum CgroupError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// A cgroup that somebody else should have made is missing.
+    #[error("the cgroup {} does not exist", path.display())]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// The kernel does not offer a cgroup all controllers that the agent uses.
     #[error("the cgroup {} lacks the controllers {}", path.display(), missing.join(", "))]
     ControllersMissing {
@@ -76,6 +82,13 @@ pub enum CgroupError {
         /// What it should hold.
         expected: &'static str,
     },
+    /// Processes that were to be put into a cgroup come faster than they can be.
+    #[error("the processes {processes:?} do not stay in the cgroup {}", path.display())]
+    NotGathered {
+        /// The cgroup.
+        path: PathBuf,
+        processes: Vec<u32>,
+    },
     /// A process could not be killed.
     #[error("cannot kill process {process} of the cgroup {}", path.display())]
     Kill {
@@ -99,6 +112,22 @@ pub enum CgroupError {
         /// The cgroup.
         path: PathBuf,
         processes: Vec<u32>,
+    },
+    /// systemd could not be asked, or refused.
+    #[error("cannot ask systemd about {unit}")]
+    Systemd {
+        /// The unit that it was asked about.
+        unit: String,
+        /// Why.
+        source: crablet_dbus::Error,
+    },
+    /// systemd did not make a cgroup.
+    #[error("error creating systemd unit {unit}: got {result:?}")]
+    NotStarted {
+        /// The unit that the cgroup is.
+        unit: String,
+        /// What became of it, in systemd's word.
+        result: String,
     },
     /// The thread that did the work died.
     #[error("the work on cgroups was abandoned")]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{CgroupError, MOUNT_POINT};
+use super::{CgroupError, MOUNT_POINT, Version};
 use crate::mounts::{Mount, MountTable};
 
 /// The controllers of v1 in which a pod gets a cgroup, where they are mounted.
@@ -73,6 +73,13 @@ impl Hierarchy {
             (true, None) => Err(CgroupError::NotMounted),
             (true, Some(mount)) => Ok(Hierarchy::V2 { mount }),
             (false, unified) => Ok(Hierarchy::V1(V1Mounts { controllers, unified })),
+        }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        match self {
+            Hierarchy::V1(_) => Version::V1,
+            Hierarchy::V2 { .. } => Version::V2,
         }
     }
 
@@ -187,10 +194,6 @@ mod tests {
     fn the_machines_own_version_is_found() {
         let hierarchy = Hierarchy::detect(Path::new(crate::mounts::PROC_SELF_MOUNTINFO)).unwrap();
         let version = super::super::version(Path::new(MOUNT_POINT)).unwrap();
-        let found = match hierarchy {
-            Hierarchy::V1(_) => super::super::Version::V1,
-            Hierarchy::V2 { .. } => super::super::Version::V2,
-        };
-        assert_eq!(found, version);
+        assert_eq!(hierarchy.version(), version);
     }
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::control::{ControlFiles, Mounted};
+use rustix::io::Errno;
+
+use super::control::{self, ControlFiles, Mounted};
+use super::systemd::Systemd;
 use super::tree::{self, Removal, below};
 use super::{
-    CgroupError, CgroupName, Cgroups, Ensured, Hierarchy, Layout, LevelLimits, Limits, PodCgroup, QosClass,
-    processes, v1, v2,
+    CgroupDriver, CgroupError, CgroupName, Cgroups, Ensured, Hierarchy, Layout, LevelLimits, Limits,
+    PodCgroup, QosClass, processes, v1, v2,
 };
 
 /// How often removing a cgroup is tried.
@@ -21,10 +24,14 @@ const REMOVE_WAIT: Duration = Duration::from_millis(1);
 /// How long a wait gets at most.
 const LONGEST_REMOVE_WAIT: Duration = Duration::from_millis(512);
 
-/// The cgroups of this machine, as files. Clones are the same cgroups.
+/// How often it is looked for processes that are to be gathered: what is forked meanwhile stands where its parent did.
+const GATHER_TRIES: u32 = 10;
+
+/// The cgroups of this machine: as files, and with the [`Systemd`](CgroupDriver::Systemd) driver as systemd's slices, whose
+/// files are written too. Clones are the same cgroups.
 ///
 /// Each call does its work in a thread of its own: a limit on memory can make the kernel search for pages to free
-/// before it returns.
+/// before it returns, and systemd may be busy.
 #[derive(Clone)]
 pub struct HostCgroups(Arc<Host>);
 
@@ -32,21 +39,27 @@ struct Host {
     hierarchy: Hierarchy,
     layout: Layout,
     files: Box<dyn ControlFiles>,
+    /// Who makes cgroups, if it is not us.
+    systemd: Option<Systemd>,
 }
 
 impl HostCgroups {
-    /// The cgroups in a hierarchy. With the [`Systemd`](super::CgroupDriver::Systemd) driver, names are systemd's, but the
-    /// cgroups are made in the file system, behind its back.
+    /// The cgroups in a hierarchy.
     pub fn new(hierarchy: Hierarchy, layout: Layout) -> HostCgroups {
-        HostCgroups::with_files(hierarchy, layout, Box::new(Mounted))
+        let systemd = match layout.driver() {
+            CgroupDriver::Cgroupfs => None,
+            CgroupDriver::Systemd => Some(Systemd::of_machine()),
+        };
+        HostCgroups::with(hierarchy, layout, Box::new(Mounted), systemd)
     }
 
-    pub(super) fn with_files(
+    pub(super) fn with(
         hierarchy: Hierarchy,
         layout: Layout,
         files: Box<dyn ControlFiles>,
+        systemd: Option<Systemd>,
     ) -> HostCgroups {
-        HostCgroups(Arc::new(Host { hierarchy, layout, files }))
+        HostCgroups(Arc::new(Host { hierarchy, layout, files, systemd }))
     }
 
     /// What is mounted.
@@ -74,6 +87,30 @@ impl Cgroups for HostCgroups {
     async fn ensure_levels(&self, limits: &LevelLimits) -> Result<(), CgroupError> {
         let limits = limits.clone();
         self.blocking(move |host| host.ensure_levels(&limits)).await
+    }
+
+    async fn limit_existing(&self, cgroup: &str, limits: &Limits) -> Result<(), CgroupError> {
+        let layout = &self.0.layout;
+        let (path, limits) = (layout.path(&layout.given(cgroup)), limits.clone());
+        self.blocking(move |host| match host.missing_directories(&path).into_iter().next() {
+            Some(path) => Err(CgroupError::Missing { path }),
+            None => host.apply(&path, &limits),
+        })
+        .await
+    }
+
+    async fn enter(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let path = CgroupName::from_cgroupfs(cgroup).to_cgroupfs();
+        self.blocking(move |host| {
+            host.create_files(&path)?;
+            host.put(&path, std::process::id())
+        })
+        .await
+    }
+
+    async fn gather(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let path = CgroupName::from_cgroupfs(cgroup).to_cgroupfs();
+        self.blocking(move |host| host.gather(&path)).await
     }
 
     async fn ensure_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<Ensured, CgroupError> {
@@ -126,6 +163,10 @@ impl Cgroups for HostCgroups {
     fn pod_path(&self, pod: &PodCgroup) -> String {
         self.0.layout.path(&self.0.layout.pod(pod))
     }
+
+    fn kubepods(&self) -> CgroupName {
+        self.0.layout.kubepods()
+    }
 }
 
 impl Host {
@@ -158,8 +199,11 @@ impl Host {
         match limited {
             Ok(()) => Ok(Ensured::Created),
             Err(error) => {
+                // The error that is told is the one that led here; what stays is made again or removed later.
+                if let Some(systemd) = &self.systemd {
+                    let _ = wait(systemd.stop(&path));
+                }
                 for directory in made {
-                    // The error that is told is the one that led here; what stays is made again or removed later.
                     let _ = self.files.remove(&directory);
                 }
                 Err(error)
@@ -187,12 +231,62 @@ impl Host {
         needed.filter(|directory| !self.files.exists(directory)).collect()
     }
 
-    /// Makes a cgroup. Gives the directories that had to be made for it.
+    /// Makes a cgroup. Gives the directories that had to be made for it beside those that systemd made.
     fn create(&self, path: &str) -> Result<Vec<PathBuf>, CgroupError> {
+        if let Some(systemd) = &self.systemd
+            && !self.missing_directories(path).is_empty()
+        {
+            wait(systemd.start_slice(path, self.hierarchy.version()))?;
+        }
+        self.create_files(path)
+    }
+
+    /// Makes a cgroup in the file system, behind systemd's back.
+    fn create_files(&self, path: &str) -> Result<Vec<PathBuf>, CgroupError> {
         match &self.hierarchy {
             Hierarchy::V1(mounts) => v1::create(&*self.files, mounts, path),
             Hierarchy::V2 { mount } => Ok(v2::create(&*self.files, mount, path)?.into_iter().collect()),
         }
+    }
+
+    /// Puts a process into a cgroup in every tree.
+    fn put(&self, path: &str, process: u32) -> Result<(), CgroupError> {
+        let directories = self.directories(path);
+        directories.iter().try_for_each(|directory| {
+            control::write(&*self.files, directory, "cgroup.procs", &process.to_string())
+        })
+    }
+
+    fn gather(&self, path: &str) -> Result<(), CgroupError> {
+        self.create_files(path)?;
+        let mut left = Vec::new();
+        for _ in 0..GATHER_TRIES {
+            left = self.outside()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            for process in &left {
+                match self.put(path, *process) {
+                    // It has ended meanwhile.
+                    Err(CgroupError::Write { source, .. })
+                        if source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+                    put => put?,
+                }
+            }
+        }
+        Err(CgroupError::NotGathered { path: path.into(), processes: left })
+    }
+
+    /// The processes that stand in the root and can be moved. In v1 it is the tree of devices that tells, as upstream has
+    /// it: where others stand is nobody's business whose controller nobody uses.
+    fn outside(&self) -> Result<Vec<u32>, CgroupError> {
+        let root = match &self.hierarchy {
+            Hierarchy::V1(mounts) => mounts.of("devices").ok_or(CgroupError::NotMounted)?,
+            Hierarchy::V2 { mount } => mount,
+        };
+        let listed = control::read(&*self.files, root, "cgroup.procs")?;
+        let processes = listed.lines().filter_map(|line| line.parse::<u32>().ok());
+        Ok(processes.filter(|process| *process > 1 && self.files.has_program(*process)).collect())
     }
 
     /// In v2, those above can keep a controller from a cgroup.
@@ -205,6 +299,10 @@ impl Host {
     }
 
     fn apply(&self, path: &str, limits: &Limits) -> Result<(), CgroupError> {
+        let limits = match &self.systemd {
+            Some(systemd) => &wait(systemd.set(path, limits, self.hierarchy.version()))?,
+            None => limits,
+        };
         match &self.hierarchy {
             Hierarchy::V1(mounts) => v1::apply(&*self.files, mounts, path, limits),
             Hierarchy::V2 { mount } => v2::apply(&*self.files, &below(mount, path), limits),
@@ -240,11 +338,20 @@ impl Host {
 
     /// Kills what is in a cgroup, and removes it from every tree where that is possible by now.
     fn try_remove(&self, path: &str) -> Result<Removal, CgroupError> {
-        for directory in self.directories(path) {
-            processes::kill(&*self.files, &directory)?;
+        let directories: Vec<PathBuf> =
+            self.directories(path).into_iter().filter(|directory| self.files.exists(directory)).collect();
+        for directory in &directories {
+            processes::kill(&*self.files, directory)?;
+        }
+        // Only what is empty: systemd would wait for processes that do not die, with everything that it is asked then.
+        if let (Some(systemd), Some(directory)) = (&self.systemd, directories.first()) {
+            if !self.processes(path)?.is_empty() {
+                return Ok(Removal::Busy(directory.clone()));
+            }
+            wait(systemd.stop(path))?;
         }
         let mut removal = Removal::Done;
-        for directory in self.directories(path) {
+        for directory in directories {
             match tree::remove(&*self.files, &directory)? {
                 Removal::Done => {}
                 busy @ Removal::Busy(_) => removal = busy,
@@ -273,4 +380,9 @@ impl Host {
     fn directories(&self, path: &str) -> Vec<PathBuf> {
         self.hierarchy.mounts().into_iter().map(|mount| below(mount, path)).collect()
     }
+}
+
+/// Waits for systemd, in a thread that may.
+fn wait<T>(answer: impl Future<Output = T>) -> T {
+    tokio::runtime::Handle::current().block_on(answer)
 }

@@ -15,7 +15,10 @@ const FILES: [(&str, &[(&str, &str)]); 6] = [
     ("cpu", &[("cpu.weight", "100"), ("cpu.max", "max 100000")]),
     ("cpuset", &[("cpuset.cpus", ""), ("cpuset.mems", "")]),
     ("io", &[("io.max", "")]),
-    ("memory", &[("memory.max", "max"), ("memory.min", "0"), ("memory.current", "4096")]),
+    (
+        "memory",
+        &[("memory.max", "max"), ("memory.min", "0"), ("memory.low", "0"), ("memory.current", "4096")],
+    ),
     ("hugetlb", &[("hugetlb.2MB.max", "max"), ("hugetlb.2MB.rsvd.max", "max"), ("hugetlb.1GB.max", "max")]),
     ("pids", &[("pids.max", "max")]),
 ];
@@ -68,6 +71,10 @@ impl Kernel {
         self.state(|state| state.cgroups.entry(at(cgroup)).or_default().processes.insert(process));
     }
 
+    pub(super) fn processes(&self, cgroup: &str) -> Vec<u32> {
+        self.state(|state| state.cgroups[&at(cgroup)].processes.iter().copied().collect())
+    }
+
     pub(super) fn make_stubborn(&self, times: usize) {
         self.state(|state| state.stubbornness = times);
     }
@@ -79,7 +86,10 @@ impl Kernel {
 }
 
 fn at(cgroup: &str) -> PathBuf {
-    Path::new(MOUNT).join(cgroup)
+    match cgroup {
+        "" => MOUNT.into(),
+        cgroup => Path::new(MOUNT).join(cgroup),
+    }
 }
 
 fn parted(file: &Path) -> (PathBuf, String) {
@@ -195,6 +205,11 @@ impl ControlFiles for Kernel {
             }
             match name.as_str() {
                 "cgroup.subtree_control" => state.hand_down(&directory, value)?,
+                "cgroup.procs" => {
+                    let process: u32 = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+                    state.cgroups.values_mut().for_each(|cgroup| _ = cgroup.processes.remove(&process));
+                    state.cgroups.get_mut(&directory).unwrap().processes.insert(process);
+                }
                 "cgroup.kill" if state.stubbornness > 0 => state.stubbornness -= 1,
                 "cgroup.kill" => {
                     let below = state.cgroups.iter_mut().filter(|(path, _)| path.starts_with(&directory));
@@ -227,6 +242,10 @@ impl ControlFiles for Kernel {
     fn files(&self, directory: &Path) -> io::Result<Vec<String>> {
         self.state(|state| Ok(state.values(directory)?.into_keys().collect()))
     }
+
+    fn has_program(&self, process: u32) -> bool {
+        process >= 100
+    }
 }
 
 mod tests {
@@ -237,10 +256,11 @@ mod tests {
 
     fn cgroups(kernel: &Kernel, root: &str) -> HostCgroups {
         let hierarchy = Hierarchy::V2 { mount: MOUNT.into() };
-        HostCgroups::with_files(
+        HostCgroups::with(
             hierarchy,
             Layout::new(root, CgroupDriver::Cgroupfs),
             Box::new(kernel.clone()),
+            None,
         )
     }
 
@@ -376,6 +396,29 @@ mod tests {
         kernel.add_process("busy", 1);
         let error = cgroups(&kernel, "/busy").ensure_levels(&LevelLimits::default()).await.unwrap_err();
         assert_eq!(error.to_string(), "cannot write \"+cpu\" to /sys/fs/cgroup/busy/cgroup.subtree_control");
+    }
+
+    #[tokio::test]
+    async fn processes_that_stand_nowhere_are_gathered_but_for_the_first_and_the_kernels() {
+        let kernel = Kernel::with(&ALL);
+        for process in [1, 2, 99, 100, 4000] {
+            kernel.add_process("", process);
+        }
+        cgroups(&kernel, "").gather("/system/daemons").await.unwrap();
+        assert_eq!(kernel.processes("system/daemons"), [100, 4000]);
+        assert_eq!(kernel.processes(""), [1, 2, 99]);
+    }
+
+    #[tokio::test]
+    async fn the_agent_moves_into_the_cgroup_that_it_is_to_be_in() {
+        let kernel = Kernel::with(&ALL);
+        let cgroups = cgroups(&kernel, "");
+        for _ in 0..2 {
+            cgroups.enter("/kubelet").await.unwrap();
+            assert_eq!(kernel.processes("kubelet"), [std::process::id()]);
+        }
+        let error = cgroups.limit_existing("/kubelets", &Limits::default()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the cgroup /sys/fs/cgroup/kubelets does not exist");
     }
 
     #[tokio::test]

@@ -6,13 +6,18 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::{CgroupDriver, CgroupError, Cgroups, Ensured, Layout, LevelLimits, Limits, PodCgroup};
+use super::{
+    CgroupDriver, CgroupError, CgroupName, Cgroups, Ensured, Layout, LevelLimits, Limits, PodCgroup,
+};
 use crate::simulation::{Fault, Simulated};
 
 /// A kind of call of [`Cgroups`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     EnsureLevels,
+    LimitExisting,
+    Enter,
+    Gather,
     EnsurePod,
     UpdatePod,
     PodLimits,
@@ -46,6 +51,11 @@ pub struct SimulatedCgroups {
 #[derive(Debug, Default)]
 struct State {
     levels: Option<LevelLimits>,
+    /// Cgroups that somebody else has made.
+    others: BTreeMap<String, Limits>,
+    /// Where the agent is, and the processes that stood nowhere.
+    entered: Option<String>,
+    gathered: Option<String>,
     pods: BTreeMap<PodCgroup, Pod>,
 }
 
@@ -88,6 +98,26 @@ impl SimulatedCgroups {
     /// What the levels above pods may use, if they were made.
     pub fn levels(&self) -> Option<LevelLimits> {
         self.simulated.state(|state| state.levels.clone())
+    }
+
+    /// Makes a cgroup that is not for pods.
+    pub fn add_other(&self, cgroup: &str) {
+        self.simulated.state(|state| _ = state.others.entry(cgroup.to_owned()).or_default());
+    }
+
+    /// Takes a cgroup that is not for pods away.
+    pub fn remove_other(&self, cgroup: &str) {
+        self.simulated.state(|state| _ = state.others.remove(cgroup));
+    }
+
+    /// The cgroups that the agent put itself into, and the processes that stood in none.
+    pub fn places(&self) -> (Option<String>, Option<String>) {
+        self.simulated.state(|state| (state.entered.clone(), state.gathered.clone()))
+    }
+
+    /// What a cgroup that is not for pods may use.
+    pub fn other(&self, cgroup: &str) -> Option<Limits> {
+        self.simulated.state(|state| state.others.get(cgroup).cloned())
     }
 
     /// The pods that have a cgroup, with the limits in force.
@@ -169,6 +199,34 @@ impl Cgroups for SimulatedCgroups {
         self.simulated.call(Operation::EnsureLevels, not_written(path), effect).await
     }
 
+    async fn limit_existing(&self, cgroup: &str, limits: &Limits) -> Result<(), CgroupError> {
+        let path = PathBuf::from(cgroup);
+        let effect = |state: &mut State| match state.others.get_mut(cgroup) {
+            Some(other) => {
+                *other = other.changed_by(limits);
+                Ok(())
+            }
+            None => Err(CgroupError::Missing { path: path.clone() }),
+        };
+        self.simulated.call(Operation::LimitExisting, not_written(path.clone()), effect).await
+    }
+
+    async fn enter(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let effect = |state: &mut State| {
+            state.entered = Some(cgroup.to_owned());
+            Ok(())
+        };
+        self.simulated.call(Operation::Enter, not_written(cgroup.into()), effect).await
+    }
+
+    async fn gather(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let effect = |state: &mut State| {
+            state.gathered = Some(cgroup.to_owned());
+            Ok(())
+        };
+        self.simulated.call(Operation::Gather, not_written(cgroup.into()), effect).await
+    }
+
     async fn ensure_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<Ensured, CgroupError> {
         let failed = |source| CgroupError::Create { path: self.path(pod), source };
         let effect = |state: &mut State| match state.pods.contains_key(pod) {
@@ -239,6 +297,10 @@ impl Cgroups for SimulatedCgroups {
 
     fn pod_path(&self, pod: &PodCgroup) -> String {
         self.layout.path(&self.layout.pod(pod))
+    }
+
+    fn kubepods(&self) -> CgroupName {
+        self.layout.kubepods()
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::{MountTable, PROC_SELF_MOUNTINFO, resolved};
 
@@ -38,6 +38,13 @@ pub enum MountError {
         from: PathBuf,
         /// Where.
         target: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Mounts in a directory cannot be shared.
+    #[error("cannot share what is mounted in {}", directory.display())]
+    Share {
+        directory: PathBuf,
         /// Why.
         source: io::Error,
     },
@@ -112,6 +119,28 @@ pub fn bind(from: &Path, target: &Path, recursive: bool) -> Result<(), MountErro
         source: source.into(),
     };
     bound.map_err(failed)
+}
+
+/// Sees to it that what is mounted in a directory is seen by all who have the directory, and the other way round: where it
+/// is on a mount that is not shared, it becomes a mount of its own that is. What is mounted in it by then would be
+/// hidden, so that is an error.
+pub fn make_shared(directory: &Path) -> Result<(), MountError> {
+    let shared = (|| {
+        let path = resolved(directory)?;
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO))?;
+        if table.of(&path).is_some_and(super::Mount::is_shared) {
+            return Ok(());
+        }
+        if table.at(&path).is_none() {
+            if !table.under(&path).is_empty() {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "something is mounted in it"));
+            }
+            rustix::mount::mount_bind(&path, &path)?;
+        }
+        let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+        Ok(rustix::mount::mount_change(&path, flags)?)
+    })();
+    shared.map_err(|source| MountError::Share { directory: directory.to_owned(), source })
 }
 
 /// Makes a mount read-only at this place alone, and keeps what else it forbids. Mounts below it are not changed.
@@ -217,6 +246,31 @@ mod tests {
         assert_eq!(unmount(&path, UnmountMode::Plain).unwrap(), Unmounted::Was);
         assert_eq!(unmount(&path, UnmountMode::Plain).unwrap(), Unmounted::WasNot);
         assert_eq!(unmount(&path.join("missing"), UnmountMode::Plain).unwrap(), Unmounted::WasNot);
+    }
+
+    #[test]
+    fn a_directory_comes_to_share_its_mounts_once_and_hides_nothing() {
+        let place = Place::new();
+        let parent = place.directory("private");
+        mount_tmpfs(&parent, Tmpfs::default()).unwrap();
+        rustix::mount::mount_change(&parent, MountPropagationFlags::PRIVATE).unwrap();
+        let (shared, used) = (place.directory("private/shared"), place.directory("private/used"));
+        let mounts = || {
+            let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
+            (table.at(&shared).is_some_and(|mount| mount.is_shared()), table.under(&parent).len())
+        };
+        assert_eq!(mounts(), (false, 1));
+        make_shared(&shared).unwrap();
+        assert_eq!(mounts(), (true, 2));
+        make_shared(&shared).unwrap();
+        assert_eq!(mounts(), (true, 2));
+        make_shared(&place.directory("private/shared/below")).unwrap();
+        assert_eq!(mounts(), (true, 2));
+
+        mount_tmpfs(&place.directory("private/used/below"), Tmpfs::default()).unwrap();
+        let error = make_shared(&used).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot share what is mounted in {}", used.display()));
+        assert_eq!(mounts(), (true, 3));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
 use crablet_metrics::Registries;
 use crablet_simulation::behaviour::{PRESENT, image};
+use crablet_simulation::ledger::Ledger;
+use crablet_simulation::room::Room;
+use crablet_simulation::trace::Trace;
 use crablet_simulation::world::description;
 use crablet_volumes::SimulatedVolumes;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +29,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
     let base = Settings::containerd_1_6();
     let images = base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect();
     let simulator = Simulator::new(Settings { images, ..base });
+    let room = Room::new(Arc::new(Ledger::new(simulator.clone(), Trace::new(false))));
     let parts = Parts {
         runtime: Arc::new(Client::in_process(
             "the simulator",
@@ -38,9 +42,16 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         files: Arc::new(pod_files::Simulated::new()),
         volumes: Arc::new(SimulatedVolumes::new()),
         checkpoints: Arc::new(SimulatedCheckpoints::new()),
+        state_files: Arc::new(SimulatedCheckpoints::new()),
         objects: Arc::new(NoObjects),
+        mirrors: tokio::sync::watch::Sender::default().subscribe(),
         access: Access::default(),
+        signals: Arc::new(room.clone()),
+        kernel_log: None,
+        usage: Arc::new(room),
+        image_records: Arc::new(SimulatedCheckpoints::new()),
         metrics: Registries::default(),
+        shutdown: None,
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let agent = Agent::start(parts, description(), changes, &stop, &tasks).await?;

@@ -184,7 +184,8 @@ impl Check<'_> {
             let ends = life.sidecars_end.map_or(ends, |own| own.min(ends));
             let promised = ends.max(now);
             // One that stops by itself has its own time.
-            let began_by_itself = life.harmed || life.pod.spec.active_deadline_seconds.is_some();
+            let began_by_itself =
+                life.harmed || life.may_be_evicted || life.pod.spec.active_deadline_seconds.is_some();
             if !began_by_itself && killed + SLACK < promised {
                 broken = Some((9, format!("{}, and was promised {:?}", self.words, promised - now)));
             }
@@ -239,6 +240,7 @@ fn may_stop(
     let one_ready = of_pod().filter(|sandbox| sandbox.ready).count() == 1;
     life.edited
         || life.returned
+        || life.may_be_evicted
         || life.failed_commands.contains(&container.id)
         || spec.active_deadline_seconds.is_some()
         || !in_sandbox

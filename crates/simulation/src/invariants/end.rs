@@ -66,6 +66,13 @@ fn report_left(ledger: &Ledger, state: &mut State, leftovers: &Leftovers, left: 
 /// What is wrong with a pod that is wanted.
 fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed: bool) -> Option<String> {
     let may_have_ended = may_have_ended(life, disk_failed);
+    if life.evicted {
+        if disk_failed {
+            return None;
+        }
+        let is_told = view.status.phase == Some(PodPhase::Failed) && *view.status.reason == *"Evicted";
+        return (!is_told).then(|| format!("it was evicted, and is {:?}", view.status.phase));
+    }
     let pod = &life.pod;
     let uid = pod.metadata.uid.as_str();
     let alive = |name: &str| {

@@ -8,6 +8,7 @@ use crablet_api::meta::ConditionStatus;
 use crablet_cri_api::ContainerState;
 use crablet_cri_sim::ContainerView;
 
+use super::eviction::check_evicted;
 use crate::ledger::{Ledger, State};
 
 /// Checks all that can be seen now.
@@ -56,6 +57,7 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         .filter(|container| container.alive && container.pod_uid == uid)
         .map(|container| container.id.clone())
         .collect();
+    check_evicted(ledger, state, view);
     let is_over = matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
     if is_over && !alive.is_empty() {
         let what = format!("{uid} is shown to be over while {} of its containers run", alive.len());
@@ -76,7 +78,8 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
     life.over |= is_over && !life.returned;
     // The same containers run: nothing but the agent, or the runtime's silence, can have made the difference.
     let flipped = life.readiness.as_ref().is_some_and(|(ran, was_ready)| {
-        *was_ready && !is_ready && *ran == alive && life.ends.is_none() && !life.edited && !life.returned
+        let is_touched = life.ends.is_some() || life.edited || life.returned || life.may_be_evicted;
+        *was_ready && !is_ready && *ran == alive && !is_touched
     });
     // A status may be older than what it is about: only one that can be true counts.
     let sidecars = life.inits().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| name);
@@ -85,7 +88,7 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         .chain(mains)
         .all(|name| containers.iter().any(|other| alive.contains(&other.id) && other.name == name));
     let has_deadline = life.pod.spec.active_deadline_seconds.is_some();
-    let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline;
+    let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline && !life.may_be_evicted;
     life.readiness = is_left_alone.then_some((alive, is_ready));
     // An agent that could not write anything down has the runtime's word alone, and a call may fail.
     if flipped && !state.disk_failed {

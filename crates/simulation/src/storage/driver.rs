@@ -84,6 +84,9 @@ struct State {
     random: Random,
     /// The volumes that are worked on.
     busy: BTreeSet<String>,
+    /// The last process that said what it can do. Who is asked by somebody that knows only an earlier one's word may be
+    /// asked for what it cannot.
+    told_by: u64,
 }
 
 /// What a driver is asked for.
@@ -115,7 +118,7 @@ impl SimulatedDriver {
             lie,
             process: watch::Sender::new(process),
             trouble: watch::Sender::default(),
-            state: Mutex::new(State { random, busy: BTreeSet::new() }),
+            state: Mutex::new(State { random, busy: BTreeSet::new(), told_by: 0 }),
         }))
     }
 
@@ -269,7 +272,7 @@ impl SimulatedDriver {
             Asked::Publish { staged, target } => {
                 let is_staged = staged.as_ref().is_some_and(|place| machine.mounts().contains_key(place));
                 if self.0.kind.stages && !is_staged {
-                    if process.says_it_stages {
+                    if process.says_it_stages && self.state().told_by == process.generation {
                         let what =
                             format!("{volume} is published at {} before it is staged", target.display());
                         self.broken(16, what);
@@ -338,13 +341,11 @@ impl Node for SimulatedDriver {
     async fn capabilities(&self) -> Result<NodeCapabilities> {
         tokio::task::yield_now().await;
         let process = *self.0.process.borrow();
-        match process.is_up {
-            true => Ok(NodeCapabilities {
-                stage_unstage_volume: process.says_it_stages,
-                ..NodeCapabilities::default()
-            }),
-            false => Err(unreachable()),
+        if !process.is_up {
+            return Err(unreachable());
         }
+        self.state().told_by = process.generation;
+        Ok(NodeCapabilities { stage_unstage_volume: process.says_it_stages, ..NodeCapabilities::default() })
     }
 
     async fn stage(&self, volume: StageVolume) -> Result<()> {

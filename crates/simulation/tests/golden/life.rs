@@ -20,7 +20,11 @@ use crablet_cri_sim::{Asked, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_host::clock::Clock;
+use crablet_host::signals::SimulatedSignals;
 use crablet_metrics::Registries;
+use crablet_simulation::ledger::Ledger;
+use crablet_simulation::room::Room;
+use crablet_simulation::trace::Trace;
 use crablet_simulation::world::description;
 use crablet_volumes::{Contents, HostVolumes, Volumes};
 use serde_json::{Map, Value as Json};
@@ -86,9 +90,17 @@ impl Life {
             files: Arc::new(OnDisk::new(places)),
             volumes: Arc::clone(&volumes),
             checkpoints: Arc::new(SimulatedCheckpoints::new()),
+            state_files: Arc::new(SimulatedCheckpoints::new()),
             objects: Arc::clone(cluster) as _,
+            mirrors: tokio::sync::watch::Sender::default().subscribe(),
             access: Access { records: Some(records(&clock).await), ..Access::default() },
+            // There is room for all.
+            signals: Arc::new(SimulatedSignals::new()),
+            kernel_log: None,
+            usage: Arc::new(Room::new(Arc::new(Ledger::new(simulator.clone(), Trace::new(false))))),
+            image_records: Arc::new(SimulatedCheckpoints::new()),
             metrics: Registries::default(),
+            shutdown: None,
         };
         let (mut config, changes) = PodConfig::new(clock.clone(), Problems::default());
         let feed = config.feed(SourceKind::Api);

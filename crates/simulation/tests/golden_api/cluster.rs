@@ -9,7 +9,7 @@ use crablet_agent::node_config::{Found, NodeConfig};
 use crablet_api::core::{ConfigMap, Node, NodeConditionType, Pod, Secret};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_certificates::{ClientFiles, Manager};
-use crablet_client::{Chance, Client, PatchType, Resource};
+use crablet_client::{Chance, Client, Error, PatchType, Resource};
 use crablet_config::{FLAGS, GivenFlag};
 use crablet_core::translate::SysctlAllowlist;
 use crablet_core::user_ids::UserIds;
@@ -144,6 +144,13 @@ impl Cluster {
     pub async fn patch(&self, subresource: &str, patch: &str) {
         let kind = PatchType::StrategicMerge;
         self.admin.patch::<Pod>(NAMESPACE, "p", subresource, kind, patch.into()).await.unwrap();
+    }
+
+    /// Gives the container `c` of the pod `p` other resources.
+    pub async fn resize(&self, resources: &str) -> Result<Pod, Error> {
+        let patch = format!(r#"{{"spec": {{"containers": [{{"name": "c", "resources": {resources}}}]}}}}"#);
+        let kind = PatchType::StrategicMerge;
+        self.admin.patch::<Pod>(NAMESPACE, "p", "/resize", kind, patch.into()).await
     }
 
     /// Makes a config map or a secret with a key, or gives the key another value.

@@ -29,9 +29,6 @@ use said::Said;
 use scenarios::Pace;
 use serde_json::Value as Json;
 
-/// The scenario that is not the agent's yet.
-const NOT_YET: &str = "resize";
-
 /// Where we differ on purpose: the scenario (`*` for all), where in it, and why. What begins so is meant too.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("*", "status.podIP", "we tell a pod's address as soon as it has one, and not with its first container"),
@@ -62,7 +59,6 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("start", "status.declaredFeatures", "only what is built is declared"),
     ("start", "last status.declaredFeatures", "only what is built is declared"),
     ("start", "deleted", "no resource slices are published yet, so none are taken back"),
-    ("start", "events.Node <node>  NodeAllocatableEnforced", "it comes with the limits of pods as a whole"),
 ];
 
 #[test]
@@ -74,7 +70,7 @@ fn what_the_api_server_hears_means_what_was_recorded() {
     let mut problems: Vec<Problem> = Vec::new();
     for path in recordings(&directory) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        if name == NOT_YET || only.as_ref().is_some_and(|only| *only != name) {
+        if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
         let recorded = Said::from(&request::recorded(&read(&path)));

@@ -103,7 +103,9 @@ impl Teller {
         for name in ["count", "firstTimestamp", "lastTimestamp"] {
             event.as_object_mut().unwrap().remove(name);
         }
-        if self.events.insert(key.clone(), event).is_none() {
+        // Who limits cgroups waits for nobody, and nobody for them: when they are done is a matter of chance.
+        let has_an_order = !key.contains("NodeAllocatableEnforced");
+        if self.events.insert(key.clone(), event).is_none() && has_an_order {
             self.said.order.entry(part).or_default().push(key);
         }
     }

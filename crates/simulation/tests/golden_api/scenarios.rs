@@ -124,6 +124,19 @@ async fn act(scenario: &str, cluster: &mut Cluster) {
             seconds(8).await;
             cluster.delete("p", None).await;
         }
+        "resize" => {
+            let resources =
+                "resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}";
+            cluster.create(&pod_with(OBEDIENT, resources, ONE_SECOND)).await;
+            seconds(3).await;
+            cluster.resize(r#"{"requests": {"cpu": "80m", "memory": "48Mi"}, "limits": {"cpu": "160m", "memory": "96Mi"}}"#).await.unwrap();
+            seconds(5).await;
+            // No node would have as much, which the API server finds.
+            let refused = cluster.resize(r#"{"requests": {"cpu": "900"}, "limits": {"cpu": "900"}}"#).await;
+            refused.unwrap_err();
+            seconds(10).await;
+            cluster.delete("p", None).await;
+        }
         "static-pod" => {
             let spec = format!("{ONE_SECOND}  containers:\n  - {}}}\n", container("c", OBEDIENT));
             cluster.write_manifest("{}", &spec);

@@ -2,6 +2,24 @@
 
 use jiff::Timestamp;
 
+use crate::known::{Known, Still};
+
+/// What is known of a cgroup before it is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Before<'a> {
+    /// They are not read again.
+    pub(crate) limits: Option<Limits>,
+    pub(crate) still: Option<&'a Still>,
+    /// Whether no process ran in the one that it is in.
+    pub(crate) is_above_still: bool,
+}
+
+impl Before<'_> {
+    pub(crate) fn new(known: &Known, is_above_still: bool) -> Before<'_> {
+        Before { limits: known.limits, still: known.still.as_deref(), is_above_still }
+    }
+}
+
 /// How much is read. Each has what those before it have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
@@ -24,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) io: Option<Io>,
     /// How many threads there are, and how many there may be; no limit is zero.
     pub(crate) threads: (u64, u64),
+    /// Whether no process of it has run since what is known of it was read.
+    pub(crate) is_still: bool,
 }
 
 /// Times are in nanoseconds.
@@ -107,6 +127,13 @@ impl Memory {
     pub(super) fn take_limits(&mut self, limits: Limits) {
         let Limits { memory, swap, reservation, .. } = limits;
         (self.limit, self.swap_limit, self.reservation) = (memory, swap, reservation);
+    }
+
+    /// What changes only when a process runs.
+    pub(super) fn take_still(&mut self, still: &Still) {
+        // Zero is that of a kernel that does not tell it.
+        self.max_usage = if still.max_memory == 0 { 0 } else { still.max_memory.max(self.usage) };
+        (self.failcnt, self.oom_kills) = (still.memory_failures, still.oom_kills);
     }
 
     /// What cannot be given back easily.

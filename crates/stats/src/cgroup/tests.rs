@@ -1,4 +1,5 @@
 use super::*;
+use crate::known::Still;
 
 fn write(directory: &Path, files: &[(&str, &str)]) {
     std::fs::create_dir_all(directory).unwrap();
@@ -8,7 +9,7 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
 }
 
 fn read(trees: &Trees, cgroup: &str, depth: Depth, buffer: &mut Buffer) -> Option<Sample> {
-    trees.open(cgroup, depth)?.read(depth, None, buffer)
+    trees.open(cgroup, depth)?.read(depth, Before::default(), buffer)
 }
 
 #[test]
@@ -167,16 +168,98 @@ fn a_cgroup_of_v1_is_read_from_its_trees() {
         let expected = read(&trees, "/kubepods/podu", depth, &mut buffer).unwrap();
         let above = trees.open("/kubepods", depth).unwrap();
         assert_eq!(above.names(9, &mut buffer), ["podu"]);
-        for cgroup in [above.below("podu").unwrap(), above.leaf("podu", depth).unwrap()] {
-            assert_eq!(cgroup.read(depth, None, &mut buffer).as_ref(), Some(&expected));
-            let known = Some(Limits { memory: 7, ..expected.limits() });
-            let told = cgroup.read(depth, known, &mut buffer).unwrap();
-            assert_eq!(told.memory.unwrap().limit, 7);
-        }
-        assert!(above.leaf("none", depth).unwrap().read(depth, None, &mut buffer).is_none());
+        let cgroup = above.below("podu", depth).unwrap();
+        assert_eq!(cgroup.read(depth, Before::default(), &mut buffer).as_ref(), Some(&expected));
+        let limits = Some(Limits { memory: 7, ..expected.limits() });
+        let told = cgroup.read(depth, Before { limits, ..Before::default() }, &mut buffer).unwrap();
+        assert_eq!(told.memory.unwrap().limit, 7);
+        let none = above.below("none", depth).unwrap();
+        assert!(none.read(depth, Before::default(), &mut buffer).is_none());
     }
     // What a summary shows needs neither ticks nor disks.
     let sample = read(&trees, "/kubepods/podu", Depth::Summary, &mut buffer).unwrap();
     assert_eq!((sample.cpu.unwrap().user, sample.io.unwrap().disks.len()), (0, 0));
     assert!(read(&trees, "/kubepods/other", Depth::Summary, &mut buffer).is_none());
+}
+
+/// Trees of both versions with one cgroup in them, `/a`.
+fn both() -> (tempfile::TempDir, [Trees; 2]) {
+    let place = tempfile::tempdir().unwrap();
+    let at = |tree: &str| place.path().join("v1").join(tree);
+    let v1 = Trees::V1 {
+        cpu: at("cpu"),
+        cpuacct: at("cpuacct"),
+        memory: at("memory"),
+        pids: Some(at("pids")),
+        blkio: Some(at("blkio")),
+    };
+    let v2 = Trees::V2 { mount: place.path().join("v2") };
+    write(&at("cpuacct/a"), &[("cpuacct.usage", "5000\n"), ("cpuacct.stat", "user 6\nsystem 13\n")]);
+    write(&at("cpu/a"), &[]);
+    write(
+        &at("memory/a"),
+        &[
+            ("memory.usage_in_bytes", "9\n"),
+            ("memory.max_usage_in_bytes", "10\n"),
+            ("memory.failcnt", "11\n"),
+            ("memory.kmem.usage_in_bytes", "2\n"),
+            ("memory.oom_control", "oom_kill 12\n"),
+        ],
+    );
+    write(&at("pids/a"), &[("pids.current", "13\n")]);
+    write(&at("blkio/a"), &[]);
+    write(
+        &place.path().join("v2/a"),
+        &[
+            ("cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n"),
+            ("memory.stat", "anon 1\n"),
+            ("memory.current", "9\n"),
+            ("memory.peak", "10\n"),
+            ("memory.events.local", "oom_kill 12\n"),
+            ("pids.current", "13\n"),
+        ],
+    );
+    (place, [v1, v2])
+}
+
+#[test]
+fn what_only_a_process_changes_is_not_read_again_while_none_ran() {
+    let (_place, trees) = both();
+    for trees in trees {
+        let mut buffer = Buffer::default();
+        let mut read = |before| {
+            let sample = trees.open("/a", Depth::Everything).unwrap();
+            let sample = sample.read(Depth::Everything, before, &mut buffer).unwrap();
+            let (cpu, memory) = (sample.cpu.unwrap(), sample.memory.unwrap());
+            (sample.is_still, cpu.usage, cpu.user, memory.max_usage, memory.oom_kills, sample.threads.0)
+        };
+        let user = match &trees {
+            Trees::V1 { .. } => 60_000_000,
+            Trees::V2 { .. } => 3_000,
+        };
+        let now = (false, 5_000, user, 10, 12, 13);
+        assert_eq!(read(Before::default()), now);
+        let still = |usage| Still {
+            cpu: Cpu { usage, user: 1, ..Cpu::default() },
+            max_memory: 8,
+            oom_kills: 3,
+            threads: 4,
+            ..Still::default()
+        };
+        let (still, ran) = (still(5_000), still(4_000));
+        // More than it had at the most is a new most.
+        // The file that says how much v2 used says by whom, too.
+        let known_user = if matches!(&trees, Trees::V1 { .. }) { 1 } else { user };
+        let known = (true, 5_000, known_user, 9, 3, 4);
+        assert_eq!(read(Before { still: Some(&still), ..Before::default() }), known);
+        assert_eq!(read(Before { still: Some(&ran), ..Before::default() }), now, "somebody ran");
+        // Where nobody ran in the one above, nobody did in this one, and that is not read either.
+        let before = Before { still: Some(&ran), is_above_still: true, ..Before::default() };
+        assert_eq!(read(before), (true, 4_000, 1, 9, 3, 4));
+        assert_eq!(read(Before { still: None, ..before }), now);
+        // That says nothing of one that is not there any more.
+        let gone = trees.open("/", Depth::Everything).unwrap().below("none", Depth::Everything);
+        let sample = gone.and_then(|gone| gone.read(Depth::Everything, before, &mut buffer));
+        assert!(sample.is_none(), "{sample:?}");
+    }
 }

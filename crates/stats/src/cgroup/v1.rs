@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 
-use super::sample::{Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
+use super::sample::{Before, Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
 use super::{device, most_threads, threads_now};
 use crate::bytes::{each_pair, lines, number, words};
 use crate::directory::{Buffer, Directory};
-use crate::starts::Start;
+use crate::known::{Start, Still};
 
 const NANOSECONDS: u64 = 1_000_000_000;
 /// How many ticks there are in a second where the kernel counts time in ticks.
@@ -28,19 +28,8 @@ pub(super) fn cpu_usage(accounts: &Directory, buffer: &mut Buffer) -> Option<u64
 }
 
 impl OpenV1 {
-    pub(super) fn below(&self, name: &str) -> Option<OpenV1> {
-        let open = |directory: &Option<Directory>| directory.as_ref().and_then(|above| above.below(name));
-        Some(OpenV1 {
-            accounts: self.accounts.below(name)?,
-            cpu: open(&self.cpu),
-            memory: open(&self.memory),
-            blkio: open(&self.blkio),
-            pids: open(&self.pids),
-        })
-    }
-
     /// Only of memory enough is read that it is worth to open its directory.
-    pub(super) fn leaf(&self, name: &str, depth: Depth) -> OpenV1 {
+    pub(super) fn below(&self, name: &str, depth: Depth) -> OpenV1 {
         let named = |directory: &Option<Directory>| directory.as_ref().map(|above| above.named(name));
         let memory = match depth {
             Depth::Everything => self.memory.as_ref().and_then(|above| above.below(name)),
@@ -70,31 +59,41 @@ impl OpenV1 {
         Some(start)
     }
 
-    pub(super) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
-        let mut sample = Sample::default();
-        let mut cpu = Cpu { usage: cpu_usage(&self.accounts, buffer)?, ..Cpu::default() };
-        let limits = known.unwrap_or_else(|| self.limits(depth, buffer));
-        if depth == Depth::Everything {
+    pub(super) fn read(&self, depth: Depth, before: Before<'_>, buffer: &mut Buffer) -> Option<Sample> {
+        let usage = match before.still.filter(|_| before.is_above_still) {
+            Some(still) => still.cpu.usage,
+            None => cpu_usage(&self.accounts, buffer)?,
+        };
+        let still = before.still.filter(|still| still.cpu.usage == usage);
+        let limits = before.limits.unwrap_or_else(|| self.limits(depth, buffer));
+        let mut cpu = still.map_or_else(|| Cpu { usage, ..Cpu::default() }, |still| still.cpu.clone());
+        cpu.take_limits(limits);
+        if depth == Depth::Everything && still.is_none() {
             let text = self.accounts.read(c"cpuacct.stat", buffer).unwrap_or_default();
             each_pair(text, |name, ticks| match name {
                 b"user" => cpu.user = ticks * (NANOSECONDS / TICKS),
                 b"system" => cpu.system = ticks * (NANOSECONDS / TICKS),
                 _ => {}
             });
-            cpu.take_limits(limits);
             // Without a limit nothing is held back, and nothing is told of it.
             if cpu.quota != 0 {
                 cpu.take_throttling(self.cpu().read(c"cpu.stat", buffer).unwrap_or_default());
             }
         }
-        sample.cpu = Some(cpu);
-        sample.memory = self.memory.as_ref().and_then(|memory| read_memory(memory, depth, limits, buffer));
+        let mut sample = Sample { cpu: Some(cpu), is_still: still.is_some(), ..Sample::default() };
+        let memory = self.memory.as_ref();
+        sample.memory = memory.and_then(|memory| read_memory(memory, depth, limits, still, buffer));
+        // Nothing else that was read says whether it is there.
+        if before.is_above_still && sample.memory.is_none() {
+            return None;
+        }
         sample.io = self.blkio.as_ref().map(|blkio| Io {
             disks: if depth == Depth::Everything { disks(blkio, buffer) } else { Vec::new() },
             pressure: Pressure::default(),
         });
         if let Some(pids) = &self.pids {
-            sample.threads = (threads_now(pids, buffer), limits.threads);
+            let threads = still.map_or_else(|| threads_now(pids, buffer), |still| still.threads);
+            sample.threads = (threads, limits.threads);
         }
         Some(sample)
     }
@@ -133,7 +132,13 @@ impl Cpu {
     }
 }
 
-fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut Buffer) -> Option<Memory> {
+fn read_memory(
+    directory: &Directory,
+    depth: Depth,
+    limits: Limits,
+    still: Option<&Still>,
+    buffer: &mut Buffer,
+) -> Option<Memory> {
     let mut memory =
         Memory { usage: directory.number(c"memory.usage_in_bytes", buffer)?, ..Memory::default() };
     memory.take_limits(limits);
@@ -150,9 +155,14 @@ fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut
     });
     if depth == Depth::Everything {
         let mut number = |name| directory.number(name, buffer).unwrap_or(0);
+        // The kernel frees it when it likes.
+        memory.kernel = number(c"memory.kmem.usage_in_bytes");
+        if let Some(still) = still {
+            memory.take_still(still);
+            return Some(memory);
+        }
         memory.max_usage = number(c"memory.max_usage_in_bytes");
         memory.failcnt = number(c"memory.failcnt");
-        memory.kernel = number(c"memory.kmem.usage_in_bytes");
         each_pair(directory.read(c"memory.oom_control", buffer).unwrap_or_default(), |name, value| {
             if name == b"oom_kill" {
                 memory.oom_kills = value;

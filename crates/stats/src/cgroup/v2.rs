@@ -1,10 +1,10 @@
 //! A cgroup of v2, which is one directory.
 
-use super::sample::{Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
+use super::sample::{Before, Cpu, Depth, DiskUse, Io, Limits, Memory, Pressure, Sample};
 use super::{device, most_threads, threads_now};
 use crate::bytes::{each_pair, lines, number, words};
 use crate::directory::{Buffer, Directory};
-use crate::starts::Start;
+use crate::known::{Start, Still};
 
 #[derive(Debug)]
 pub(crate) struct OpenV2 {
@@ -20,20 +20,26 @@ pub(super) fn cpu_usage(directory: &Directory, buffer: &mut Buffer) -> Option<u6
 }
 
 impl OpenV2 {
-    pub(super) fn read(&self, depth: Depth, known: Option<Limits>, buffer: &mut Buffer) -> Option<Sample> {
+    pub(super) fn read(&self, depth: Depth, before: Before<'_>, buffer: &mut Buffer) -> Option<Sample> {
         let directory = &self.directory;
-        let mut sample = Sample::default();
-        let mut cpu = Cpu::default();
-        match directory.read(c"cpu.stat", buffer) {
-            Some(text) => cpu.take_v2(text),
-            None if self.is_root => {}
-            None => return None,
-        }
+        let mut cpu = match before.still.filter(|_| before.is_above_still) {
+            Some(still) => still.cpu.clone(),
+            None => {
+                let mut cpu = Cpu::default();
+                match directory.read(c"cpu.stat", buffer) {
+                    Some(text) => cpu.take_v2(text),
+                    None if self.is_root => {}
+                    None => return None,
+                }
+                cpu
+            }
+        };
+        let still = before.still.filter(|still| still.cpu.usage == cpu.usage);
         cpu.pressure = pressure(directory.read(c"cpu.pressure", buffer).unwrap_or_default());
-        let limits = known.unwrap_or_else(|| self.limits(depth, buffer));
+        let limits = before.limits.unwrap_or_else(|| self.limits(depth, buffer));
         cpu.take_limits(limits);
-        sample.cpu = Some(cpu);
-        sample.memory = read_memory(directory, depth, limits, buffer);
+        let mut sample = Sample { cpu: Some(cpu), is_still: still.is_some(), ..Sample::default() };
+        sample.memory = read_memory(directory, depth, limits, still, buffer);
         if depth >= Depth::Summary {
             // The kernel tells pressure also where it does not count what disks do, which a summary does not show.
             let disks = match depth {
@@ -44,7 +50,8 @@ impl OpenV2 {
             sample.io = Some(Io { disks, pressure });
         }
         if depth == Depth::Everything {
-            sample.threads = (threads_now(directory, buffer), limits.threads);
+            let threads = still.map_or_else(|| threads_now(directory, buffer), |still| still.threads);
+            sample.threads = (threads, limits.threads);
         }
         Some(sample)
     }
@@ -93,7 +100,13 @@ impl Cpu {
     }
 }
 
-fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut Buffer) -> Option<Memory> {
+fn read_memory(
+    directory: &Directory,
+    depth: Depth,
+    limits: Limits,
+    still: Option<&Still>,
+    buffer: &mut Buffer,
+) -> Option<Memory> {
     let mut memory = Memory::default();
     each_pair(directory.read(c"memory.stat", buffer)?, |name, value| match name {
         b"file" => memory.cache = value,
@@ -113,7 +126,9 @@ fn read_memory(directory: &Directory, depth: Depth, limits: Limits, buffer: &mut
         None => memory.usage = memory.rss.saturating_add(memory.cache),
     }
     memory.swap = directory.number(c"memory.swap.current", buffer).unwrap_or(0);
-    if depth == Depth::Everything {
+    if let Some(still) = still.filter(|_| depth == Depth::Everything) {
+        memory.take_still(still);
+    } else if depth == Depth::Everything {
         memory.max_usage = directory.number(c"memory.peak", buffer).unwrap_or(0);
         // Each cgroup its own: those of the ones below would be counted again in every one above.
         each_pair(directory.read(c"memory.events.local", buffer).unwrap_or_default(), |name, value| {

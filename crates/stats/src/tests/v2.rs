@@ -210,16 +210,21 @@ async fn what_was_read_for_one_page_serves_those_that_need_no_more_and_not_one_t
     let stats = world.stats();
     stats.resource_metrics().await;
     assert_eq!(listed(), 1);
+    usage(&world, SLICE, 900, 8_000);
     let page = stats.cadvisor_metrics().await;
-    assert_eq!(listed(), 2, "a page that needs more is read anew");
+    assert_eq!(listed(), 1, "the names are those of all there is");
     assert!(page.contains("container_threads{container=\"main\""), "{page}");
+    let pod = page
+        .lines()
+        .find(|line| line.starts_with("container_memory_usage_bytes") && line.contains("podu_1.slice\""));
+    assert!(pod.unwrap().contains("} 8000 "), "a page that needs more is read anew: {pod:?}");
     usage(&world, SLICE, 1_900, 19_000);
     let told: Value = serde_json::from_slice(&stats.summary(false).await.unwrap()).unwrap();
     assert_eq!(told["pods"][0]["cpu"]["usageCoreNanoSeconds"], 900_000, "as it was read before");
     assert!(told["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].is_u64());
     stats.summary(true).await.unwrap();
     stats.resource_metrics().await;
-    assert_eq!(listed(), 2);
+    assert_eq!(listed(), 1);
     assert_eq!(
         world.runtime.asked_for_stats.load(Ordering::Relaxed),
         1,
@@ -230,5 +235,67 @@ async fn what_was_read_for_one_page_serves_those_that_need_no_more_and_not_one_t
     let stats = world.stats();
     stats.cadvisor_metrics().await;
     stats.summary(false).await.unwrap();
-    assert_eq!(listed(), 4);
+    assert_eq!(listed(), 3);
+}
+
+/// For as long as what was collected is told again, and a little longer.
+async fn after_a_moment(world: &World) {
+    tokio::time::sleep(world.cached_for * 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_asked_for_names_when_there_is_something_that_it_has_not_named() {
+    let mut world = world();
+    world.cached_for = Duration::from_secs(1);
+    let listed = || world.runtime.listed.load(Ordering::Relaxed);
+    let stats = world.stats();
+    for _ in 0..2 {
+        assert!(stats.cadvisor_metrics().await.contains("name=\"c1\""));
+        assert_eq!(listed(), 1);
+        after_a_moment(&world).await;
+    }
+    // One that comes later is named at once.
+    let path = format!("{SLICE}/cri-containerd-c2.scope");
+    usage(&world, &path, 700, 7_000);
+    usage(&world, SLICE, 1_900, 9_000);
+    let second = container("c2", "s1", "second", 1_794_763_425_000_000_000);
+    world.runtime.containers.lock().unwrap().push(second);
+    assert!(stats.cadvisor_metrics().await.contains("container_memory_usage_bytes{container=\"second\""));
+    assert_eq!(listed(), 2);
+    // While there is one that nobody knows, it is asked for each time.
+    usage(&world, &format!("{SLICE}/stranger"), 700, 7_000);
+    usage(&world, SLICE, 2_900, 9_000);
+    for count in [3, 4] {
+        after_a_moment(&world).await;
+        stats.cadvisor_metrics().await;
+        assert_eq!(listed(), count);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_in_which_nothing_ran_is_not_looked_through_again_until_it_does() {
+    let mut world = world();
+    world.cached_for = Duration::from_secs(1);
+    let stats = world.stats();
+    let c1 = format!("{SLICE}/cri-containerd-c1.scope");
+    let told = async |name: &str| {
+        let page = stats.cadvisor_metrics().await;
+        let of_container = format!("{name}{{container=\"main\"");
+        let line = page.lines().find(|line| line.starts_with(&of_container));
+        line.unwrap_or_else(|| panic!("{name}\n{page}")).split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(told("container_processes").await, "2");
+    world.cgroup(&c1, &[("", "cgroup.procs", "4712\n4713\n4714\n"), ("", "pids.current", "9\n")]);
+    world.cgroup(&c1, &[("", "memory.current", "6000\n")]);
+    after_a_moment(&world).await;
+    assert_eq!(told("container_processes").await, "2", "nobody ran, so nobody came");
+    assert_eq!(told("container_memory_usage_bytes").await, "6000", "what others change is read");
+    usage(&world, SLICE, 901, 9_000);
+    after_a_moment(&world).await;
+    assert_eq!(told("container_processes").await, "2", "another container's process ran");
+    usage(&world, &c1, 501, 5_000);
+    usage(&world, SLICE, 902, 9_000);
+    world.cgroup(&c1, &[("", "cgroup.procs", "4712\n4713\n4714\n"), ("", "pids.current", "9\n")]);
+    after_a_moment(&world).await;
+    assert_eq!((&*told("container_processes").await, &*told("container_threads").await), ("3", "9"));
 }

@@ -64,7 +64,7 @@ impl RuntimeStats for Runtime {
         Ok(self.containers.lock().unwrap().clone())
     }
 
-    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
+    async fn container_stats(&self, _: Option<&str>) -> Result<Vec<v1::ContainerStats>, Error> {
         self.asked_for_stats.fetch_add(1, Ordering::Relaxed);
         Ok(self.stats.lock().unwrap().clone())
     }

@@ -38,7 +38,7 @@ impl Csi {
     async fn ask_driver_again(&self, name: &str) {
         loop {
             let known = self.0.contents.csi_driver(name).await.ok().flatten();
-            if requires_republish(known.as_deref()) && self.may_republish(name) {
+            if requires_republish(known.as_deref()) && self.0.uses.may_republish(name) {
                 // Pods look when they are told of a driver.
                 self.0.told.send_modify(|_| {});
             }

@@ -17,7 +17,8 @@ use tracing::{info, warn};
 
 use super::vol_data::{self, VolumeData};
 use super::{
-    Csi, Ready, Registered, Staged, Wanted, forget, lock, pod_info, remove_place, requires_republish, text,
+    Csi, NotTakenBack, Ready, Registered, Staged, Wanted, forget, lock, pod_info, remove_place,
+    requires_republish, text,
 };
 use crate::beneath::Method;
 use crate::claims::is_block;
@@ -275,7 +276,7 @@ impl Csi {
         let is_published = is_published.await?;
         let of_cluster = task.of_cluster.as_ref().map(|driver| &driver.spec);
         let republishes = requires_republish(task.of_cluster.as_deref());
-        self.note_republished(request, &wanted.driver, republishes);
+        self.0.uses.note_republished(request.uid(), request.spec_name(), &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }
@@ -320,14 +321,9 @@ impl Csi {
 
     /// Takes a pod's devices from it and asks drivers to take them back. Nothing of the pod runs.
     /// What could not be taken back is told of.
-    pub(super) async fn tear_down_devices(&self, uid: &str) -> Vec<(Option<Staged>, PluginError)> {
-        let used: Vec<Staged> = {
-            let used = lock(&self.0.used);
-            let of_pod = used.iter().filter(|(_, users)| users.contains(uid));
-            of_pod.map(|(staged, _)| staged.clone()).collect()
-        };
+    pub(super) async fn tear_down_devices(&self, uid: &str) -> Vec<NotTakenBack> {
         let mut failed = Vec::new();
-        for staged in used {
+        for staged in self.0.uses.devices(uid) {
             if let Err(error) = self.tear_down_device(uid, &staged).await {
                 failed.push((Some(staged), error));
             }

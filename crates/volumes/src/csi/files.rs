@@ -92,7 +92,7 @@ impl Csi {
                 Ok(Some(place))
             }
             Err(error) => {
-                if error.is_final() && !self.is_used_beside(&staged, request.uid()) {
+                if error.is_final() && !self.0.uses.is_used_beside(&staged, request.uid()) {
                     self.forget_refused(request, directory, place).await;
                 }
                 Err(PluginError::Csi(error))
@@ -121,11 +121,10 @@ impl Csi {
             se_linux_mount_context: wanted.label.clone(),
             ..VolumeData::of_staged(&wanted.driver, &wanted.handle)
         };
-        let is_known =
-            lock(&self.0.published).get(request.uid()).is_some_and(|known| known.contains(&directory));
+        let is_known = self.0.uses.is_published(request.uid(), &directory);
         let is_published = is_known && self.is_mounted(request, &target).await?;
         let republishes = requires_republish(of_cluster);
-        self.note_republished(request, &wanted.driver, republishes);
+        self.0.uses.note_republished(request.uid(), request.spec_name(), &wanted.driver, republishes);
         if is_published && !republishes {
             return Ok(target);
         }
@@ -175,7 +174,8 @@ impl Csi {
             let (place, began) = (target.clone(), Instant::now());
             let given = request.blocking(move |request| {
                 let policy = ChangePolicy::of_pod(&request.pod);
-                Ok(ownership::give(request, &place, Ownership { group, read_only: false, policy })?)
+                let ownership = Ownership { group, read_only: false, policy };
+                Ok(ownership::give(request, &place, &place, ownership)?)
             });
             let given = given.await;
             self.count(&wanted.driver, Operation::ApplyAccessControl, given.is_ok(), began);
@@ -184,7 +184,7 @@ impl Csi {
                 cause: Box::new(cause),
             })?;
         }
-        lock(&self.0.published).entry(request.uid().to_owned()).or_default().insert(directory);
+        self.0.uses.add_published(request.uid(), directory);
         Ok(target)
     }
 

@@ -1,8 +1,6 @@
 //! Unstaging what no pod uses any more, behind everybody's back: the ends of pods do not wait for it.
 
-use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -11,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{Csi, Staged, forget, lock, needs_attachment, text, vol_data};
 use crate::error::PluginError;
-use crate::machine::{Machine, work_on};
+use crate::machine::work_on;
 use crate::metrics::Operation;
 
 /// The waits between tries to unstage a volume.
@@ -21,13 +19,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(122);
 /// When something is tried again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retry {
-    at: Instant,
+    pub(super) at: Instant,
     wait: Duration,
 }
 
 impl Retry {
     pub(super) fn now() -> Retry {
         Retry { at: Instant::now(), wait: SHORTEST_WAIT }
+    }
+
+    fn later(self) -> Retry {
+        Retry { at: Instant::now() + self.wait, wait: (self.wait * 2).min(LONGEST_WAIT) }
     }
 }
 
@@ -43,7 +45,7 @@ impl Csi {
         let mut is_found = false;
         let mut asked = Box::pin(self.ask_again());
         loop {
-            let (due, next) = self.take_due();
+            let (due, next) = self.0.uses.take_due();
             for (staged, retry) in due {
                 under_way.push(self.unstage(staged, retry));
             }
@@ -55,7 +57,7 @@ impl Csi {
                 () = &mut found, if !is_found => is_found = true,
                 () = self.0.news.notified() => {}
                 // A driver that is back is not kept waiting.
-                Ok(()) = drivers.changed() => self.retry_now(),
+                Ok(()) = drivers.changed() => self.0.uses.unstage_now(),
                 () = until(next) => {}
             }
         }
@@ -63,9 +65,7 @@ impl Csi {
 
     /// What was found on the disk and never had to be attached is not told of.
     async fn forget_what_is_not_attached(&self) {
-        let found: BTreeSet<Staged> =
-            lock(&self.0.used).keys().chain(lock(&self.0.unused).keys()).cloned().collect();
-        for staged in found {
+        for staged in self.0.uses.all() {
             let mut wait = SHORTEST_WAIT;
             loop {
                 match self.0.contents.csi_driver(&staged.driver).await {
@@ -84,38 +84,25 @@ impl Csi {
         }
     }
 
-    fn take_due(&self) -> (Vec<(Staged, Retry)>, Option<Instant>) {
-        let now = Instant::now();
-        let mut unused = lock(&self.0.unused);
-        let due: Vec<_> = unused.extract_if(.., |_, retry| retry.at <= now).collect();
-        (due, unused.values().map(|retry| retry.at).min())
-    }
-
-    fn retry_now(&self) {
-        for retry in lock(&self.0.unused).values_mut() {
-            *retry = Retry::now();
-        }
-    }
-
     async fn unstage(&self, staged: Staged, retry: Retry) {
         let _lane = self.0.staging.enter(&staged.key()).await;
-        if lock(&self.0.used).contains_key(&staged) {
+        if self.0.uses.is_used(&staged) {
             return;
         }
         let began = Instant::now();
         let done = self.try_to_unstage(&staged).await;
         self.count(&staged.driver, Operation::UnmountDevice, done.is_ok(), began);
-        // A pod that came to use it meanwhile waits for the lane.
-        let used = lock(&self.0.used);
-        if done.is_ok() && !used.keys().any(|used| used.is_same_volume(&staged)) {
-            self.0.attachments.uses_no_more(&staged.unique_name());
-        }
-        drop(used);
-        if let Err(error) = done {
-            let Staged { driver, handle, .. } = &staged;
-            warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
-            let again = Retry { at: Instant::now() + retry.wait, wait: (retry.wait * 2).min(LONGEST_WAIT) };
-            lock(&self.0.unused).entry(staged).or_insert(again);
+        match done {
+            // A pod that came to use it meanwhile waits for the lane.
+            Ok(()) => {
+                let uses_no_more = || self.0.attachments.uses_no_more(&staged.unique_name());
+                self.0.uses.unless_used(&staged, uses_no_more);
+            }
+            Err(error) => {
+                let Staged { driver, handle, .. } = &staged;
+                warn!(driver, volume = handle, %error, again_in = ?retry.wait, "Cannot unstage a volume");
+                self.0.uses.unstage_again(staged, retry.later());
+            }
         }
     }
 
@@ -125,33 +112,33 @@ impl Csi {
         }
         let directory = self.0.places.csi_staged(&staged.driver, &staged.handle);
         let place = directory.join(vol_data::STAGED);
-        if vol_data::read(&*self.0.machine, &directory)?.is_none() {
-            return Ok(());
+        // Of what this agent has staged, it is written down.
+        if lock(&self.0.staged).remove(staged).is_none() {
+            let read = directory.clone();
+            let written = work_on(&self.0.machine, move |machine| vol_data::read(machine, &read)).await?;
+            if written.is_none() {
+                return Ok(());
+            }
         }
-        lock(&self.0.staged).remove(staged);
         let driver = self.driver(&staged.driver)?;
         if driver.capabilities().await?.stage_unstage_volume {
-            let (root, here) = (self.0.places.root().to_owned(), place.clone());
-            work_on(&self.0.machine, move |machine| is_mounted_here_alone(machine, &root, here)).await?;
+            self.is_mounted_here_alone(&place).await?;
             driver.node.unstage(&staged.handle, &text(&place)).await.map_err(PluginError::Csi)?;
         }
         info!(driver = staged.driver, volume = staged.handle, "Unstaged a volume that no pod uses");
         work_on(&self.0.machine, move |machine| forget(machine, &directory, &place)).await
     }
-}
 
-/// Fails where something else shows what is staged. The same place elsewhere, since the root directory is mounted there
-/// too, is none.
-fn is_mounted_here_alone(machine: &dyn Machine, root: &Path, place: PathBuf) -> Result<(), PluginError> {
-    let mut elsewhere = match machine.mounted_elsewhere(&place) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        elsewhere => elsewhere.map_err(PluginError::MountTable)?,
-    };
-    let relative = place.strip_prefix(root).unwrap_or(&place);
-    elsewhere.retain(|path| !path.ends_with(relative));
-    match elsewhere.is_empty() {
-        true => Ok(()),
-        false => Err(PluginError::StillMounted { place, elsewhere }),
+    /// Fails where something else shows what is staged. The same place elsewhere, since the root directory is mounted
+    /// there too, is none.
+    async fn is_mounted_here_alone(&self, place: &Path) -> Result<(), PluginError> {
+        let mut elsewhere = self.mounted_elsewhere(place).await?;
+        let relative = place.strip_prefix(self.0.places.root()).unwrap_or(place);
+        elsewhere.retain(|path| !path.ends_with(relative));
+        match elsewhere.is_empty() {
+            true => Ok(()),
+            false => Err(PluginError::StillMounted { place: place.to_owned(), elsewhere }),
+        }
     }
 }
 

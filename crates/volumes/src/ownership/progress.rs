@@ -14,12 +14,17 @@ use crate::plugin::Request;
 const FIRST_AFTER: Duration = Duration::from_secs(30);
 const THEN_EVERY: Duration = Duration::from_secs(60);
 
-/// Gives a volume of a pod to its group.
-pub(crate) fn give(request: &Request, root: &Path, ownership: Ownership) -> Result<(), FileError> {
+/// Gives a volume, which a pod has at a place or will have there, to the pod's group.
+pub(crate) fn give(
+    request: &Request,
+    root: &Path,
+    place: &Path,
+    ownership: Ownership,
+) -> Result<(), FileError> {
     let tell = |message| {
         request.tell(VolumeEvent { what: Occurrence::GroupTakesLong, message, claim: None });
     };
-    let path = root.display().to_string();
+    let path = place.display().to_string();
     let place = path.find(request.uid()).map_or(&*path, |beginning| &path[beginning..]);
     walk(root, ownership, Some(Progress::new(place, &tell)))
 }

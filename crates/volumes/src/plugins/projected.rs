@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_api::core::{
-    ClusterTrustBundleProjection, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection,
-    VolumeProjection, VolumeSource,
+    ClusterTrustBundleProjection, Pod, PodCertificateProjection, ProjectedVolumeSource,
+    ServiceAccountTokenProjection, VolumeProjection, VolumeSource,
 };
 use crablet_core::translate::{MountedVolume, Unavailable};
 
@@ -15,7 +15,7 @@ use super::empty_dir::Medium;
 use super::files::show;
 use super::keys::{self, Keys};
 use crate::atomic_writer::{Payload, ProjectedFile};
-use crate::contents::{Contents, TokenRequest};
+use crate::contents::{CertificateOf, Contents, TokenRequest};
 use crate::error::PluginError;
 use crate::ownership::{group_of_pod, user_of_pod};
 use crate::places::PROJECTED;
@@ -52,8 +52,9 @@ pub(super) async fn collect(
 ) -> Result<Payload, PluginError> {
     let mode = source.default_mode.ok_or(PluginError::NoDefaultMode)?;
     let (mut files, mut errors, mut is_incomplete) = (BTreeMap::new(), Vec::new(), false);
-    for projection in source.sources.iter().filter_map(|source| source.one()) {
-        match files_of(request, projection, mode, contents).await {
+    for (index, projection) in source.sources.iter().enumerate() {
+        let Some(projection) = projection.one() else { continue };
+        match files_of(request, (index, projection), mode, contents).await {
             Ok(Some(more)) => files.extend(more),
             Ok(None) => is_incomplete = true,
             Err(
@@ -75,7 +76,7 @@ pub(super) async fn collect(
 /// The files of a source; nothing while they are still to come.
 async fn files_of(
     request: &Request,
-    projection: &VolumeProjection,
+    (index, projection): (usize, &VolumeProjection),
     default_mode: i32,
     contents: &dyn Contents,
 ) -> Result<Option<BTreeMap<String, ProjectedFile>>, PluginError> {
@@ -98,7 +99,9 @@ async fn files_of(
             let file = trust_bundle(&request.pod, source, default_mode, contents).await?;
             Ok([(source.path.to_string(), file)].into())
         }
-        VolumeProjection::PodCertificate(_) => Err(PluginError::Projection { kind: "podCertificate" }),
+        VolumeProjection::PodCertificate(source) => {
+            certificate(request, index, source, default_mode, contents).await
+        }
     };
     files.map(Some)
 }
@@ -140,6 +143,28 @@ async fn trust_bundle(
         Ok(anchors) => anchors,
     };
     Ok(file_of(pod, &anchors, default_mode))
+}
+
+/// The files of a certificate: it and its key in one, or each in its own.
+async fn certificate(
+    request: &Request,
+    index: usize,
+    source: &PodCertificateProjection,
+    default_mode: i32,
+    contents: &dyn Contents,
+) -> Result<BTreeMap<String, ProjectedFile>, PluginError> {
+    let wanted = CertificateOf { pod: &request.pod, volume: &request.volume, index };
+    let found = contents.pod_certificate(&wanted).await.map_err(PluginError::Certificate)?;
+    let (key, chain) = (found.reveal_key(), found.chain());
+    let files = [
+        (&source.credential_bundle_path, [key, chain].concat()),
+        (&source.key_path, key.to_owned()),
+        (&source.certificate_chain_path, chain.to_owned()),
+    ];
+    let named = files.into_iter().filter(|(path, _)| !path.is_empty());
+    Ok(named
+        .map(|(path, content)| (path.to_string(), file_of(&request.pod, &content, default_mode)))
+        .collect())
 }
 
 fn file_of(pod: &Pod, content: &str, default_mode: i32) -> ProjectedFile {

@@ -36,6 +36,8 @@ struct State {
     trespasses: Vec<String>,
     /// Whether the mount table says of nothing that it is mounted in several places.
     hides_others: bool,
+    /// How often the whole mount table was read.
+    readings: usize,
 }
 
 /// What the work of an agent ends by that dies during it.
@@ -90,6 +92,11 @@ impl SimulatedMachine {
     /// Which volume is mounted where.
     pub fn mounts(&self) -> BTreeMap<PathBuf, String> {
         self.state().mounts.clone()
+    }
+
+    /// How often the whole mount table was read.
+    pub fn readings(&self) -> usize {
+        self.state().readings
     }
 
     /// What is on the disk below a directory.
@@ -213,12 +220,16 @@ impl Machine for SimulatedMachine {
         Ok(false)
     }
 
-    fn mounted_elsewhere(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let state = self.state();
-        let Some(volume) = state.mounts.get(path).filter(|_| !state.hides_others) else {
-            return Ok(Vec::new());
+    fn mounted_elsewhere(&self, paths: &[PathBuf]) -> Vec<io::Result<Vec<PathBuf>>> {
+        let mut state = self.state();
+        state.readings += 1;
+        let elsewhere = |path: &PathBuf| {
+            let Some(volume) = state.mounts.get(path).filter(|_| !state.hides_others) else {
+                return Ok(Vec::new());
+            };
+            let elsewhere = state.mounts.iter().filter(|(at, mounted)| *mounted == volume && *at != path);
+            Ok(elsewhere.map(|(at, _)| at.clone()).collect())
         };
-        let elsewhere = state.mounts.iter().filter(|(at, mounted)| *mounted == volume && *at != path);
-        Ok(elsewhere.map(|(at, _)| at.clone()).collect())
+        paths.iter().map(elsewhere).collect()
     }
 }

@@ -221,10 +221,7 @@ async fn projected_volumes_take_what_the_node_knows_and_say_what_they_do_not_tak
             "clusterTrustBundle: {path: a}",
             "ClusterTrustBundle projection is not supported in static kubelet mode",
         ),
-        (
-            "podCertificate: {signerName: a}",
-            "sources of the kind podCertificate in projected volumes are not supported yet",
-        ),
+        ("podCertificate: {signerName: a}", "unimplemented"),
         ("configMap: {name: c}", "cannot setup projected volume w because kube client is not configured"),
         (
             "serviceAccountToken: {path: t}",

@@ -34,6 +34,8 @@ pub(super) struct Folder {
     was_read: bool,
     /// Whether something changed that was not told yet.
     is_news: bool,
+    /// The UIDs of pods whose files were deleted since the last time that was told.
+    forgotten: BTreeSet<Text>,
 }
 
 /// How sure it is that a broken file is not just being written.
@@ -70,7 +72,8 @@ struct Good {
 impl Folder {
     pub(super) fn new(path: PathBuf, pods: StaticPods, problems: Problems, clock: Clock) -> Folder {
         let (shape, entries) = (Shape::Missing, BTreeMap::new());
-        Folder { path, pods, problems, clock, shape, entries, was_read: false, is_news: false }
+        let forgotten = BTreeSet::new();
+        Folder { path, pods, problems, clock, shape, entries, was_read: false, is_news: false, forgotten }
     }
 
     /// What the path is now.
@@ -105,6 +108,21 @@ impl Folder {
         let origin = self.path.display().to_string();
         let found = found.map(|message| Found { origin, line: 0, message });
         self.problems.set(SourceKind::File, WHOLE, consequence, found.into_iter().collect());
+    }
+
+    /// These files were deleted. One that is there again by now is another, though it may say the same.
+    pub(super) fn forget(&mut self, names: &BTreeSet<OsString>) {
+        for name in names {
+            if let Some(good) = self.entries.get(name).and_then(|entry| entry.good.as_ref()) {
+                self.forgotten.insert(good.wanted.pod.metadata.uid.clone());
+            }
+            self.remove(name);
+        }
+    }
+
+    /// The UIDs of pods that ended meanwhile by being deleted, once.
+    pub(super) fn forgotten(&mut self) -> BTreeSet<Text> {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Reads these files again; the answer is those that are broken and may be in the middle of being written.

@@ -9,7 +9,7 @@ use crablet_core::translate::Unavailable;
 use crablet_host::loop_device;
 
 use super::*;
-use crate::contents::{Token, TokenRequest};
+use crate::contents::{CertificateOf, NoCertificate, PodCertificate, Token, TokenRequest};
 
 /// A cluster with one config map and one secret, both `one`.
 #[derive(Default)]
@@ -19,6 +19,8 @@ struct Cluster {
     tokens: Mutex<Vec<TokenRequest>>,
     claims: Mutex<BTreeMap<String, PersistentVolumeClaim>>,
     volumes: Mutex<BTreeMap<String, PersistentVolume>>,
+    /// What there is of the second source of the volume `v`.
+    certificate: Mutex<Option<Result<PodCertificate, NoCertificate>>>,
     /// Nobody answers.
     is_away: AtomicBool,
 }
@@ -53,6 +55,11 @@ impl Contents for Cluster {
             Some("one") => Ok("whom to trust".to_owned()),
             Some(_) | None => Err(Unavailable::NotFound),
         }
+    }
+
+    async fn pod_certificate(&self, wanted: &CertificateOf<'_>) -> Result<PodCertificate, NoCertificate> {
+        assert_eq!((&*wanted.pod.metadata.name, wanted.volume, wanted.index), ("p", "v", 1));
+        self.certificate.lock().unwrap().clone().unwrap_or(Err(NoCertificate::Unimplemented))
     }
 
     async fn service_account_token(&self, request: &TokenRequest) -> Result<Option<Token>, Unavailable> {
@@ -248,6 +255,55 @@ async fn a_token_is_asked_for_the_pod_and_belongs_to_its_user_and_group() {
             "MountVolume.SetUp failed for volume \"v\" : failed to fetch token: serviceaccounts \"nobody\" not found"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_certificate_is_shown_with_its_key_or_apart_from_it_for_nobody_but_the_pod() {
+    let certificate =
+        |number: u32| Some(Ok(PodCertificate::new(&format!("key {number}\n"), &format!("chain {number}\n"))));
+    let source =
+        "projected: {defaultMode: 420, sources: [{secret: {name: one, items: [{key: user, path: user}]}},
+        {podCertificate: {signerName: a/b, keyType: ED25519, credentialBundlePath: tls/both, keyPath: key,
+        certificateChainPath: chain}}]}";
+    for (context, group, mode) in
+        [("", None, "644"), ("securityContext: {fsGroup: 4321},", Some(4321), "640")]
+    {
+        let place = Place::new();
+        let (volumes, cluster) = in_cluster(&place);
+        let pod = pod("", context, &[("v", source)]);
+        let not_yet = NoCertificate::NotYet("credential bundle is not issued yet".to_owned());
+        *cluster.certificate.lock().unwrap() = Some(Err(not_yet.clone()));
+        let errors = said(volumes.set_up(&pod, &node()).await.unwrap_err());
+        let not_there = "MountVolume.SetUp failed for volume \"v\" : credential bundle is not issued yet";
+        assert_eq!(errors, [not_there]);
+        *cluster.certificate.lock().unwrap() = certificate(1);
+        let path = path_of(&volumes.set_up(&pod, &node()).await.unwrap(), "v");
+        let shown = |number: u32| {
+            [
+                format!("chain=chain {number}\n {mode}"),
+                format!("key=key {number}\n {mode}"),
+                format!("tls/both=key {number}\nchain {number}\n {mode}"),
+                "user=me 644".to_owned(),
+            ]
+        };
+        assert_eq!(files(&path), shown(1));
+        let table = MountTable::read(Path::new(PROC_SELF_MOUNTINFO)).unwrap();
+        assert_eq!(table.at(&path).unwrap().file_system, "tmpfs");
+        if let Some(group) = group {
+            assert_eq!(owner(&fs::canonicalize(path.join("key")).unwrap()), (group, 0o640));
+        }
+        *cluster.certificate.lock().unwrap() = certificate(2);
+        volumes.refresh(&pod, &node()).await.unwrap();
+        assert_eq!(files(&path), shown(2));
+        // An agent that has just begun does not know it yet.
+        *cluster.certificate.lock().unwrap() = Some(Err(not_yet));
+        volumes.refresh(&pod, &node()).await.unwrap();
+        *cluster.certificate.lock().unwrap() = Some(Err(NoCertificate::Refused("denied".to_owned())));
+        let errors = said(volumes.refresh(&pod, &node()).await.unwrap_err());
+        assert_eq!(errors, ["MountVolume.SetUp failed for volume \"v\" : denied"]);
+        assert_eq!(files(&path), shown(2), "what is there stays");
+        volumes.tear_down("uid").await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -495,10 +551,14 @@ async fn a_claim_that_leads_nowhere_is_told_in_upstreams_words() {
     let (volumes, cluster) = in_cluster(&place);
     let local = "local: {path: /nowhere}";
     let processing = "error processing PVC ns/c: ";
+    let unfit = "MountVolume.NewMounter initialization failed for volume \"pv\" : ";
     for (claim, volume, expected) in [
         ("", "", "no volume plugin matched".to_owned()),
-        ("", local, "stat /nowhere: no such file or directory".to_owned()),
-        ("", "local: {path: /a/../b}", "invalid path: /a/../b must not contain '..'".to_owned()),
+        ("", local, format!("{unfit}path \"/nowhere\" does not exist")),
+        ("", "local: {path: /dev/null}", format!("{unfit}only directory and block device are supported")),
+        ("", "local: {path: ''}", format!("{unfit}local volume source is nil or local path is not set")),
+        ("", "local: {path: /dev/null/x}", format!("{unfit}stat /dev/null/x: not a directory")),
+        ("", "local: {path: /dev/../dev}", "invalid path: /dev/../dev must not contain '..'".to_owned()),
         (
             "",
             "iscsi: {}",

@@ -31,12 +31,47 @@ async fn a_local_volume_that_an_agent_began_to_mount_is_finished_by_the_next() {
     fs::create_dir_all(&path).unwrap();
     crablet_host::mounts::bind(&data, &path, false).unwrap();
     volumes.set_up(&of_group("uid", 4321), &node()).await.unwrap();
-    assert_eq!(owner(&data).0, 4321);
     assert!(!has_option(&path, "ro"));
     let mounted = volumes.set_up(&pod("", "", &[READ_ONLY]), &node()).await.unwrap();
     assert!(has_option(&path, "ro"));
     assert!(matches!(mounted["v"], MountedVolume::Files { read_only: true, relabel: true, .. }));
     volumes.tear_down("uid").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_pod_made_of_the_files_of_a_local_volume_is_left_alone_by_another_agent() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let (data, path) = put_local(&place, &cluster, "");
+    let pod = of_group("uid", 4321);
+    volumes.set_up(&pod, &node()).await.unwrap();
+    assert_eq!(owner(&data), (4321, 0o2775));
+    fs::write(path.join("key"), "").unwrap();
+    for (file, mode) in [(path.join("key"), 0o600), (path, 0o700)] {
+        std::os::unix::fs::chown(&file, None, Some(7)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let volumes = HostVolumes::new(place.path(), Clock::system(), Arc::clone(&cluster) as _);
+    volumes.set_up(&pod, &node()).await.unwrap();
+    assert_eq!((owner(&data), owner(&data.join("key"))), ((7, 0o700), (7, 0o600)));
+    volumes.tear_down("uid").await.unwrap();
+    // The next time it is mounted, it is the first time again.
+    volumes.set_up(&pod, &node()).await.unwrap();
+    assert_eq!((owner(&data), owner(&data.join("key"))), ((4321, 0o2770), (4321, 0o660)));
+    volumes.tear_down("uid").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_local_volume_is_mounted_once_its_files_are_given_to_the_group() {
+    let place = Place::new();
+    let (volumes, cluster) = in_cluster(&place);
+    let (data, _) = put_local(&place, &cluster, "");
+    // What cannot be mounted elsewhere.
+    crablet_host::mounts::bind(&data, &data, false).unwrap();
+    let made = std::process::Command::new("mount").arg("--make-unbindable").arg(&data).status().unwrap();
+    assert!(made.success());
+    volumes.set_up(&of_group("uid", 4321), &node()).await.unwrap_err();
+    assert_eq!(owner(&data).0, 4321);
 }
 
 #[tokio::test]

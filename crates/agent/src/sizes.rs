@@ -1,0 +1,127 @@
+//! What the machine has changes while it runs: processors and memory are plugged in, disks grow, huge pages are set aside.
+//!
+//! The kernel tells of what is plugged in; all else is looked at when the node reports anyway.
+
+use std::time::Duration;
+
+use crablet_host::hotplug::Hotplugs;
+use crablet_host::machine::MachineError;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::node_config::Sizes;
+use crate::node_facts::LiveFacts;
+
+/// How long nothing more has to be told before it is looked: memory comes block by block.
+const SETTLES_WITHIN: Duration = Duration::from_secs(1);
+
+/// Keeps what is known of it as it is.
+pub async fn keep(
+    facts: LiveFacts,
+    every: Duration,
+    look: impl Fn() -> Result<Sizes, MachineError> + Send + 'static,
+) {
+    let mut hotplugs = Hotplugs::watch().ok();
+    loop {
+        let told = async {
+            match &mut hotplugs {
+                Some(hotplugs) => hotplugs.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            told = told => match told {
+                Ok(()) => sleep(SETTLES_WITHIN).await,
+                Err(error) => {
+                    warn!(%error, "Not told any more of what is plugged in or out; it is seen at the next report");
+                    hotplugs = None;
+                    continue;
+                }
+            },
+            () = sleep(every) => {}
+        }
+        take(&facts, &look());
+    }
+}
+
+fn take(facts: &LiveFacts, sizes: &Result<Sizes, MachineError>) {
+    match sizes {
+        Ok(sizes) if facts.measure(sizes) => {
+            let told = |name: &str| sizes.capacity.get(name).map(ToString::to_string).unwrap_or_default();
+            info!(cpu = told("cpu"), memory = told("memory"), "The machine has something else than before");
+        }
+        Ok(_) => {}
+        Err(error) => warn!(%error, "Cannot tell what the machine has"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use crablet_api::Quantity;
+    use crablet_config::Flag;
+    use crablet_host::machine::{Machine, Storage};
+
+    use super::*;
+    use crate::node_facts::Facts;
+
+    fn machine(cpus: u32, memory: u64, huge_pages: u64, swap: u64) -> Machine {
+        Machine {
+            cpus,
+            memory: memory << 30,
+            swap: swap << 30,
+            huge_pages: BTreeMap::from([(2 << 20, huge_pages)]),
+            ..Machine::read(Path::new("/")).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_is_plugged_in_or_set_aside_is_taken_in_and_only_that_is_news() {
+        let flags = [("kube-reserved", "cpu=500m,memory=1Gi"), ("eviction-hard", "memory.available<1Gi")];
+        let flags = flags.map(|(name, value)| (Flag::find(name).unwrap(), value));
+        let effective = crablet_config::load(&flags).unwrap();
+        let storage =
+            |gigabytes: u64| Storage { capacity: gigabytes << 30, available: 0, inodes: 0, inodes_free: 0 };
+        let facts = LiveFacts::new(Facts::default());
+        facts
+            .change(|node| drop(node.status.capacity.insert("example.com/dongles", Quantity::from_value(3))));
+        let news = facts.subscribe();
+        let check = |machine: Machine, gigabytes: u64, expected: Option<[&str; 5]>| {
+            let mut news = news.clone();
+            news.mark_unchanged();
+            take(
+                &facts,
+                &Ok(Sizes::new(
+                    &effective.configuration,
+                    &effective.flags,
+                    &effective.features,
+                    &machine,
+                    Some(storage(gigabytes)),
+                )),
+            );
+            assert_eq!(news.has_changed().unwrap(), expected.is_some(), "{machine:?}");
+            let Some(expected) = expected else { return };
+            let facts = facts.now();
+            let (capacity, allocatable) = (&facts.node.status.capacity, &facts.node.status.allocatable);
+            let told = ["cpu", "memory"].map(|name| allocatable[name].to_string());
+            let huge = ["ephemeral-storage", "hugepages-2Mi"].map(|name| capacity[name].to_string());
+            let swap =
+                facts.node.status.node_info.swap.as_ref().and_then(|swap| swap.capacity).unwrap_or_default();
+            let told = [told, huge].concat();
+            assert_eq!(told, expected[..4]);
+            assert_eq!(swap.to_string(), expected[4]);
+            assert_eq!(capacity["example.com/dongles"], Quantity::from_value(3), "what others gave stays");
+            assert_eq!(facts.translation.facts.allocatable, *allocatable);
+            assert_eq!(facts.translation.facts.swap_capacity, swap);
+        };
+        check(machine(2, 10, 0, 0), 100, Some(["1500m", "8Gi", "100Gi", "0", "0"]));
+        check(machine(2, 10, 0, 0), 100, None);
+        check(machine(4, 20, 0, 0), 100, Some(["3500m", "18Gi", "100Gi", "0", "0"]));
+        check(machine(4, 20, 512, 0), 200, Some(["3500m", "17Gi", "200Gi", "1Gi", "0"]));
+        check(machine(4, 20, 512, 4), 200, Some(["3500m", "17Gi", "200Gi", "1Gi", "4294967296"]));
+        check(machine(1, 10, 0, 0), 100, Some(["500m", "8Gi", "100Gi", "0", "0"]));
+    }
+}

@@ -1,0 +1,313 @@
+//! How much room the simulated machine has: memory, disk and process IDs, of which pods that run take their parts, and
+//! others some of the rest.
+//!
+//! What a pod uses follows from its UID, unless a test says otherwise. So who goes first is known from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use crablet_agent::eviction::{Settings, UsageMeter};
+use crablet_core::eviction::{
+    Amount, Configured, ContainerUsage, FsUsage, PodUsage, Resource, Signal, Usages,
+};
+use crablet_host::machine::Storage;
+use crablet_host::signals::{
+    Alarm, DiskReadings, FileSystems, MemoryOf, MemoryReading, Places, ProcessReading, Readings, Signals,
+    SimulatedSignals,
+};
+use jiff::SignedDuration;
+
+use crate::invariants::note_ranking;
+use crate::ledger::Ledger;
+use crate::lies::Lie;
+
+/// What there is.
+pub const MEMORY: u64 = 1 << 40;
+pub const DISK: u64 = 1 << 40;
+pub const PROCESSES: u64 = 1 << 15;
+const INODES: u64 = 1 << 24;
+/// How much of each must be left, in hundredths.
+pub const LEAST_LEFT: u64 = 10;
+const GI: u64 = 1 << 30;
+
+/// What of a machine can run short in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Short {
+    Memory,
+    Disk,
+    Processes,
+}
+
+/// The machine's room. Clones are the same.
+#[derive(Clone)]
+pub struct Room(Arc<Inner>);
+
+struct Inner {
+    ledger: Arc<Ledger>,
+    signals: SimulatedSignals,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What pods use, where a test says so.
+    said: BTreeMap<String, PodUsage>,
+    /// What others than pods use.
+    taken: Taken,
+    /// Whether nobody can tell what pods use.
+    is_unmeasured: bool,
+    /// What is told that is not so.
+    lie: Option<Lie>,
+    /// How often all pods were measured.
+    measured: u64,
+    /// How many containers and images there were that take what others took of the disk, where they do.
+    freed_by: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    memory: u64,
+    disk: u64,
+    processes: u64,
+}
+
+impl Room {
+    pub fn new(ledger: Arc<Ledger>) -> Room {
+        let signals = SimulatedSignals::new();
+        let disk = || "8:1".to_owned();
+        signals.set_file_systems(FileSystems { node: disk(), images: disk(), containers: disk() });
+        Room(Arc::new(Inner { ledger, signals, state: Mutex::default() }))
+    }
+
+    /// Whether the kernel tells by itself when memory is short.
+    pub fn set_alarms(&self, has_alarms: bool) {
+        self.0.signals.set_alarms(has_alarms);
+    }
+
+    /// Says what a pod uses.
+    pub fn set_usage(&self, uid: &str, usage: PodUsage) {
+        self.state().said.insert(uid.to_owned(), usage);
+        self.settle();
+    }
+
+    /// Says how much memory a pod uses.
+    pub fn set_memory(&self, uid: &str, memory: u64) {
+        self.set_usage(uid, PodUsage { memory: Some(memory), ..usage_of(uid) });
+    }
+
+    /// Whether it can be told what pods use.
+    pub fn set_measured(&self, is_measured: bool) {
+        self.state().is_unmeasured = !is_measured;
+    }
+
+    /// Others take so much that some hundredths of what pods use would have to go for enough to be left.
+    pub fn run_short(&self, of: Short, percent: u64) {
+        let used = self.used();
+        let share = |used: u64| used / 100 * percent;
+        let most = |all: u64| all / 100 * (100 - LEAST_LEFT);
+        {
+            let taken = &mut self.state().taken;
+            match of {
+                Short::Memory => {
+                    taken.memory = most(MEMORY).saturating_sub(used.memory) + share(used.memory) + 1;
+                }
+                Short::Disk => taken.disk = most(DISK).saturating_sub(used.disk) + share(used.disk) + 1,
+                Short::Processes => {
+                    let all = most(PROCESSES).saturating_sub(used.processes);
+                    taken.processes = all + share(used.processes) + 4;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// Others give back what they took.
+    pub fn recover(&self, of: Short) {
+        {
+            let taken = &mut self.state().taken;
+            match of {
+                Short::Memory => taken.memory = 0,
+                Short::Disk => taken.disk = 0,
+                Short::Processes => taken.processes = 0,
+            }
+        }
+        self.settle();
+    }
+
+    pub(crate) fn set_lie(&self, lie: Option<Lie>) {
+        self.state().lie = lie;
+    }
+
+    /// What others take of the disk is given back when there are fewer dead containers and images than now.
+    pub fn free_on_removal(&self) {
+        let there = self.removable();
+        self.state().freed_by = Some(there);
+    }
+
+    fn removable(&self) -> usize {
+        let simulator = &self.0.ledger.simulator;
+        simulator.containers().iter().filter(|container| !container.alive).count() + simulator.image_count()
+    }
+
+    /// How often all pods were measured.
+    pub fn measured(&self) -> u64 {
+        self.state().measured
+    }
+
+    /// How often the agent looked.
+    pub fn looks(&self) -> u64 {
+        self.0.signals.looks()
+    }
+
+    /// What pods use that run.
+    fn usages(&self) -> Usages {
+        let containers = self.0.ledger.simulator.containers();
+        let state = self.state();
+        let mut usages = Usages::new();
+        for container in containers.iter().filter(|container| container.alive) {
+            let uid = &container.pod_uid;
+            let known = || state.said.get(uid).cloned().unwrap_or_else(|| usage_of(uid));
+            usages.entry(uid.clone()).or_insert_with(known);
+        }
+        usages
+    }
+
+    /// What they use together.
+    fn used(&self) -> Taken {
+        let mut sum = Taken::default();
+        for usage in self.usages().values() {
+            sum.memory += usage.memory.unwrap_or(0);
+            sum.disk += usage.ephemeral_storage.unwrap_or(0);
+            sum.processes += usage.processes.unwrap_or(0);
+        }
+        sum
+    }
+
+    /// Shows what is left now.
+    fn settle(&self) {
+        let (used, removable) = (self.used(), self.removable());
+        let taken = {
+            let mut state = self.state();
+            if state.freed_by.is_some_and(|there| removable < there) {
+                state.taken.disk = 0;
+            }
+            state.taken
+        };
+        let memory = used.memory + taken.memory;
+        let disk = Storage {
+            capacity: DISK,
+            available: DISK.saturating_sub(used.disk + taken.disk),
+            inodes: INODES,
+            inodes_free: INODES,
+        };
+        let all = DiskReadings { node_fs: Some(disk), image_fs: Some(disk), container_fs: Some(disk) };
+        self.0.signals.set_disks(all);
+        self.0.signals.change(|readings| {
+            *readings = Readings {
+                memory: Some(MemoryReading { capacity: MEMORY, usage: memory, working_set: memory }),
+                memory_of_pods: None,
+                processes: Some(ProcessReading {
+                    most: PROCESSES,
+                    running: used.processes + taken.processes,
+                }),
+            };
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Signals for Room {
+    fn read(&self) -> Readings {
+        self.settle();
+        self.0.signals.read()
+    }
+
+    async fn read_disks(&self, places: &Places) -> DiskReadings {
+        self.settle();
+        self.0.signals.read_disks(places).await
+    }
+
+    async fn file_systems(&self, places: &Places) -> Option<FileSystems> {
+        self.0.signals.file_systems(places).await
+    }
+
+    fn watch_memory(&self, whose: MemoryOf, usage: u64) -> io::Result<Option<Box<dyn Alarm>>> {
+        self.0.signals.watch_memory(whose, usage)
+    }
+}
+
+#[async_trait]
+impl UsageMeter for Room {
+    async fn of_all(&self, resource: Resource) -> Option<Usages> {
+        tokio::task::yield_now().await;
+        self.state().measured += 1;
+        if self.state().is_unmeasured {
+            return None;
+        }
+        let usages = self.usages();
+        note_ranking(&self.0.ledger, resource, &usages);
+        if self.state().lie == Some(Lie::UsageIsTurnedAround) {
+            return Some(turned_around(usages));
+        }
+        Some(usages)
+    }
+
+    async fn on_disk(&self, uids: &BTreeSet<String>) -> Option<Usages> {
+        tokio::task::yield_now().await;
+        let mut usages = self.usages();
+        usages.retain(|uid, _| uids.contains(uid));
+        Some(usages)
+    }
+}
+
+fn turned_around(mut usages: Usages) -> Usages {
+    for usage in usages.values_mut() {
+        let turn = |all: u64, used: &mut Option<u64>| *used = used.map(|used| all.saturating_sub(used));
+        turn(MEMORY, &mut usage.memory);
+        turn(PROCESSES, &mut usage.processes);
+        for container in &mut usage.containers {
+            turn(DISK, &mut container.logs.bytes);
+        }
+    }
+    usages
+}
+
+/// What a pod uses of which nothing is said: by its UID.
+fn usage_of(uid: &str) -> PodUsage {
+    let digest =
+        uid.bytes().fold(7_u64, |digest, byte| digest.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let disk = (digest / 64 % 16 + 1) * GI / 2;
+    PodUsage {
+        memory: Some((digest % 16 + 1) * GI / 2),
+        processes: Some(digest / 7 % 100 + 1),
+        containers: vec![ContainerUsage {
+            name: "c0".into(),
+            logs: FsUsage { bytes: Some(disk), inodes: Some(10) },
+            ..ContainerUsage::default()
+        }],
+        volumes: Vec::new(),
+        ephemeral_storage: Some(disk),
+    }
+}
+
+/// When pods have to go in a run.
+pub fn eviction() -> Settings {
+    #[allow(clippy::cast_precision_loss)]
+    let least = Amount::Percentage(LEAST_LEFT as f32);
+    let hard = [Signal::MemoryAvailable, Signal::NodeFsAvailable, Signal::PidAvailable];
+    Settings {
+        configured: Configured {
+            hard: hard.map(|signal| (signal, least.clone())).into(),
+            ..Configured::default()
+        },
+        max_pod_grace: 0,
+        transition_period: SignedDuration::from_secs(30),
+        limits_local_storage: true,
+    }
+}

@@ -1,0 +1,124 @@
+//! Images that nobody uses.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod common;
+
+use common::{Node, seconds};
+use crablet_core::image_gc::Policy;
+use crablet_cri_sim::{Fault, Image, Method};
+use crablet_host::checkpoint::Checkpoints as _;
+use crablet_host::simulation::Fault as HostFault;
+use crablet_simulation::room::Short;
+use crablet_simulation::world::description;
+use jiff::SignedDuration;
+use tonic::Code;
+
+const POLICY: Policy = Policy {
+    high_threshold_percent: 85,
+    low_threshold_percent: 80,
+    min_age: SignedDuration::from_mins(2),
+    max_age: None,
+};
+
+/// A node with images that nobody pinned, of which a pod uses one as its container's and one as a volume.
+async fn node_with(policy: Policy) -> Node {
+    let mut node = Node::start().await;
+    for name in ["old", "new", "mounted"] {
+        node.world.simulator.add_image(Image::new(format!("example.com/{name}:1")).size(1 << 38));
+    }
+    node.world.describe = Box::new(move || {
+        let mut description = description();
+        description.image_gc = policy;
+        description.eviction.configured.hard.clear();
+        description
+    });
+    node.restart().await;
+    node.create(
+        "uses",
+        "{containers: [{name: c0, image: 'sim/pulled:1'}], volumes: [{name: v, image: {reference: 'example.com/mounted:1'}}]}",
+    );
+    seconds(60).await;
+    node
+}
+
+fn has(node: &Node, name: &str) -> bool {
+    node.world.simulator.has_image(name)
+}
+
+fn count(node: &Node, line: &str) -> u64 {
+    let text = node.world.agent.as_ref().unwrap().metrics.kubelet.render();
+    text.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_that_nobody_uses_go_when_their_disk_fills_and_only_as_many_as_must() {
+    let mut node = node_with(POLICY).await;
+    seconds(600).await;
+    assert!(has(&node, "example.com/old:1") && has(&node, "example.com/new:1"), "there is room");
+    // 90 hundredths: a tenth of the disk is to be freed, which is less than one of them takes.
+    node.world.room.run_short(Short::Disk, 1);
+    seconds(301).await;
+    let left = ["old", "new"].iter().filter(|name| has(&node, &format!("example.com/{name}:1"))).count();
+    assert_eq!(left, 1);
+    assert!(has(&node, "example.com/mounted:1") && has(&node, "sim/pulled:1") && has(&node, "sim/forever:1"));
+    assert_eq!(count(&node, "kubelet_image_garbage_collected_total{reason=\"space\"}"), 1);
+    // The disk is as full as before: the next one goes, and then there is no more to be had.
+    seconds(301).await;
+    seconds(301).await;
+    assert!(!has(&node, "example.com/old:1") && !has(&node, "example.com/new:1"));
+    seconds(301).await;
+    assert!(
+        node.all_said().contains("Failed to free sufficient space by deleting unused images (freed 0 bytes)")
+    );
+    assert!(node.all_said().contains("FreeDiskSpaceFailed") && node.all_said().contains("ImageGCFailed"));
+    assert!(has(&node, "example.com/mounted:1") && has(&node, "sim/pulled:1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_too_old_goes_though_there_is_room_and_agents_come_and_go() {
+    let policy = Policy { max_age: Some(SignedDuration::from_secs(2000)), ..POLICY };
+    let mut node = node_with(policy).await;
+    for _ in 0..3 {
+        seconds(400).await;
+        node.restart().await;
+    }
+    assert!(has(&node, "example.com/old:1"));
+    seconds(1800).await;
+    assert!(!has(&node, "example.com/old:1"), "what the agents before knew counts");
+    assert!(has(&node, "example.com/mounted:1") && has(&node, "sim/pulled:1"));
+    assert!(count(&node, "kubelet_image_garbage_collected_total{reason=\"age\"}") >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_fails_is_said_after_the_second_time_and_nothing_is_lost() {
+    let mut node = node_with(POLICY).await;
+    node.world.room.run_short(Short::Disk, 1);
+    let fails = Fault::on(Method::RemoveImage).times(4).fail(Code::Unknown, "read-only file system");
+    node.world.simulator.inject(fails);
+    seconds(300).await;
+    assert!(!node.all_said().contains("ImageGCFailed"), "once is nothing");
+    seconds(301).await;
+    assert!(node.all_said().contains("ImageGCFailed"));
+    assert!(
+        node.all_said().contains("encountered errors")
+            || node.all_said().contains("errors in image deletion")
+    );
+    seconds(601).await;
+    assert!(!has(&node, "example.com/old:1") || !has(&node, "example.com/new:1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_or_written_makes_images_new_and_no_more() {
+    let policy = Policy { max_age: Some(SignedDuration::from_secs(1000)), ..POLICY };
+    let mut node = node_with(policy).await;
+    seconds(600).await;
+    node.world.kill().await;
+    node.world.image_records.save("images", b"{\"images\": {\"torn").await.unwrap();
+    node.world.image_records.plan(None, 2, HostFault::Fails(std::io::ErrorKind::StorageFull));
+    node.restart().await;
+    seconds(900).await;
+    assert!(has(&node, "example.com/old:1"));
+    seconds(700).await;
+    assert!(!has(&node, "example.com/old:1"));
+}
