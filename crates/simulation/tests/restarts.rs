@@ -223,6 +223,19 @@ async fn a_pod_whose_next_container_was_made_and_not_started_is_not_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_an_agent_that_died_was_starting_never_runs_beside_another_definition_of_it() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::StartContainer).takes(Duration::from_secs(8)));
+    node.want("p", &never("sim/forever:1")).await;
+    die_before_the_start_of(&mut node, "c").await;
+    node.restart().await;
+    node.want("p", &never("sim/forever:2")).await;
+    seconds(30).await;
+    assert_eq!((node.live(), node.broken()), (vec!["c".to_owned()], None));
+    assert_eq!(&*node.container("p", "c").image, "docker.io/sim/forever:2");
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_containers_restart_though_one_was_never_started() {
     let mut node = Node::start().await;
     node.world.simulator.inject(Fault::on(Method::StartContainer).nth(2).times_out_before_effect());

@@ -27,10 +27,6 @@ fn times(node: &Node, method: Method, subject: &str) -> usize {
     node.world.simulator.calls().iter().filter(is_it).count()
 }
 
-fn broken(node: &Node) -> Option<String> {
-    node.world.ledger.state().violation.as_ref().map(|violation| violation.what.clone())
-}
-
 async fn two_that_run(node: &mut Node, policy: &str) -> (String, String) {
     let containers = format!("[{{name: a, {WILLING}}}, {{name: b, {STUBBORN}}}]");
     let spec =
@@ -55,7 +51,7 @@ async fn a_stop_that_fails_cuts_off_no_other_and_no_hook_runs_twice() {
     assert_eq!(node.live(), [""; 0]);
     assert_eq!(times(&node, Method::StopContainer, &b), 1);
     assert_eq!((times(&node, Method::ExecSync, &a), times(&node, Method::ExecSync, &b)), (1, 1));
-    assert_eq!(broken(&node), None);
+    assert_eq!(node.broken(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +96,7 @@ async fn a_sidecar_is_not_stopped_before_what_was_started_and_not_seen_yet() {
     seconds(10).await;
     assert_eq!(node.live(), ["c", "s"], "they have their grace period");
     seconds(60).await;
-    assert_eq!((node.live(), broken(&node)), (vec![], None));
+    assert_eq!((node.live(), node.broken()), (vec![], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +147,7 @@ async fn an_end_after_the_death_of_a_sandbox_gives_no_more_time_over_a_death_of_
     seconds(9).await;
     assert_eq!(node.live(), ["c"], "it has the 30 s of its first stop");
     seconds(5).await;
-    assert_eq!((node.live(), broken(&node)), (vec![], None));
+    assert_eq!((node.live(), node.broken()), (vec![], None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +165,7 @@ async fn a_stop_after_the_death_of_a_sandbox_that_an_agent_did_not_survive_count
     seconds(15).await;
     assert_eq!(node.live(), ["c"], "it has the 30 s of its first stop");
     seconds(10).await;
-    assert_eq!((node.live(), broken(&node)), (vec![], None));
+    assert_eq!((node.live(), node.broken()), (vec![], None));
 }
 
 /// The sandboxes, whether they are ready or not.
@@ -194,7 +190,7 @@ async fn a_sandbox_that_died_is_stopped_once_before_another_one_takes_its_place(
     node.unwant("p");
     seconds(60).await;
     assert_eq!(sandboxes(&node), [""; 0]);
-    assert_eq!(broken(&node), None);
+    assert_eq!(node.broken(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +209,7 @@ async fn a_pod_whose_sandbox_died_gives_its_network_back_when_it_ends() {
     seconds(60).await;
     assert_eq!(sandboxes(&node), [""; 0]);
     assert!(times(&node, Method::StopPodSandbox, &sandbox) <= 2, "nobody told the next agent");
-    assert_eq!(broken(&node), None);
+    assert_eq!(node.broken(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,7 @@ impl Worker {
         let is_stopped = |start: &&Start| {
             plan.kill.iter().any(|kill| kill.name == start.name)
                 && !self.observed.named(&start.name).any(|container| container.may_live())
+                && self.may_yet_start(sandbox, start).is_none()
         };
         let starts: Vec<Start> = plan.start.iter().filter(is_stopped).cloned().collect();
         match failed {
@@ -221,7 +222,8 @@ impl Worker {
         look_again: Option<Instant>,
     ) -> Next {
         for start in &plan.start {
-            if let Some(until) = self.retries.held(&What::Start(start.name.clone())) {
+            let held = self.retries.held(&What::Start(start.name.clone()));
+            if let Some(until) = held.or_else(|| self.may_yet_start(sandbox, start)) {
                 wait = earliest(wait, Some(until));
                 let is_init = start.role == Role::Init
                     && start.container(&self.pod).is_some_and(|container| !is_sidecar(container));
@@ -331,6 +333,19 @@ impl Worker {
             && latest.sandbox_id == sandbox
             && !latest.differs_from(container);
         is_it.then(|| latest.id.clone())
+    }
+
+    /// Until when a container that an earlier agent made from another definition may still start: that agent may have
+    /// died while the runtime was starting it, and there must not be two.
+    fn may_yet_start(&self, sandbox: &str, start: &Start) -> Option<Instant> {
+        let until = self.seen_at + GIVES_UP_WITHIN;
+        let container = start.container(&self.pod)?;
+        let made = self.observed.latest(&container.name)?;
+        let may_start = made.state == ContainerState::Created
+            && made.sandbox_id == sandbox
+            && made.differs_from(container)
+            && Instant::now() < until;
+        may_start.then_some(until)
     }
 
     fn refused(&self, container: &str, reason: &str, error: &Error) -> NotStarted {

@@ -16,10 +16,12 @@ const CONFIGURATION: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Ku
 const UNIT: &str = "[Service]\nExecStart=/test/crablet --config=/etc/kubernetes/config.yaml \
     --root-dir=/test/kubelet --node-ip=10.0.0.1\n";
 
+/// One that stops after all of its grace period. Two of them take longer than logind waits by itself, and much less than it
+/// is asked to.
 fn manifest(name: &str, priority: i32) -> String {
     format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  priority: {priority}\n  containers:\n  \
-         - name: {name}\n    image: crablet.test/busybox:1\n    command: [sleep, infinity]\n"
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  priority: {priority}\n  \
+         terminationGracePeriodSeconds: 6\n  containers:\n  - name: {name}\n    image: crablet.test/busybox:1\n    command: [sleep, infinity]\n"
     )
 }
 

@@ -152,6 +152,11 @@ impl Node {
         names
     }
 
+    /// The promise that was broken, if one was.
+    pub fn broken(&self) -> Option<String> {
+        self.world.ledger.state().violation.as_ref().map(|violation| violation.what.clone())
+    }
+
     /// Runs a command in the container of a name.
     pub async fn run(&self, name: &str, command: &[&str]) {
         let mut containers = self.world.simulator.containers().into_iter();
