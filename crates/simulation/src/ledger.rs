@@ -164,7 +164,10 @@ impl Ledger {
 
     pub fn want(&self, pod: &Arc<Pod>, source: SourceKind) {
         let mut state = self.state();
-        state.lives.insert(pod.metadata.uid.to_string(), Life::new(Arc::clone(pod), source));
+        let mut life = Life::new(Arc::clone(pod), source);
+        // Who is wanted in another form is not a new pod.
+        life.edited = state.lives.contains_key(pod.metadata.uid.as_str());
+        state.lives.insert(pod.metadata.uid.to_string(), life);
     }
 
     /// The runtime could not run a command in a container, which ends for that where it was its hook.
