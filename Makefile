@@ -1,7 +1,7 @@
 # What a person does with this tree. `make` alone says what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench conformance deb drain fuzz mutants sim soak swap
+.PHONY: help run test lint bench conformance deb drain fuzz mutants sim soak swap vm
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,3 +67,9 @@ mutants: ## Break the core in some 200 small ways, and fail if its tests miss to
 
 sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (SEED=n for one, with its trace; CLUSTER=1 for that with an API server)
 	@cargo run --quiet --profile sim --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster)
+
+vm: ## Boot a machine with systemd, cgroup v2 and little memory, and run the released program in it under pressure (TEST=words of names)
+	@scripts/need-root vm
+	@scripts/setup vm
+	cargo build --release --package crablet
+	@scripts/vm $(TEST)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crablet_api::Gate;
 use crablet_cri::Runtime;
-use crablet_cri::observer::{self, Observer, Status};
+use crablet_cri::observer::{self, Observer};
 use crablet_host::cgroup::Cgroups;
 use crablet_host::checkpoint::Checkpoints;
 use crablet_host::clock::Clock;
@@ -16,8 +16,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::Admission;
-use crate::allocations::{Allocations, AllocationsError};
+use crate::admission::{self, Admission};
+use crate::allocations::Allocations;
 use crate::checkpoints::CheckpointWriter;
 use crate::container_gc::ContainerGc;
 use crate::eviction::{self, EvictionManager, Pressure, UsageMeter};
@@ -27,7 +27,7 @@ use crate::metrics::{
     AdmissionMetrics, EvictionMetrics, ImageGcMetrics, ImageMetrics, Metrics, register_pods,
 };
 use crate::mirrors::{FirstMirrors, ServerMirrors};
-use crate::node_cgroups::{NodeCgroups, NotEnforced};
+use crate::node_cgroups::{NodeCgroups, NotEnforced, Protected};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
@@ -45,7 +45,7 @@ use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::tasks::Tasks;
 use crate::turns::Turns;
-use crate::users::{Users, UsersError};
+use crate::users::Users;
 
 /// How many workers look at what the runtime knows at the same time: enough to keep it busy.
 const LOOKS_AT_ONCE: usize = 16;
@@ -64,12 +64,14 @@ pub struct Parts {
     pub cgroups: Arc<dyn Cgroups>,
     /// The directories and files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// Which users of the node belong to which pod.
+    pub users: Users,
     /// The volumes of pods.
     pub volumes: Arc<dyn Volumes>,
     /// Where the checkpoints of pods are.
     pub checkpoints: Arc<dyn Checkpoints>,
-    /// Where upstream's state files of allocations are.
-    pub state_files: Arc<dyn Checkpoints>,
+    /// What is allocated to pods.
+    pub allocations: Allocations,
     /// The cluster's objects that pods refer to.
     pub objects: Arc<dyn Objects>,
     /// What the API server has of the node's static pods.
@@ -109,8 +111,6 @@ pub struct Agent {
     pub recorder: Recorder,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
-    /// How the observer of the runtime is.
-    pub observer: watch::Receiver<Status>,
 }
 
 /// Why an agent could not start.
@@ -125,12 +125,6 @@ pub enum StartError {
     /// The checkpoints could not be read.
     #[error("cannot read the checkpoints of pods")]
     Checkpoints(#[from] crablet_host::checkpoint::CheckpointError),
-    /// It could not be found out which users of the node belong to which pod.
-    #[error("cannot tell which users of the node belong to which pod")]
-    Users(#[from] UsersError),
-    /// It could not be found out what is allocated to pods.
-    #[error("cannot tell what is allocated to pods")]
-    Allocations(#[from] AllocationsError),
     /// What is counted could not be named.
     #[error("cannot register metrics")]
     Metrics(#[from] RegisterError),
@@ -156,16 +150,26 @@ impl Agent {
         changes: Changes,
     ) -> Result<Agent, StartError> {
         let Parts { runtime, clock, cgroups, files, volumes, checkpoints, .. } = parts;
-        let Parts { state_files, objects, mirrors, access, metrics, .. } = parts;
+        let Parts { users, allocations, objects, mirrors, access, metrics, .. } = parts;
         let Parts { signals, usage, kernel_log, image_records, shutdown: machine, .. } = parts;
-        let users = Users::recall(description.user_ids, Arc::clone(&files)).await?;
-        let allocations = Allocations::open(state_files).await?;
         let stories = Stories::new(clock.clone());
         let recorder = Recorder::new(clock.clone(), stories.clone());
         let (statuses, strangers) = (Statuses::new(), Arc::<Notify>::default());
+        let facts = LiveFacts::new(Facts {
+            node: description.node,
+            translation: description.translation,
+            status: description.status,
+            held: description.held,
+            handlers: None,
+        });
         let node_cgroups = NodeCgroups {
             cgroups: Arc::clone(&cgroups),
+            protected: match description.cgroups.memory {
+                Some(_) => Some(Protected::register(&metrics.kubelet)?),
+                None => None,
+            },
             settings: description.cgroups,
+            facts: facts.clone(),
             recorder: recorder.clone(),
             node: Involved::node(description.name.as_str()),
             statuses: statuses.clone(),
@@ -180,7 +184,7 @@ impl Agent {
         let images =
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images)
                 .counted_in(ImageMetrics::register(&metrics.kubelet)?);
-        let (observer, events, observer_status) = Observer::new(runtime.clone());
+        let (observer, events, _) = Observer::new(runtime.clone());
         let seconds = clock.clone();
         let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
             seconds.now().as_millisecond() as f64 / 1e3
@@ -194,21 +198,15 @@ impl Agent {
             metrics: prober::Metrics::new(&metrics.probes)?,
         });
         let shutdown_periods = description.shutdown_periods;
-        let node_name = description.node.metadata.name.clone();
+        let node_name = facts.now().node.metadata.name.clone();
         let server_mirrors = mirrors.clone();
-        let features = description.translation.features;
+        let features = facts.now().translation.features;
         let times_are_told = features.enabled(Gate::GracefulNodeShutdown)
             && features.enabled(Gate::GracefulNodeShutdownBasedOnPodPriority);
         let shutdown_times = match times_are_told {
             true => Some(shutdown::Times::register(&metrics.kubelet)?),
             false => None,
         };
-        let facts = LiveFacts::new(Facts {
-            node: description.node,
-            translation: description.translation,
-            status: description.status,
-            handlers: None,
-        });
         let pressure = Pressure::default();
         let image_gc = image_gc::Parts {
             node_name: node_name.clone(),
@@ -222,9 +220,16 @@ impl Agent {
             metrics: ImageGcMetrics::register(&metrics.kubelet)?,
         };
         let (readiness, keep_readiness) = Readiness::watch(runtime.clone(), facts.clone());
+        let gate = admission::Gate {
+            facts: facts.clone(),
+            pressure: pressure.clone(),
+            sysctls: Arc::new(description.sysctls),
+            app_armor: description.app_armor,
+            exclusive: description.exclusive,
+        };
         let node = Arc::new(Shared {
             runtime,
-            clock,
+            clock: clock.clone(),
             host: Host { cgroups, files, volumes, users },
             objects,
             images: images.clone(),
@@ -238,16 +243,8 @@ impl Agent {
             checkpoints: checkpoint_writer.clone(),
             restored,
             first_mirrors: FirstMirrors::new(mirrors),
-            admission: Admission::new(
-                facts.clone(),
-                description.sysctls,
-                description.app_armor,
-                recorder.clone(),
-                allocations.clone(),
-            )
-            .with_exclusive(description.exclusive)
-            .counted_in(AdmissionMetrics::register(&metrics.kubelet)?)
-            .under(pressure.clone()),
+            admission: Admission::new(gate, clock.clone(), recorder.clone(), allocations.clone())
+                .counted_in(AdmissionMetrics::register(&metrics.kubelet)?),
             allocations: allocations.clone(),
             readiness,
             strangers,
@@ -279,9 +276,8 @@ impl Agent {
             images: images.clone(),
             recorder: node.reports.recorder.clone(),
             readiness: node.readiness.clone(),
-            observer: observer_status,
         };
-        if let Some(machine) = machine.filter(|_| !shutdown_periods.is_empty()) {
+        let shutdown = machine.filter(|_| !shutdown_periods.is_empty()).map(|machine| {
             let parts = shutdown::Parts {
                 name: node_name.clone(),
                 clock: node.clock.clone(),
@@ -292,8 +288,8 @@ impl Agent {
                 mirrors: server_mirrors,
                 recorder: agent.recorder.clone(),
             };
-            tasks.spawn(NodeShutdown::begin(shutdown_periods, machine, parts, shutdown_times).await);
-        }
+            NodeShutdown::begin(shutdown_periods, machine, parts, shutdown_times)
+        });
         if keeps_records {
             tasks.spawn(images.resume());
         }
@@ -309,7 +305,14 @@ impl Agent {
         tasks.spawn(checkpoint_writer.run());
         tasks.spawn(allocations.run());
         tasks.spawn(probing);
-        tasks.spawn(pods.run(ends, changes, events));
+        let all = tasks.clone();
+        tasks.spawn(async move {
+            // A bus that hangs holds up nobody but pods.
+            if let Some(shutdown) = shutdown {
+                all.spawn(shutdown.await);
+            }
+            pods.run(ends, changes, events).await;
+        });
         Ok(agent)
     }
 }

@@ -53,15 +53,54 @@ struct Inner {
     attempts: watch::Sender<Attempt>,
 }
 
-/// A file's place among [`STATE_FILES`].
-const ALLOCATED: usize = 0;
-const ACTUATED: usize = 1;
+/// One of [`STATE_FILES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum File {
+    Allocated,
+    Actuated,
+}
+
+impl File {
+    /// What was given first: without that, what is allocated would be taken for it.
+    const IN_ORDER: [File; 2] = [File::Actuated, File::Allocated];
+
+    fn name(self) -> &'static str {
+        let [allocated, actuated] = STATE_FILES;
+        match self {
+            File::Allocated => allocated,
+            File::Actuated => actuated,
+        }
+    }
+}
+
+/// Something of each file.
+#[derive(Debug, Clone, Default)]
+struct OfEach<T> {
+    allocated: T,
+    actuated: T,
+}
+
+impl<T> OfEach<T> {
+    fn of(&self, file: File) -> &T {
+        match file {
+            File::Allocated => &self.allocated,
+            File::Actuated => &self.actuated,
+        }
+    }
+
+    fn of_mut(&mut self, file: File) -> &mut T {
+        match file {
+            File::Allocated => &mut self.allocated,
+            File::Actuated => &mut self.actuated,
+        }
+    }
+}
 
 #[derive(Default)]
 struct Books {
     /// What each file has of each pod, by UID. Mostly it is the same text.
-    pods: BTreeMap<Box<str>, [Option<Text>; 2]>,
-    is_changed: [bool; 2],
+    pods: BTreeMap<Box<str>, OfEach<Option<Text>>>,
+    is_changed: OfEach<bool>,
     /// Counts what was changed, and asked to be written again.
     change: u64,
 }
@@ -87,7 +126,8 @@ impl Allocations {
             return Err(error.into());
         }
         let mut books = Books::default();
-        for (file, name) in STATE_FILES.into_iter().enumerate() {
+        for file in File::IN_ORDER {
+            let name = file.name();
             let Some(bytes) = loaded.checkpoints.remove(name) else { continue };
             let entries = state_file::decode(&bytes, LIMITS)
                 .map_err(|source| AllocationsError::Content { name, source })?;
@@ -105,27 +145,27 @@ impl Allocations {
 
     /// What is allocated to a pod.
     pub(crate) fn allocated(&self, uid: &str) -> Option<PodResourceInfo> {
-        self.books().get(ALLOCATED, uid)
+        self.books().get(File::Allocated, uid)
     }
 
     /// What a pod was given.
     pub(crate) fn actuated(&self, uid: &str) -> Option<PodResourceInfo> {
-        self.books().get(ACTUATED, uid)
+        self.books().get(File::Actuated, uid)
     }
 
     pub(crate) fn set_allocated(&self, uid: &str, info: &PodResourceInfo) {
-        self.set(ALLOCATED, uid, info);
+        self.set(File::Allocated, uid, info);
     }
 
     pub(crate) fn set_actuated(&self, uid: &str, info: &PodResourceInfo) {
-        self.set(ACTUATED, uid, info);
+        self.set(File::Actuated, uid, info);
     }
 
-    fn set(&self, file: usize, uid: &str, info: &PodResourceInfo) {
+    fn set(&self, file: File, uid: &str, info: &PodResourceInfo) {
         let entry = state_file::entry(info);
         let mut books = self.books();
         if books.put(file, uid, &entry) {
-            books.is_changed[file] = true;
+            *books.is_changed.of_mut(file) = true;
             books.change += 1;
             self.0.news.notify_one();
         }
@@ -146,7 +186,8 @@ impl Allocations {
         let mut attempts = self.0.attempts.subscribe();
         let change = {
             let mut books = self.books();
-            if !books.is_changed.contains(&true) && self.0.attempts.borrow().change >= books.change {
+            let is_changed = books.is_changed.allocated || books.is_changed.actuated;
+            if !is_changed && self.0.attempts.borrow().change >= books.change {
                 return Ok(());
             }
             // An attempt that failed is made again.
@@ -170,17 +211,16 @@ impl Allocations {
                     continue;
                 }
                 let is_changed = std::mem::take(&mut books.is_changed);
-                // What was given first: without that, what is allocated would be taken for it.
-                let files = [ACTUATED, ALLOCATED].into_iter().filter(|file| is_changed[*file]);
+                let files = File::IN_ORDER.into_iter().filter(|file| *is_changed.of(*file));
                 let files: Vec<_> = files.map(|file| (file, books.encoded(file))).collect();
                 (books.change, files)
             };
             let mut attempt = Attempt { change, error: None };
             for (file, bytes) in files {
-                let name = STATE_FILES[file];
+                let name = file.name();
                 if let Err(error) = self.0.store.save(name, &bytes).await {
                     warn!(name, %error, "Cannot write down what is allocated to pods");
-                    self.books().is_changed[file] = true;
+                    *self.books().is_changed.of_mut(file) = true;
                     attempt.error = Some(Arc::new(error));
                 }
             }
@@ -194,24 +234,25 @@ impl Allocations {
 }
 
 impl Books {
-    fn get(&self, file: usize, uid: &str) -> Option<PodResourceInfo> {
-        let entry = self.pods.get(uid)?[file].as_ref()?;
+    fn get(&self, file: File, uid: &str) -> Option<PodResourceInfo> {
+        let entry = self.pods.get(uid)?.of(file).as_ref()?;
         crablet_api::from_json(entry.as_bytes(), Limits::API).ok()
     }
 
     /// Says whether that is something else than before.
-    fn put(&mut self, file: usize, uid: &str, entry: &str) -> bool {
+    fn put(&mut self, file: File, uid: &str, entry: &str) -> bool {
         let pod = self.pods.entry(uid.into()).or_default();
-        if pod[file].as_deref() == Some(entry) {
+        if pod.of(file).as_deref() == Some(entry) {
             return false;
         }
-        let shared = pod.iter().flatten().find(|known| known.as_str() == entry).cloned();
-        pod[file] = Some(shared.unwrap_or_else(|| entry.into()));
+        let mut known = File::IN_ORDER.iter().filter_map(|file| pod.of(*file).as_ref());
+        let shared = known.find(|known| known.as_str() == entry).cloned();
+        *pod.of_mut(file) = Some(shared.unwrap_or_else(|| entry.into()));
         true
     }
 
-    fn encoded(&self, file: usize) -> Vec<u8> {
-        let entries = self.pods.iter().filter_map(|(uid, pod)| Some((&**uid, pod[file].as_deref()?)));
+    fn encoded(&self, file: File) -> Vec<u8> {
+        let entries = self.pods.iter().filter_map(|(uid, pod)| Some((&**uid, pod.of(file).as_deref()?)));
         state_file::encode(entries)
     }
 }

@@ -1,25 +1,22 @@
 //! The containers of all pods that ended, where the node has a limit for them. Workers tell of theirs, and learn which
 //! have to go; where those are another pod's, its worker is told to look.
-
 //!
-//! A node that runs short of disk has all workers remove what they can do without ([`ContainerGc::reclaim`]).
+//! A node that runs short of disk has the workers of pods that are over remove all that these left
+//! ([`ContainerGc::reclaim`]). Pods that go on keep what the node's limits leave them, for who reads their logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_core::container_gc::{Dead, Policy, over_limit};
-use jiff::SignedDuration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::debug;
 
 use crate::mailbox::{Input, Mailbox};
 
-/// How long workers have to remove what they can do without. One that pulls an image or hangs is not waited for.
+/// How long workers have to remove what pods left. One that pulls an image or hangs is not waited for.
 const RECLAIMING_TAKES: Duration = Duration::from_secs(10);
-/// What a pod needs of its dead containers when room is short: the newest of each name, while it goes on.
-const LEAST: Policy = Policy { max_per_container: 0, max_containers: None, min_age: SignedDuration::ZERO };
 
 /// The one owner of the limit for the whole node.
 pub(crate) struct ContainerGc {
@@ -32,7 +29,7 @@ pub(crate) struct ContainerGc {
 struct Known {
     dead: BTreeMap<String, Vec<Dead>>,
     mailboxes: BTreeMap<String, Mailbox>,
-    /// The pods whose workers are to remove what they can do without.
+    /// The pods whose workers are to remove what these left, if they are over.
     reclaiming: BTreeSet<String>,
 }
 
@@ -46,12 +43,12 @@ impl ContainerGc {
         self.known().mailboxes.insert(uid.to_owned(), mailbox.clone());
     }
 
-    /// What a pod is held to now.
-    pub(crate) fn policy(&self, uid: &str) -> Policy {
-        if self.is_reclaiming(uid) { LEAST } else { self.policy }
+    /// What pods are held to.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
     }
 
-    /// Has every pod's dead containers removed that it can do without, and waits for that, though not for long.
+    /// Has removed what pods left that are over, and waits for that, though not for long.
     pub(crate) async fn reclaim(&self) {
         {
             let mut known = self.known();
@@ -69,16 +66,16 @@ impl ContainerGc {
         };
         if timeout(RECLAIMING_TAKES, all).await.is_err() {
             let late = std::mem::take(&mut self.known().reclaiming);
-            debug!(pods = late.len(), "Not all pods have removed the containers that they can do without");
+            debug!(pods = late.len(), "Not of all pods that are over the containers have been removed");
         }
     }
 
-    /// Whether a pod's worker is to remove what it can do without.
+    /// Whether a pod's worker is to remove what the pod left, if it is over.
     pub(crate) fn is_reclaiming(&self, uid: &str) -> bool {
         self.known().reclaiming.contains(uid)
     }
 
-    /// A worker has been through its pod since it was to remove what that can do without.
+    /// A worker has been through its pod since it was to remove what that left.
     pub(crate) fn pruned(&self, uid: &str) {
         if self.known().reclaiming.remove(uid) {
             self.reclaimed.notify_waiters();
@@ -88,9 +85,6 @@ impl ContainerGc {
     /// Takes in what is dead of a pod, and says which of it has to go.
     pub(crate) fn tell(&self, uid: &str, dead: impl FnOnce() -> Vec<Dead>) -> BTreeSet<String> {
         let mut known = self.known();
-        if known.reclaiming.contains(uid) {
-            return over_limit(&BTreeMap::from([(uid.to_owned(), dead())]), 0);
-        }
         let Some(most) = self.policy.max_containers else { return BTreeSet::new() };
         let dead = dead();
         let is_news = known.dead.get(uid) != Some(&dead);

@@ -10,11 +10,17 @@
 //! ```
 //!
 //! Pods are measured when something is short, or when what they take on disk is limited, and at no other time. The next look
-//! is due when the first threshold could be met ([`next_look`]), when the kernel rings, or when a pod is gone.
+//! is due when the first threshold could be met ([`next_look`]), when the kernel rings, or when a pod is gone. Memory comes
+//! first: what is done for anything else is let go of when memory runs short ([`MemoryWatch`]), and measured beside the looks
+//! ([`DiskUse`]).
 
 mod alarms;
+mod disk_use;
+mod leavers;
+mod memory_watch;
 mod observe;
 mod pressure;
+mod settings;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,17 +29,16 @@ use std::time::Duration;
 
 use crablet_api::Text;
 use crablet_api::core::Pod;
-use crablet_config::{EvictionSignal, KubeletConfiguration, NodeAllocatableEnforcement, Threshold as Given};
 use crablet_core::eviction::{
-    Amount, Configured, Disks, Explanation, LONGEST_WAIT, Monitor, Observations, Reclaim, Signal, Threshold,
-    explain, grace, grace_over_limit, has_limits, next_look, over_limit, rank, reclaims, thresholds,
+    Disks, Explanation, LONGEST_WAIT, Monitor, Observations, Reclaim, Signal, Threshold, Usages, explain,
+    grace, grace_over_limit, has_limits, next_look, over_limit, rank, reclaims, thresholds,
 };
 use crablet_core::qos::{PodLevel, is_critical};
 use crablet_core::status::Failure;
 use crablet_host::signals::{FileSystems, Places, Readings, Signals};
 use crablet_logging::ErrorChain;
 use jiff::SignedDuration;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use crate::metrics::EvictionMetrics;
@@ -41,10 +46,15 @@ use crate::pod_span::pod_span;
 use crate::pods::Evictor;
 use crate::recorder::{EventType, Involved, reason};
 use crate::shared::Shared;
+use crate::worker::Checkpoint;
 use alarms::Alarms;
+use disk_use::DiskUse;
+use leavers::{Leaver, is_gone, see_off};
+use memory_watch::MemoryWatch;
 use observe::observations;
 
 pub use pressure::Pressure;
+pub use settings::{Settings, hard_thresholds};
 pub use usage::UsageMeter;
 
 /// However often the kernel rings, looks are so far apart.
@@ -59,56 +69,6 @@ const REMOVALS_TAKE: Duration = Duration::from_secs(60);
 const DISKS_TAKE: Duration = Duration::from_secs(5);
 /// For how long something that cannot be told any more counts as it was.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_secs(60);
-/// A pod whose containers should have stopped has so long until what it used is given back, as upstream.
-const CLEANUP_TAKES: Duration = Duration::from_secs(30);
-/// The least time that containers have to stop before nobody waits for them.
-const LEAST_STOP_TAKES: u64 = 10;
-
-/// When pods have to go.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub configured: Configured,
-    /// How many seconds a pod has at most that a soft threshold sends away.
-    pub max_pod_grace: i64,
-    /// For how long a condition stays that is not seen any more.
-    pub transition_period: SignedDuration,
-    /// Whether pods are held to what they may take on disk.
-    pub limits_local_storage: bool,
-}
-
-impl Settings {
-    pub fn new(configuration: &KubeletConfiguration) -> Settings {
-        let amounts = |given: &BTreeMap<EvictionSignal, crablet_api::Parsed<Given>>| {
-            let known = given.iter().filter_map(|(signal, amount)| {
-                let value = match &amount.value {
-                    Given::Quantity(quantity) => Amount::Quantity(quantity.clone()),
-                    Given::Percentage(share) => Amount::Percentage(*share),
-                };
-                Some((Signal::from_word(signal.as_str())?, value))
-            });
-            known.collect()
-        };
-        let soft_grace = configuration.eviction_soft_grace_period.iter().filter_map(|(signal, grace)| {
-            let grace = SignedDuration::from_nanos(grace.value.as_nanos());
-            Some((Signal::from_word(signal.as_str())?, grace))
-        });
-        let levels = &configuration.enforce_node_allocatable;
-        Settings {
-            configured: Configured {
-                hard: amounts(&configuration.eviction_hard),
-                soft: amounts(&configuration.eviction_soft),
-                soft_grace: soft_grace.collect(),
-                min_reclaim: amounts(&configuration.eviction_minimum_reclaim),
-                enforces_allocatable: levels.contains(&NodeAllocatableEnforcement::Pods),
-            },
-            max_pod_grace: i64::from(configuration.eviction_max_pod_grace_period),
-            transition_period: SignedDuration::from_nanos(
-                configuration.eviction_pressure_transition_period.as_nanos(),
-            ),
-            limits_local_storage: configuration.local_storage_capacity_isolation,
-        }
-    }
-}
 
 /// What an owner works with, beside what all workers share.
 pub(crate) struct Parts {
@@ -134,15 +94,33 @@ pub(crate) struct EvictionManager {
     seen: Observations,
     /// Until when nothing more is done about something, since nobody could be ended for it.
     held: BTreeMap<Signal, Instant>,
-    /// When pods are held to what they may take on disk again.
-    limits_due: Instant,
+    /// What limited pods take on disk.
+    disk_use: DiskUse,
     /// The pods that were told to go and are not gone.
     leaving: BTreeSet<String>,
+    /// Those that the agent before told to go.
+    left_before: BTreeSet<String>,
+}
+
+/// Who goes, and why.
+struct Chosen {
+    pod: Arc<Pod>,
+    told: Explanation,
+}
+
+/// Whether something was done, so that it is time to look again.
+#[derive(PartialEq, Eq)]
+enum Relief {
+    Sought,
+    NotSought,
 }
 
 impl EvictionManager {
     pub(crate) fn new(node: Arc<Shared>, parts: Parts, settings: Settings) -> EvictionManager {
         let watched = thresholds(&settings.configured, Disks::One);
+        let ending =
+            |(uid, checkpoint): (&String, &Checkpoint)| checkpoint.ends_by_failure().then(|| uid.clone());
+        let left_before = node.restored.left().iter().filter_map(ending).collect();
         EvictionManager {
             monitor: Monitor::new(watched, settings.transition_period),
             node,
@@ -153,8 +131,9 @@ impl EvictionManager {
             alarms: Alarms::default(),
             seen: Observations::new(),
             held: BTreeMap::new(),
-            limits_due: Instant::now(),
+            disk_use: DiskUse::new(),
             leaving: BTreeSet::new(),
+            left_before,
         }
     }
 
@@ -164,50 +143,56 @@ impl EvictionManager {
         loop {
             let changed = node.admission.changed();
             let began = Instant::now();
-            match self.look().await {
-                Some(next) => tokio::select! {
-                    biased;
-                    () = self.alarms.ring() => sleep_until(began + BETWEEN_LOOKS).await,
-                    () = sleep_until(next) => {}
-                },
-                None => changed.await,
+            let next = self.look().await;
+            self.measure_limited();
+            tokio::select! {
+                biased;
+                usages = self.disk_use.measured() => self.hold_to_limits(usages).await,
+                () = self.alarms.ring() => sleep_until(began + BETWEEN_LOOKS).await,
+                () = until(next) => {}
+                () = changed, if next.is_none() => {}
             }
         }
     }
 
     /// Looks, and does what there is to do. Says when to look again: nothing where only another pod would change anything.
     async fn look(&mut self) -> Option<Instant> {
-        let evicted = self.hold_to_limits().await;
-        if !evicted.is_empty() {
-            self.see_off(evicted).await;
+        let mut next = None;
+        if !self.monitor.thresholds().is_empty() {
+            let (readings, seen) = self.observe().await;
+            let now = self.node.clock.steady();
+            let mut due = self.monitor.look(&seen, now);
+            self.parts.pressure.set(self.monitor.conditions());
+            self.alarms.set(&*self.parts.signals, self.monitor.thresholds(), &seen, &readings);
+            // Nobody knows yet whom that would help.
+            due.retain(|threshold| self.disks.is_ok() || !threshold.signal.is_of_disk());
+            if self.relieve(&due, &seen).await == Relief::Sought {
+                return Some(Instant::now());
+            }
+            let needs_none = |place| self.alarms.watch(place) || self.monitor.is_unresolved(place);
+            let mut wait = next_look(self.monitor.thresholds(), &seen, needs_none);
+            if let Some(change) = self.monitor.next_change(now) {
+                wait = wait.min(Duration::try_from(change.duration_since(now)).unwrap_or_default());
+            }
+            next = Some(Instant::now() + wait);
+        } else if !self.has_limited_pods() {
+            return None;
+        }
+        if self.find_disks().await {
             return Some(Instant::now());
         }
-        let limits_due = self.has_limited_pods().then_some(self.limits_due);
-        if self.monitor.thresholds().is_empty() {
-            return limits_due;
-        }
-        self.find_disks().await;
-        let (readings, seen) = self.observe().await;
-        let now = self.node.clock.steady();
-        let due = self.monitor.look(&seen, now);
-        self.parts.pressure.set(self.monitor.conditions());
-        self.alarms.set(&*self.parts.signals, self.monitor.thresholds(), &seen, &readings);
-        if let Some(evicted) = self.relieve(&due, &seen).await {
-            self.see_off(vec![evicted]).await;
-            return Some(Instant::now());
-        }
-        let needs_none = |place| self.alarms.watch(place) || self.monitor.is_unresolved(place);
-        let mut wait = next_look(self.monitor.thresholds(), &seen, needs_none);
-        if let Some(change) = self.monitor.next_change(now) {
-            wait = wait.min(Duration::try_from(change.duration_since(now)).unwrap_or_default());
-        }
-        let next = Instant::now() + wait;
-        Some(limits_due.map_or(next, |due| due.min(next)))
+        let limits = match self.disks {
+            Ok(_) => self.disk_use.due(),
+            Err(due) => Some(due),
+        };
+        let limits = limits.filter(|_| self.has_limited_pods());
+        limits.into_iter().chain(next).min()
     }
 
     /// What is left of everything now. What cannot be told for a moment is as it was, which nothing is done about.
     async fn observe(&mut self) -> (Readings, Observations) {
-        let disks = timeout(DISKS_TAKE, self.parts.signals.read_disks(&self.places)).await;
+        let disks = timeout(DISKS_TAKE, self.parts.signals.read_disks(&self.places));
+        let disks = self.memory_watch().meanwhile(disks).await.and_then(Result::ok);
         // After the disks, which may take their time.
         let (readings, now) = (self.parts.signals.read(), self.node.clock.steady());
         let mut seen = observations(&readings, &disks.unwrap_or_default(), now);
@@ -220,20 +205,23 @@ impl EvictionManager {
         (readings, seen)
     }
 
-    /// Finds out how file systems are spread, by where the runtime keeps things. Until that is known they count as one.
-    async fn find_disks(&mut self) {
-        let Err(due) = self.disks else { return };
+    /// Finds out how file systems are spread, by where the runtime keeps things. Until that is known, nothing is done for
+    /// the sake of a disk. Says whether it was found out now.
+    async fn find_disks(&mut self) -> bool {
+        let Err(due) = self.disks else { return false };
         if Instant::now() < due {
-            return;
+            return false;
         }
         self.disks = Err(Instant::now() + LONGEST_WAIT);
-        let told = match timeout(RUNTIME_TAKES, self.node.runtime.image_file_systems()).await {
-            Ok(Ok(told)) => told,
-            Ok(Err(error)) => {
+        let watch = self.memory_watch();
+        let asked = watch.meanwhile(timeout(RUNTIME_TAKES, self.node.runtime.image_file_systems())).await;
+        let told = match asked {
+            Some(Ok(Ok(told))) => told,
+            Some(Ok(Err(error))) => {
                 debug!(err = %ErrorChain(&error), "The runtime does not tell where it keeps images");
-                return;
+                return false;
             }
-            Err(_) => return,
+            Some(Err(_)) | None => return false,
         };
         let first = |file_systems: &[crablet_cri_api::v1::FilesystemUsage]| {
             let id = file_systems.first()?.fs_id.as_ref()?;
@@ -242,13 +230,24 @@ impl EvictionManager {
         let images = first(&told.image_filesystems);
         let containers = first(&told.container_filesystems).or_else(|| images.clone());
         self.places = Places { images, containers };
-        if let Some(FileSystems { node, images, containers }) =
-            self.parts.signals.file_systems(&self.places).await
-        {
-            let disks = Disks::new(&node, &images, &containers);
-            info!(?disks, "It is known which file systems there are");
-            self.disks = Ok(disks);
-            self.monitor.set_thresholds(thresholds(&self.settings.configured, disks));
+        let found = watch.meanwhile(timeout(DISKS_TAKE, self.parts.signals.file_systems(&self.places))).await;
+        let Some(Ok(Some(FileSystems { node, images, containers }))) = found else { return false };
+        let disks = Disks::new(&node, &images, &containers);
+        info!(?disks, "It is known which file systems there are");
+        self.disks = Ok(disks);
+        self.monitor.set_thresholds(thresholds(&self.settings.configured, disks));
+        true
+    }
+
+    /// A look at memory for the time that something takes which is not done for its sake.
+    fn memory_watch(&self) -> MemoryWatch {
+        let is_urgent = |known: &&Threshold| {
+            known.signal.is_memory() && known.is_hard() && !self.held.contains_key(&known.signal)
+        };
+        MemoryWatch {
+            signals: Arc::clone(&self.parts.signals),
+            clock: self.node.clock.clone(),
+            thresholds: self.monitor.thresholds().iter().filter(is_urgent).cloned().collect(),
         }
     }
 
@@ -260,13 +259,18 @@ impl EvictionManager {
         PodLevel::from(&self.node.facts.now().translation.features)
     }
 
-    /// The pods that are on the node and were not told to go.
+    /// The pods that are on the node and were not told to go, by this agent or the one before.
     fn candidates(&mut self) -> Vec<Arc<Pod>> {
         let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain(|uid| !self.is_gone(uid));
+        leaving.retain(|uid| !is_gone(&self.node, uid));
         self.leaving = leaving;
+        let statuses = &self.node.reports.statuses;
+        self.left_before.retain(|uid| statuses.get(uid).is_none_or(|shown| !shown.terminated));
         let mut pods = self.node.admission.active();
-        pods.retain(|pod| !self.leaving.contains(&*pod.metadata.uid));
+        pods.retain(|pod| {
+            let uid = &*pod.metadata.uid;
+            !self.leaving.contains(uid) && !self.left_before.contains(uid)
+        });
         pods
     }
 
@@ -274,13 +278,14 @@ impl EvictionManager {
         self.settings.limits_local_storage && self.node.admission.active().iter().any(|pod| is_limited(pod))
     }
 
-    /// Does something about the first of the thresholds that are met. Gives the pod that goes.
-    async fn relieve(&mut self, due: &[Threshold], seen: &Observations) -> Option<String> {
+    /// Does something about the first of the thresholds that are met. What is done for anything but memory is let go of when
+    /// memory runs short.
+    async fn relieve(&mut self, due: &[Threshold], seen: &Observations) -> Relief {
         let now = Instant::now();
         self.held.retain(|_, until| *until > now);
-        let first = due.iter().find(|threshold| !self.held.contains_key(&threshold.signal))?;
-        // Unless somebody goes for it, it is as upstream's next turn.
-        self.held.insert(first.signal, now + LONGEST_WAIT);
+        let Some(first) = due.iter().find(|threshold| !self.held.contains_key(&threshold.signal)) else {
+            return Relief::NotSought;
+        };
         let (signal, resource) = (first.signal, first.signal.resource());
         warn!(
             signal = signal.as_str(),
@@ -290,6 +295,30 @@ impl EvictionManager {
         let node = Involved::node(self.parts.node_name.clone());
         let message = format!("Attempting to reclaim {}", resource.as_str());
         self.node.reports.recorder.event(&node, EventType::Warning, reason::EVICTION_THRESHOLD_MET, message);
+        let mut watch = self.memory_watch();
+        if signal.is_memory() {
+            watch.thresholds.clear();
+        }
+        let Some(chosen) = watch.meanwhile(self.choose(first, due, seen)).await else {
+            info!(signal = signal.as_str(), "Memory runs short meanwhile, which comes first");
+            return Relief::Sought;
+        };
+        let Some(Chosen { pod, told }) = chosen else {
+            // As upstream's next turn.
+            self.held.insert(signal, Instant::now() + LONGEST_WAIT);
+            return Relief::NotSought;
+        };
+        let failure = Failure::evicted(&pod, &told.message);
+        let grace = grace(&pod, first, self.settings.max_pod_grace);
+        let leaver = self.evict(pod, failure, grace, told).await;
+        self.parts.metrics.evicted(signal.as_str());
+        watch.meanwhile(see_off(Arc::clone(&self.node), vec![leaver])).await;
+        Relief::Sought
+    }
+
+    /// Lets go of what the node itself can let go of, and where that is not enough, says which pod goes.
+    async fn choose(&mut self, first: &Threshold, due: &[Threshold], seen: &Observations) -> Option<Chosen> {
+        let (signal, resource) = (first.signal, first.signal.resource());
         if self.reclaim(signal).await {
             info!(signal = signal.as_str(), "What the node let go of is enough; no pod has to go");
             return None;
@@ -320,11 +349,8 @@ impl EvictionManager {
             return None;
         };
         let told = explain(pod, resource, usages.get(&*pod.metadata.uid), due, seen, level);
-        let failure = Failure::evicted(pod, &told.message);
-        self.evict(pod, failure, grace(pod, first, self.settings.max_pod_grace), told).await;
-        self.parts.metrics.evicted(signal.as_str());
-        self.held.remove(&signal);
-        Some(pod.metadata.uid.to_string())
+        let pod = pods.iter().find(|known| known.metadata.uid == pod.metadata.uid)?;
+        Some(Chosen { pod: Arc::clone(pod), told })
     }
 
     /// Lets go of what the node itself can let go of, and says whether that was enough.
@@ -347,39 +373,41 @@ impl EvictionManager {
         is_known && self.monitor.is_relieved(&seen)
     }
 
-    /// Ends pods that take more of the disk than they may. Gives those that go.
-    async fn hold_to_limits(&mut self) -> Vec<String> {
-        if !self.settings.limits_local_storage || self.limits_due > Instant::now() {
-            return Vec::new();
+    /// Has pods measured that may take no more of the disk than so much, where it is time to.
+    fn measure_limited(&mut self) {
+        let is_due = self.disk_use.due().is_some_and(|due| due <= Instant::now());
+        if !is_due || self.disks.is_err() || !self.settings.limits_local_storage {
+            return;
         }
-        self.limits_due = Instant::now() + LONGEST_WAIT;
-        let mut pods = self.candidates();
-        pods.retain(|pod| is_limited(pod));
-        if pods.is_empty() {
-            return Vec::new();
-        }
-        let uids = pods.iter().map(|pod| pod.metadata.uid.to_string()).collect();
-        let measured = timeout(MEASURING_TAKES, self.parts.meter.on_disk(&uids)).await;
-        let Some(usages) = measured.ok().flatten() else { return Vec::new() };
-        let mut evicted = Vec::new();
-        for pod in &pods {
-            let usage = usages.get(&*pod.metadata.uid);
-            let Some(over) = usage.and_then(|usage| over_limit(pod, usage, self.disks())) else { continue };
-            let told = Explanation { message: over.message, annotations: Vec::new() };
-            self.evict(pod, Failure::over_limit(&told.message), grace_over_limit(), told).await;
-            self.parts.metrics.evicted(over.limit.signal());
-            evicted.push(pod.metadata.uid.to_string());
-        }
-        evicted
+        let limited = self.candidates().into_iter().filter(|pod| is_limited(pod));
+        let uids = limited.map(|pod| pod.metadata.uid.to_string()).collect();
+        self.disk_use.measure(&self.parts.meter, uids, MEASURING_TAKES);
     }
 
-    async fn evict(&mut self, pod: &Pod, failure: Failure, grace: i64, told: Explanation) {
+    /// Ends pods that take more of the disk than they may.
+    async fn hold_to_limits(&mut self, usages: Option<Usages>) {
+        let (Some(usages), Ok(disks)) = (usages, self.disks) else { return };
+        let mut leaving = Vec::new();
+        for pod in self.candidates().into_iter().filter(|pod| is_limited(pod)) {
+            let usage = usages.get(&*pod.metadata.uid);
+            let Some(over) = usage.and_then(|usage| over_limit(&pod, usage, disks)) else { continue };
+            let told = Explanation { message: over.message, annotations: Vec::new() };
+            leaving.push(self.evict(pod, Failure::over_limit(&told.message), grace_over_limit(), told).await);
+            self.parts.metrics.evicted(over.limit.signal());
+        }
+        if !leaving.is_empty() {
+            self.memory_watch().meanwhile(see_off(Arc::clone(&self.node), leaving)).await;
+        }
+    }
+
+    /// Tells a pod to go within so many seconds.
+    async fn evict(&mut self, pod: Arc<Pod>, failure: Failure, grace: i64, told: Explanation) -> Leaver {
         let uid = pod.metadata.uid.to_string();
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         {
             let _span = pod_span(&pod.identity()).entered();
             warn!(?grace, reason = told.message, "Evicting a pod");
-            let involved = Involved::version_of(pod);
+            let involved = Involved::version_of(&pod);
             let annotations = told.annotations.into_iter().map(|(key, value)| (key, Text::from(value)));
             self.node.reports.recorder.annotated_event(
                 &involved,
@@ -391,36 +419,14 @@ impl EvictionManager {
         }
         self.leaving.insert(uid.clone());
         self.parts.evictor.evict(&uid, failure, Some(grace)).await;
+        Leaver::new(pod, grace)
     }
+}
 
-    /// Waits until pods that were told to go have given back what they used, though not for ever.
-    async fn see_off(&mut self, evicted: Vec<String>) {
-        let graces = evicted.iter().filter_map(|uid| {
-            let pod = self.node.reports.statuses.get(uid)?.pod;
-            pod.spec.termination_grace_period_seconds
-        });
-        let longest = graces.max().unwrap_or(0).clamp(0, self.settings.max_pod_grace.max(1)).unsigned_abs();
-        let stop_takes = Duration::from_secs(longest.saturating_add(longest / 2).max(LEAST_STOP_TAKES));
-        let deadline = Instant::now() + stop_takes + CLEANUP_TAKES;
-        let mut shown = self.node.reports.statuses.version();
-        loop {
-            shown.mark_unchanged();
-            if evicted.iter().all(|uid| self.is_gone(uid)) {
-                return;
-            }
-            if timeout_at(deadline, shown.changed()).await.is_err() {
-                warn!(pods = evicted.join(", "), "Evicted pods have not gone in time");
-                return;
-            }
-        }
-    }
-
-    /// Whether what a pod used was given back.
-    fn is_gone(&self, uid: &str) -> bool {
-        match self.node.reports.statuses.get(uid) {
-            Some(shown) => shown.terminated,
-            None => !self.node.admission.knows(uid),
-        }
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

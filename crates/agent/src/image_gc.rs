@@ -2,17 +2,20 @@
 //! too old, or when a node that runs short of disk lets go of all it can.
 //!
 //! What is known is written down when another image is there or in use than before, and once an hour: a newer agent takes the
-//! time since then for time in which everything was used, and so removes nothing too early.
+//! time since then for time in which everything was used, and so removes nothing too early. Nor does it remove anything
+//! before it has watched for as long as an image has to be there: which pods are to run it hears meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_api::Text;
 use crablet_api::core::VolumeSource;
 use crablet_api::document::Limits;
+use crablet_api::{GoDuration, Text};
 use crablet_core::image_gc::{NoCapacity, Policy, Records, Unused, image_of};
+use crablet_core::labels::POD_UID;
+use crablet_core::translate::with_default_tag;
 use crablet_credentials::PullRecords;
 use crablet_cri::{Error, Runtime};
 use crablet_cri_api::{ContainerFilter, Image, SandboxFilter, v1};
@@ -20,8 +23,9 @@ use crablet_host::checkpoint::{CheckpointError, Checkpoints};
 use crablet_host::clock::Clock;
 use crablet_host::signals::{Places, Signals};
 use crablet_logging::ErrorChain;
+use jiff::SignedDuration;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::metrics::ImageGcMetrics;
@@ -32,6 +36,8 @@ use crate::statuses::Statuses;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(300);
 /// How often what is known is written down though only times have changed.
 const BETWEEN_WRITES: Duration = Duration::from_secs(3600);
+/// How long disks may take to tell how much room they have.
+const DISKS_TAKE: Duration = Duration::from_secs(5);
 /// What the record is called where it is kept.
 const RECORD: &str = "images";
 
@@ -54,6 +60,7 @@ pub(crate) struct Parts {
 pub(crate) struct ImageGc {
     parts: Parts,
     policy: Policy,
+    began: Instant,
     known: Mutex<Known>,
 }
 
@@ -77,8 +84,8 @@ pub(crate) enum ImageGcError {
     NoRoom,
     #[error("{0}")]
     NotEnough(String),
-    #[error("wanted to free images older than {max_age:?}, encountered errors in image deletion: {source}")]
-    Old { max_age: Duration, source: Error },
+    #[error("wanted to free images older than {max_age}, encountered errors in image deletion: {source}")]
+    Old { max_age: GoDuration, source: Error },
     #[error(
         "wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {source}"
     )]
@@ -103,13 +110,20 @@ impl Why {
 
 /// What a look found.
 struct Look {
-    images: Vec<Image>,
+    /// How many images there are.
+    images: usize,
     unused: Vec<Unused>,
 }
 
 impl ImageGc {
     pub(crate) fn new(parts: Parts, policy: Policy) -> ImageGc {
-        ImageGc { parts, policy, known: Mutex::default() }
+        ImageGc { parts, policy, began: Instant::now(), known: Mutex::default() }
+    }
+
+    /// Whether it is known by now who uses what: an image is of age when an agent has seen it unused for long enough. Who
+    /// begins has not heard yet which pods are to run.
+    fn has_watched(&self) -> bool {
+        SignedDuration::try_from(self.began.elapsed()).is_ok_and(|watched| watched >= self.policy.min_age)
     }
 
     /// Removes what has to go, now and then, until it is dropped.
@@ -156,18 +170,14 @@ impl ImageGc {
 
     async fn collect_by_policy(&self, known: &mut Known) -> Result<(), ImageGcError> {
         let look = self.look(known).await?;
-        if self.policy.is_off() {
+        if self.policy.is_off() || !self.has_watched() {
             // It is known what was used when, should the node run short.
             return Ok(());
         }
         let unused = self.free_old(known, look.unused).await?;
-        let room = self
-            .parts
-            .signals
-            .read_disks(&self.places().await?)
-            .await
-            .image_fs
-            .ok_or(ImageGcError::NoRoom)?;
+        let places = self.places().await?;
+        let disks = timeout(DISKS_TAKE, self.parts.signals.read_disks(&places)).await;
+        let room = disks.ok().and_then(|disks| disks.image_fs).ok_or(ImageGcError::NoRoom)?;
         let need = self.policy.need(room.capacity, room.available).inspect_err(|error| {
             self.tell(reason::INVALID_DISK_CAPACITY, error.to_string());
         })?;
@@ -175,7 +185,7 @@ impl ImageGc {
         info!(
             usage = need.usage_percent,
             bytes = need.bytes,
-            images = look.images.len(),
+            images = look.images,
             "The disk of images is fuller than it may be; removing those that nobody uses"
         );
         let freed = self.free(known, unused, need.bytes).await?;
@@ -195,34 +205,64 @@ impl ImageGc {
         if known.records.is_none() {
             known.records = Some(self.recall().await);
         }
-        // In this order: what is used is there.
-        let containers = runtime.list_containers(ContainerFilter::default()).await?;
         let images = runtime.list_images().await?;
-        let mut used: BTreeSet<String> = containers.iter().map(|one| image_of(one).to_owned()).collect();
-        for reference in self.image_volumes() {
-            let image = v1::ImageSpec { image: reference, ..v1::ImageSpec::default() };
-            used.extend(runtime.image_status(&image).await?.map(|image| image.id));
+        let wanted = self.image_volumes();
+        let mut used = BTreeSet::new();
+        for reference in wanted.values().flatten() {
+            let Ok(image) = with_default_tag(reference) else { continue };
+            let image = v1::ImageSpec { image: image.into_owned(), ..v1::ImageSpec::default() };
+            // A name that the runtime makes nothing of keeps no image, and holds up nobody else's.
+            match runtime.image_status(&image).await {
+                Ok(found) => used.extend(found.map(|image| image.id)),
+                Err(error) => {
+                    debug!(reference, err = %ErrorChain(&error), "Cannot tell which image a volume has")
+                }
+            }
         }
         let sandbox_images = self.sandbox_images(&mut known.asked).await?;
+        // Last: what an image was used for since they were listed keeps it, and what came since is no candidate.
+        for container in runtime.list_containers(ContainerFilter::default()).await? {
+            used.insert(image_of(&container).to_owned());
+            let pod = container.labels.get(POD_UID).map_or("", String::as_str);
+            if wanted.contains_key(pod) {
+                used.extend(self.mounted(&container.id, &images).await?);
+            }
+        }
         let records = known.records.get_or_insert_default();
         if let Some(image) = sandbox_images {
             records.set_sandbox_images([image]);
         }
         records.look(&images, &used, now);
-        Ok(Look { unused: records.unused(&images), images })
+        Ok(Look { unused: records.unused(&images), images: images.len() })
     }
 
-    /// The images that pods have as volumes.
-    fn image_volumes(&self) -> BTreeSet<String> {
-        let mut references = BTreeSet::new();
+    /// The images that pods have as volumes, by the UIDs of those pods.
+    fn image_volumes(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut references: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for shown in self.parts.statuses.list() {
             for volume in &shown.pod.spec.volumes {
                 if let Some(VolumeSource::Image(image)) = volume.source.one() {
-                    references.insert(image.reference.to_string());
+                    let of_pod = references.entry(shown.pod.metadata.uid.to_string()).or_default();
+                    of_pod.insert(image.reference.to_string());
                 }
             }
         }
         references
+    }
+
+    /// The images that are mounted in a container: those that it was made with, whatever their names stand for by now.
+    async fn mounted(&self, container: &str, images: &[Image]) -> Result<Vec<String>, Error> {
+        let status = match self.parts.runtime.container_status(container).await {
+            Ok(status) => status,
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mounted = status.mounts.iter().filter_map(|mount| mount.image.as_ref());
+        let named: BTreeSet<&str> = mounted.map(|image| &*image.image).collect();
+        let is_mounted = |image: &&Image| {
+            named.contains(&*image.id) || image.repo_digests.iter().any(|digest| named.contains(&**digest))
+        };
+        Ok(images.iter().filter(is_mounted).map(|image| image.id.clone()).collect())
     }
 
     /// What the newest sandbox was made from, which is asked once: not every runtime keeps that image by itself.
@@ -266,7 +306,8 @@ impl ImageGc {
         match failed {
             None => Ok(left),
             Some(source) => {
-                Err(ImageGcError::Old { max_age: Duration::try_from(max_age).unwrap_or_default(), source })
+                let nanoseconds = i64::try_from(max_age.as_nanos()).unwrap_or(i64::MAX);
+                Err(ImageGcError::Old { max_age: GoDuration::from_nanos(nanoseconds), source })
             }
         }
     }
@@ -274,8 +315,9 @@ impl ImageGc {
     /// Removes images until so much is freed, and says how much was.
     async fn free(&self, known: &mut Known, unused: Vec<Unused>, wanted: u64) -> Result<u64, ImageGcError> {
         let now = self.parts.clock.now();
+        let is_of_age = |image: &&Unused| self.has_watched() && image.is_of_age(&self.policy, now);
         let (mut freed, mut failed) = (0_u64, None);
-        for image in unused.iter().filter(|image| image.is_of_age(&self.policy, now)) {
+        for image in unused.iter().filter(is_of_age) {
             if freed >= wanted {
                 break;
             }

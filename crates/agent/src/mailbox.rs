@@ -88,14 +88,14 @@ impl End {
         }
     }
 
-    /// Both wishes in one: the shorter grace period, the first failure, and the cause that says most.
+    /// Both wishes in one: the shorter grace period, the cause that says most, and the last failure, as upstream.
     #[must_use]
     pub fn merge(self, later: End) -> End {
         let grace = match (self.grace, later.grace) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        End { cause: self.cause.max(later.cause), failure: self.failure.or(later.failure), grace }
+        End { cause: self.cause.max(later.cause), failure: later.failure.or(self.failure), grace }
     }
 }
 
@@ -308,6 +308,16 @@ mod tests {
             assert_eq!(told.failure.as_deref(), Some(&failure()));
             assert_eq!(told.in_words(), "The node had no disk left");
         }
+    }
+
+    #[test]
+    fn of_several_failures_the_last_is_told() {
+        let mailbox = Mailbox::new();
+        mailbox.tell(Input::End(End::evicted(Failure::evicted(&Pod::default(), "low"), None)));
+        mailbox.tell(Input::End(End::evicted(Failure::node_shutdown(&Pod::default()), None)));
+        mailbox.tell(end(Cause::Removed, None));
+        let told = mailbox.take().end.unwrap();
+        assert_eq!(told.failure.as_deref(), Some(&Failure::node_shutdown(&Pod::default())));
     }
 
     #[test]

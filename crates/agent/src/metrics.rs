@@ -15,10 +15,10 @@ use crablet_api::core::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
 };
 use crablet_core::plan::Role;
+use crablet_core::qos::is_static;
 use crablet_metrics::{Counter, DEFAULT_BUCKETS, Family, Gauge, Histogram, RegisterError, Registry};
 
 use crate::mailbox::{Cause, End, News};
-use crate::sources::SourceKind;
 
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use eviction::EvictionMetrics;
@@ -320,8 +320,7 @@ impl Metrics {
 
     /// A pod begins anew that its source took away and gave back while it ended.
     pub(crate) fn restarted(&self, pod: &Pod) {
-        let is_static = SourceKind::of(pod).is_some_and(SourceKind::is_static);
-        self.restarted_pods[usize::from(is_static)].increment();
+        self.restarted_pods[usize::from(is_static(pod))].increment();
     }
 
     /// A pod runs that nobody wants.

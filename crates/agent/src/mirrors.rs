@@ -9,9 +9,10 @@ use crablet_api::Text;
 use crablet_api::core::Pod;
 use crablet_core::labels::{CONFIG_HASH, CONFIG_MIRROR};
 use tokio::sync::{OnceCell, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
-/// How long static pods that run when the agent begins wait for what the API server shows of them.
+/// How long static pods that run when the agent begins wait for what the API server shows of them, from when the first
+/// of them asks.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Pods by namespace and name.
@@ -39,21 +40,20 @@ pub fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
 /// What the API server showed when the agent began. Without an API server that is nothing, at once.
 pub(crate) struct FirstMirrors {
     mirrors: watch::Receiver<ServerMirrors>,
-    until: Instant,
     /// Those who wait for it go on in the order in which they came, so that a simulated run replays.
     shown: OnceCell<Option<Arc<ByName>>>,
 }
 
 impl FirstMirrors {
     pub(crate) fn new(mirrors: watch::Receiver<ServerMirrors>) -> FirstMirrors {
-        FirstMirrors { mirrors, until: Instant::now() + SHOWN_WITHIN, shown: OnceCell::new() }
+        FirstMirrors { mirrors, shown: OnceCell::new() }
     }
 
     /// The mirror of a static pod. A server that does not answer is not waited for long: it may be a static pod itself.
     pub(crate) async fn of(&self, pod: &Pod) -> Option<Arc<Pod>> {
         let shown = self.shown.get_or_init(|| async {
             let mut mirrors = self.mirrors.clone();
-            let known = timeout_at(self.until, mirrors.wait_for(Option::is_some)).await.ok()?.ok()?;
+            let known = timeout(SHOWN_WITHIN, mirrors.wait_for(Option::is_some)).await.ok()?.ok()?;
             known.as_ref().map(|known| Arc::clone(&known.pods))
         });
         let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());

@@ -1,38 +1,41 @@
 //! The cgroups that pods stand below, and those of the system: one owner of what they are held to.
 //!
-//! - All pods together are held to what nobody keeps back from them (`kubepods`).
+//! - All pods together are held to what nobody keeps back from them (`kubepods`), which follows what the machine has.
 //! - A guaranteed pod stands beside the cgroup of all burstable pods and competes with it for the CPU. So that one weighs
 //!   what its pods ask for together, as upstream has it; where memory is protected, so is theirs.
 //! - The system and Kubernetes' own processes are held to what is kept for them, where that is wanted.
 //!
 //! It acts when pods come and go, and looks after everything now and then: somebody else may have put it wrong.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_api::core::{ContainerState, ContainerStatus, Pod};
+
 use crablet_core::translate::{MemoryReservation, cpu_shares};
-use crablet_host::cgroup::{CgroupError, Cgroups, HugePages, LevelLimits, Limits};
+use crablet_host::cgroup::{CgroupError, Cgroups, HugePages, LevelLimits, Limits, PodCgroup};
 use crablet_logging::ErrorChain;
+use crablet_metrics::{Gauge, RegisterError, Registry};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use crate::admission::{Admission, Asked};
+use crate::node_facts::LiveFacts;
 use crate::recorder::{EventType, Involved, Recorder, reason};
 use crate::statuses::Statuses;
 
-/// The wait after classes of service did not get what is theirs.
+/// The first wait after classes of service did not get what is theirs. Each is twice the one before.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// The wait after pods could not be held to what is theirs: they may use more by now, and some will be evicted.
 const BETWEEN_ENFORCEMENTS: Duration = Duration::from_secs(60);
 /// How often everything is put right that nobody told of.
 const BETWEEN_CHECKS: Duration = Duration::from_secs(300);
 
-/// What the cgroups of a node are held to.
+/// What the cgroups of a node are held to, beside what the machine has for pods.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// All pods together.
-    pub pods: Limits,
     /// Those beside the pods.
     pub others: Vec<Other>,
     /// Whether the memory of classes of service is protected, where the kernel can.
@@ -93,6 +96,8 @@ pub struct NotEnforced {
 pub(crate) struct NodeCgroups {
     pub(crate) cgroups: Arc<dyn Cgroups>,
     pub(crate) settings: Settings,
+    /// What all pods together are held to, at its newest.
+    pub(crate) facts: LiveFacts,
     pub(crate) recorder: Recorder,
     /// The node, for events.
     pub(crate) node: Involved,
@@ -100,6 +105,40 @@ pub(crate) struct NodeCgroups {
     pub(crate) statuses: Statuses,
     /// Who is told of cgroups of other pods.
     pub(crate) strangers: Arc<Notify>,
+    pub(crate) protected: Option<Protected>,
+}
+
+/// How much memory is protected, where that is wanted.
+pub(crate) struct Protected {
+    least: Gauge,
+    low: Gauge,
+}
+
+impl Protected {
+    /// Upstream's gauges.
+    pub(crate) fn register(registry: &Registry) -> Result<Protected, RegisterError> {
+        Ok(Protected {
+            least: registry.gauge(
+                "kubelet_memory_qos_node_memory_min_bytes",
+                "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never \
+                 reclaimed by the kernel.",
+            )?,
+            low: registry.gauge(
+                "kubelet_memory_qos_node_memory_low_bytes",
+                "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be \
+                 reclaimed under extreme pressure.",
+            )?,
+        })
+    }
+
+    fn tell(&self, memory: Option<MemoryReservation>, asked: Asked) {
+        let (least, low) = match memory {
+            Some(MemoryReservation::Tiered) => (asked.guaranteed_memory, asked.burstable_memory),
+            Some(MemoryReservation::None) | None => (0, 0),
+        };
+        self.least.set(least as f64);
+        self.low.set(low as f64);
+    }
 }
 
 /// What is done by now.
@@ -107,15 +146,32 @@ pub(crate) struct NodeCgroups {
 struct Done {
     /// What the classes of service have.
     classes: Option<Asked>,
-    /// When pods are to be held to what is theirs; nothing when they are.
-    pods: Option<Instant>,
+    /// Why they do not have what is theirs, if that is so.
+    trouble: Option<Trouble>,
+    /// What all pods together were held to last, as far as that was told.
+    held: Option<Limits>,
+    /// When they are to be held to what is theirs; nothing when they are.
+    due: Option<Instant>,
+    /// The pods that ran without a cgroup of their own at the last check, and those of whom that was told.
+    astray: BTreeSet<String>,
+    told_astray: BTreeSet<String>,
+}
+
+/// Something that could not be done.
+struct Trouble {
+    what: String,
+    /// When it is tried again, and how long was waited for that.
+    again: Instant,
+    wait: Duration,
 }
 
 impl NodeCgroups {
-    /// Makes the cgroups of pods, and holds those to it whom something is kept for. What burstable pods weigh stays as it
-    /// is until it is known who runs.
+    /// Makes the cgroups of pods. What burstable pods weigh stays as it is until it is known who runs. Processors are
+    /// named at once: systemd takes `cpuset` away from who has none.
     pub(crate) async fn make(&self) -> Result<(), CgroupError> {
-        self.cgroups.ensure_levels(&classes(None, None)).await
+        let mut levels = classes(None, None);
+        levels.node.cpus.clone_from(&self.facts.now().held.cpus);
+        self.cgroups.ensure_levels(&levels).await
     }
 
     /// Holds the system and Kubernetes' own processes to what is kept for them.
@@ -147,10 +203,12 @@ impl NodeCgroups {
             self.tell(EventType::Normal, reason::NODE_ALLOCATABLE_ENFORCED, other.done());
         }
         self.put_processes().await;
-        let mut done = Done { pods: Some(Instant::now()), ..Done::default() };
+        let mut done = Done { due: Some(Instant::now()), ..Done::default() };
         let mut check = Instant::now() + BETWEEN_CHECKS;
+        let mut facts = self.facts.subscribe();
         loop {
             let changed = admission.changed();
+            facts.mark_unchanged();
             if Instant::now() >= check {
                 self.check(&mut done).await;
                 check = Instant::now() + BETWEEN_CHECKS;
@@ -167,6 +225,7 @@ impl NodeCgroups {
             tokio::select! {
                 biased;
                 () = changed => {}
+                Ok(()) = facts.changed() => {}
                 () = sleep_until(next) => {}
             }
         }
@@ -176,20 +235,18 @@ impl NodeCgroups {
     async fn check(&self, done: &mut Done) {
         done.classes = None;
         self.put_processes().await;
+        // Who comes meanwhile has a cgroup before it runs.
+        let running = self.running();
         match self.cgroups.pods().await {
             Ok(pods) => {
+                self.tell_of_astray(running, &pods, done);
                 if pods.iter().any(|pod| self.statuses.get(pod.uid()).is_none()) {
                     self.strangers.notify_one();
                 }
             }
             Err(error) => warn!(err = %ErrorChain(&error), "Cannot tell which pods have cgroups"),
         }
-        if done.pods.is_none()
-            && let Err(error) = self.cgroups.ensure_levels(&self.of_pods()).await
-        {
-            self.cannot_hold_pods(&error);
-            done.pods = Some(Instant::now() + BETWEEN_ENFORCEMENTS);
-        }
+        done.due.get_or_insert_with(Instant::now);
         if let Err(error) = self.hold_others().await {
             self.tell(
                 EventType::Warning,
@@ -199,28 +256,63 @@ impl NodeCgroups {
         }
     }
 
+    /// The pods whose containers run.
+    fn running(&self) -> BTreeMap<String, Arc<Pod>> {
+        let is_running =
+            |status: &ContainerStatus| matches!(status.state.one(), Some(ContainerState::Running(_)));
+        let reported = self.statuses.list().into_iter();
+        let running = reported.filter(|reported| reported.status.container_statuses.iter().any(is_running));
+        running.map(|reported| (reported.pod.metadata.uid.to_string(), reported.pod)).collect()
+    }
+
+    /// Tells of pods that run outside the tree, where an agent with another driver or root has put them. They stay there
+    /// until they start anew. Who has no cgroup at one check alone may be on the way out.
+    fn tell_of_astray(
+        &self,
+        running: BTreeMap<String, Arc<Pod>>,
+        with_cgroups: &[PodCgroup],
+        done: &mut Done,
+    ) {
+        let mut astray = running;
+        with_cgroups.iter().for_each(|pod| _ = astray.remove(pod.uid()));
+        done.told_astray.retain(|uid| astray.contains_key(uid));
+        for (uid, pod) in &astray {
+            if done.astray.contains(uid) && done.told_astray.insert(uid.clone()) {
+                let pod = format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+                warn!(
+                    pod,
+                    uid,
+                    "The pod runs outside the cgroups of pods and what they are held to, until it starts anew"
+                );
+            }
+        }
+        done.astray = astray.into_keys().collect();
+    }
+
     /// Holds all pods together to what is theirs. Says when to try again, if it could not.
     async fn hold_pods(&self, done: &mut Done) -> Option<Instant> {
-        let due = done.pods?;
-        if Instant::now() < due {
-            return Some(due);
+        let node = self.facts.now().held.clone();
+        let is_held = done.held.as_ref() == Some(&node);
+        match done.due {
+            None if is_held => return None,
+            Some(due) if Instant::now() < due => return Some(due),
+            None | Some(_) => {}
         }
-        match self.cgroups.ensure_levels(&self.of_pods()).await {
+        let levels = LevelLimits { node, ..LevelLimits::default() };
+        match self.cgroups.ensure_levels(&levels).await {
             Ok(()) => {
-                const MESSAGE: &str = "Updated Node Allocatable limit across pods";
-                self.tell(EventType::Normal, reason::NODE_ALLOCATABLE_ENFORCED, MESSAGE.to_owned());
-                done.pods = None;
+                if !is_held {
+                    const MESSAGE: &str = "Updated Node Allocatable limit across pods";
+                    self.tell(EventType::Normal, reason::NODE_ALLOCATABLE_ENFORCED, MESSAGE.to_owned());
+                }
+                (done.held, done.due) = (Some(levels.node), None);
             }
             Err(error) => {
                 self.cannot_hold_pods(&error);
-                done.pods = Some(Instant::now() + BETWEEN_ENFORCEMENTS);
+                (done.held, done.due) = (None, Some(Instant::now() + BETWEEN_ENFORCEMENTS));
             }
         }
-        done.pods
-    }
-
-    fn of_pods(&self) -> LevelLimits {
-        LevelLimits { node: self.settings.pods.clone(), ..LevelLimits::default() }
+        done.due
     }
 
     fn cannot_hold_pods(&self, error: &CgroupError) {
@@ -236,15 +328,28 @@ impl NodeCgroups {
         if done.classes == Some(asked) {
             return None;
         }
+        if let Some(trouble) = done.trouble.as_ref().filter(|trouble| Instant::now() < trouble.again) {
+            return Some(trouble.again);
+        }
         match self.cgroups.ensure_levels(&classes(Some(asked), self.settings.memory)).await {
             Ok(()) => {
-                done.classes = Some(asked);
+                if let Some(protected) = &self.protected {
+                    protected.tell(self.settings.memory, asked);
+                }
+                (done.classes, done.trouble) = (Some(asked), None);
                 None
             }
             Err(error) => {
-                let err = ErrorChain(&error);
-                warn!(%err, "Cannot give the classes of pods what is theirs; trying again");
-                Some(Instant::now() + BETWEEN_TRIES)
+                let what = ErrorChain(&error).to_string();
+                let last = done.trouble.take();
+                if last.as_ref().is_none_or(|last| last.what != what) {
+                    warn!(err = what, "Cannot give the classes of pods what is theirs; trying again");
+                }
+                let wait =
+                    last.map_or(BETWEEN_TRIES, |last| last.wait.saturating_mul(2).min(BETWEEN_ENFORCEMENTS));
+                let again = Instant::now() + wait;
+                done.trouble = Some(Trouble { what, again, wait });
+                Some(again)
             }
         }
     }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crablet_api::core::{Node, NodeSwapStatus, NodeSystemInfo, ResourceList};
 use crablet_api::resource_names::huge_pages_of;
-use crablet_api::{FeatureGates, Gate, Parsed, Quantity, QuantityFormat, Text};
+use crablet_api::{CpuSet, FeatureGates, Gate, Parsed, Quantity, QuantityFormat, Text};
 use crablet_config::{
-    CgroupDriver, CpuManagerPolicy, Effective, EvictionSignal, KubeletConfiguration, KubeletFlags,
-    MemoryManagerPolicy, MemoryReservationPolicy, NodeAllocatableEnforcement,
-    ShutdownGracePeriodByPodPriority, SwapBehavior as ConfiguredSwap, Threshold,
+    CgroupDriver, CpuManagerPolicy, Effective, KubeletConfiguration, KubeletFlags, MemoryManagerPolicy,
+    MemoryReservationPolicy, NodeAllocatableEnforcement, ShutdownGracePeriodByPodPriority,
+    SwapBehavior as ConfiguredSwap,
 };
 use crablet_core::backoff::Limits;
+use crablet_core::eviction::Signal;
 use crablet_core::node_allocatable::{Held, PROCESSES, Reserved};
 use crablet_core::resize::decision::Exclusive;
 use crablet_core::shutdown;
@@ -21,7 +22,6 @@ use crablet_core::status;
 use crablet_core::translate::{
     self, MemoryReservation, NodeFacts, Settings, SwapBehavior, SysctlAllowlist, page_size_in_cgroups,
 };
-use crablet_core::user_ids::UserIds;
 use crablet_core::{container_gc, image_gc};
 use crablet_cri_api::Version;
 use crablet_host::cgroup::{self, Bound, HugePages};
@@ -58,13 +58,13 @@ pub struct NodeConfig {
     pub translation: translate::NodeContext,
     /// For the statuses of pods.
     pub status: status::NodeFacts,
-    /// The users of the node that pods may have as their own.
-    pub user_ids: UserIds,
     /// The waits before restarts.
     pub restart_limits: Limits,
     /// How many processes a pod may have.
     pub pod_pids_limit: Option<u64>,
-    /// What the cgroups of the node are held to.
+    /// What all pods together are held to.
+    pub held: cgroup::Limits,
+    /// What the other cgroups of the node are held to.
     pub cgroups: node_cgroups::Settings,
     /// How many sandboxes and containers are made at the same time.
     pub starts_at_once: usize,
@@ -95,8 +95,6 @@ pub struct Found<'a> {
     pub sysctls: SysctlAllowlist,
     /// Whether AppArmor is on.
     pub app_armor: bool,
-    /// The users of the machine that pods may have as their own.
-    pub user_ids: UserIds,
     /// Whether SELinux is on.
     pub selinux: bool,
     /// Whether cgroups can limit swap.
@@ -112,12 +110,12 @@ impl NodeConfig {
     pub fn new(effective: &Effective, found: &Found<'_>) -> NodeConfig {
         let (configuration, flags) = (&effective.configuration, &effective.flags);
         let name = node_name(&flags.hostname_override, found.host_name);
-        let (sizes, reserved) =
-            Sizes::with_reserved(configuration, flags, &effective.features, found.machine, found.storage);
+        let sizes = Sizes::new(configuration, flags, &effective.features, found.machine, found.storage);
         let mut node = Node::default();
         node.metadata.name = name.as_str().into();
         node.metadata.labels = labels(&name, found.machine, &flags.node_labels);
-        let cgroups = node_cgroups(configuration, &effective.features, found, &sizes.capacity, &reserved);
+        let reserved = reserved(configuration, flags, &sizes.capacity);
+        let cgroups = node_cgroups(configuration, &effective.features, found, &reserved);
         node.status.capacity = sizes.capacity.clone();
         node.status.allocatable = sizes.allocatable.clone();
         node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
@@ -133,6 +131,7 @@ impl NodeConfig {
             .max_container_restart_period
             .filter(|_| effective.features.enabled(Gate::KubeletCrashLoopBackOffMax));
         NodeConfig {
+            held: sizes.held.clone(),
             translation: translation(effective, found, &node, sizes),
             status: status::NodeFacts {
                 host_ips: found.addresses.clone(),
@@ -145,7 +144,6 @@ impl NodeConfig {
                 cpus: configuration.cpu_manager_policy == CpuManagerPolicy::Static,
                 memory: configuration.memory_manager_policy == MemoryManagerPolicy::Static,
             },
-            user_ids: found.user_ids.clone(),
             restart_limits: Limits::restarts(reduced, longest),
             starts_at_once: usize::try_from(found.machine.cpus).unwrap_or(1) * STARTS_AT_ONCE_A_CPU,
             pod_pids_limit: u64::try_from(configuration.pod_pids_limit).ok().filter(|limit| *limit > 0),
@@ -155,7 +153,7 @@ impl NodeConfig {
                 max_containers: usize::try_from(flags.maximum_dead_containers).ok(),
                 min_age: SignedDuration::from_nanos(flags.minimum_container_ttl_duration.as_nanos()),
             },
-            eviction: eviction::Settings::new(configuration),
+            eviction: eviction::Settings::new(configuration, flags),
             image_gc: image_gc::Policy {
                 high_threshold_percent: i64::from(configuration.image_gc_high_threshold_percent),
                 low_threshold_percent: i64::from(configuration.image_gc_low_threshold_percent),
@@ -273,8 +271,12 @@ pub struct Sizes {
     pub allocatable: ResourceList,
     /// Swap space, as the node tells of it.
     pub swap: Option<NodeSwapStatus>,
+    /// What all pods together are held to.
+    pub held: cgroup::Limits,
     /// Bytes of memory.
     pub memory: i64,
+    /// Bytes of memory that nobody keeps from pods.
+    pub enforced_memory: i64,
     /// Bytes of swap space.
     pub swap_capacity: i64,
     /// The sizes of huge pages, as cgroups call them.
@@ -290,32 +292,23 @@ impl Sizes {
         machine: &Machine,
         storage: Option<Storage>,
     ) -> Sizes {
-        Sizes::with_reserved(configuration, flags, features, machine, storage).0
-    }
-
-    /// The same, and what is kept from pods.
-    fn with_reserved(
-        configuration: &KubeletConfiguration,
-        flags: &KubeletFlags,
-        features: &FeatureGates,
-        machine: &Machine,
-        storage: Option<Storage>,
-    ) -> (Sizes, Reserved) {
         let capacity = capacity(configuration, machine, storage);
         let reserved = reserved(configuration, flags, &capacity);
         let allocatable = reserved.allocatable(&capacity);
         let tells_swap = features.enabled(Gate::NodeSwap);
         let swap = i64::try_from(machine.swap).ok().filter(|swap| tells_swap && *swap != 0);
         let huge_page_sizes = machine.huge_pages.keys().filter_map(|size| i64::try_from(*size).ok());
-        let sizes = Sizes {
+        let enforced = reserved.enforced(&internal_capacity(&capacity, machine));
+        Sizes {
+            held: limits_of_pods(configuration, machine, &capacity, &enforced),
+            enforced_memory: enforced.get("memory").map_or(0, Quantity::value),
             capacity,
             allocatable,
             swap: swap.map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             swap_capacity: i64::try_from(machine.swap).unwrap_or(i64::MAX),
             huge_page_sizes: huge_page_sizes.filter_map(page_size_in_cgroups).collect(),
-        };
-        (sizes, reserved)
+        }
     }
 }
 
@@ -372,41 +365,46 @@ pub fn reserved(
     if flags.experimental_allocatable_ignore_eviction {
         return Reserved { kube, system, eviction };
     }
+    let hard = eviction::hard_thresholds(configuration);
     for (signal, resource) in
-        [(EvictionSignal::MemoryAvailable, "memory"), (EvictionSignal::NodeFsAvailable, "ephemeral-storage")]
+        [(Signal::MemoryAvailable, "memory"), (Signal::NodeFsAvailable, "ephemeral-storage")]
     {
-        let whole = capacity.get(resource).map_or(0, Quantity::value);
-        let kept = match configuration.eviction_hard.get(&signal).map(|threshold| &threshold.value) {
-            Some(Threshold::Quantity(quantity)) => quantity.clone(),
-            Some(Threshold::Percentage(share)) => {
-                // Upstream has shares in 32 bits, and the bytes that this adds or takes away are in the node's status.
-                #[allow(
-                    clippy::cast_precision_loss,
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss
-                )]
-                let kept = (whole as f64 * f64::from(*share / 100.0)) as u64;
-                amount(kept)
-            }
-            None => continue,
-        };
-        eviction.insert(resource, kept);
+        if let Some(kept) = hard.get(&signal) {
+            eviction.insert(resource, kept.of(capacity.get(resource).map_or(0, Quantity::value)));
+        }
     }
     Reserved { kube, system, eviction }
 }
 
-/// What the cgroups of the node are held to.
+/// What all pods together are held to. Huge pages are handed out one by one, and each pod is held to its own.
+fn limits_of_pods(
+    configuration: &KubeletConfiguration,
+    machine: &Machine,
+    capacity: &ResourceList,
+    enforced: &ResourceList,
+) -> cgroup::Limits {
+    let held = match configuration.enforce_node_allocatable.contains(&NodeAllocatableEnforcement::Pods) {
+        true => Held::to(enforced),
+        false => Held::to(&internal_capacity(capacity, machine)),
+    };
+    let cpus = || CpuSet::from_iter(machine.online_cpus.iter().copied()).to_string();
+    cgroup::Limits {
+        huge_pages: HugePages::Unlimited,
+        // systemd hands processors down only to whom it was told to, and takes them away from others.
+        cpus: (cgroup_driver(configuration) == cgroup::CgroupDriver::Systemd).then(cpus),
+        ..limits_of(&held)
+    }
+}
+
+/// What the cgroups of the node beside those of pods are held to.
 fn node_cgroups(
     configuration: &KubeletConfiguration,
     features: &FeatureGates,
     found: &Found<'_>,
-    capacity: &ResourceList,
     reserved: &Reserved,
 ) -> node_cgroups::Settings {
     use NodeAllocatableEnforcement as Enforcement;
-    let capacity = internal_capacity(capacity, found.machine);
     let holds = |whom: &Enforcement| configuration.enforce_node_allocatable.contains(whom);
-    let pods = if holds(&Enforcement::Pods) { reserved.enforced(&capacity) } else { capacity };
     let protects_memory = features.enabled(Gate::MemoryQoS) && found.cgroups == cgroup::Version::V2;
     let other = |whose: Whose, is_compressible: bool, cgroup: &str, kept: &ResourceList| {
         let held = if is_compressible { Held::to_compressible(kept) } else { Held::to(kept) };
@@ -424,7 +422,6 @@ fn node_cgroups(
         (Enforcement::KubeReservedCompressible, other(Whose::Kube, true, kube, &reserved.kube)),
     ];
     node_cgroups::Settings {
-        pods: limits_of(&Held::to(&pods)),
         others: others.into_iter().filter(|(whom, _)| holds(whom)).map(|(_, other)| other).collect(),
         memory: protects_memory.then(|| memory_reservation(configuration)),
         of_kubelet: given(&configuration.kubelet_cgroups),
@@ -479,6 +476,7 @@ fn translation(
             node_ips: found.addresses.clone(),
             labels: node.metadata.labels.clone(),
             allocatable: sizes.allocatable,
+            enforced_memory: sizes.enforced_memory,
             memory_capacity: sizes.memory,
             swap_capacity: sizes.swap_capacity,
             page_size: i64::try_from(found.page_size).unwrap_or(i64::MAX),
@@ -504,9 +502,7 @@ fn translation(
                 Some(_) | None => SwapBehavior::NoSwap,
             },
             single_process_oom_kill: configuration.single_process_oom_kill.unwrap_or(false),
-            cgroups: configuration
-                .cgroups_per_qos
-                .then(|| cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
+            cgroups: Some(cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
         },
         features: effective.features,
     }
@@ -529,6 +525,7 @@ mod tests {
         let effective = crablet_config::load(&[]).unwrap();
         let machine = Machine {
             cpus: 2,
+            online_cpus: vec![0, 1],
             memory: 1 << 30,
             swap: 1 << 20,
             huge_pages: BTreeMap::new(),
@@ -551,7 +548,6 @@ mod tests {
             addresses: Vec::new(),
             sysctls: SysctlAllowlist::default(),
             app_armor: false,
-            user_ids: UserIds::default(),
             selinux: true,
             swap_controller: true,
             page_size: 65536,

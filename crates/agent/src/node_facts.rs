@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crablet_api::core::{Node, NodeAddress, NodeAddressType, NodeFeatures};
 use crablet_core::{status, translate};
 use crablet_cri_api::v1;
+use crablet_host::cgroup::Limits;
 use tokio::sync::watch;
 
 use crate::node_config::Sizes;
@@ -28,6 +29,8 @@ pub struct Facts {
     pub translation: translate::NodeContext,
     /// For the statuses of pods.
     pub status: status::NodeFacts,
+    /// What all pods together are held to.
+    pub held: Limits,
     /// The runtime's handlers, and what each can do: none where it does not tell, and nothing until it was asked.
     pub handlers: Option<Arc<[v1::RuntimeHandler]>>,
 }
@@ -78,8 +81,9 @@ impl LiveFacts {
     /// Takes in what the machine has by now. Says whether that is something else than before; then all look.
     pub fn measure(&self, sizes: &Sizes) -> bool {
         self.0.send_if_modified(|facts| {
-            let Sizes { capacity, allocatable, swap, memory, swap_capacity, huge_page_sizes } = sizes;
+            let Sizes { capacity, allocatable, swap, held, .. } = sizes;
             let mut changed = Facts::clone(facts);
+            changed.held.clone_from(held);
             let status = &mut changed.node.status;
             // What others have put there stays.
             for (list, sizes) in [(&mut status.capacity, capacity), (&mut status.allocatable, allocatable)] {
@@ -90,9 +94,10 @@ impl LiveFacts {
             status.node_info.swap.clone_from(swap);
             let of_pods = &mut changed.translation.facts;
             of_pods.allocatable.clone_from(&changed.node.status.allocatable);
-            (of_pods.memory_capacity, of_pods.swap_capacity) = (*memory, *swap_capacity);
-            of_pods.huge_page_sizes.clone_from(huge_page_sizes);
-            let is_other = changed.node.status != facts.node.status;
+            (of_pods.memory_capacity, of_pods.swap_capacity) = (sizes.memory, sizes.swap_capacity);
+            of_pods.enforced_memory = sizes.enforced_memory;
+            of_pods.huge_page_sizes.clone_from(&sizes.huge_page_sizes);
+            let is_other = changed.node.status != facts.node.status || changed.held != facts.held;
             if is_other {
                 *facts = Arc::new(changed);
             }

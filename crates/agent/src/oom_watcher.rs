@@ -11,7 +11,8 @@ use tracing::{info, warn};
 
 use crate::recorder::{EventType, Involved, Recorder, reason};
 
-/// What happened longer ago is not told: an agent before this one did that. The agent itself may be what was ended.
+/// What happened so long before the agent began is not told: an agent before this one did that. The agent itself may be
+/// what was ended.
 const LONGEST_AGO: Duration = Duration::from_secs(300);
 
 /// Reads on until the log ends, which it does not.

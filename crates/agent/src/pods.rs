@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
-use crablet_api::core::{Pod, PodIdentity, PodPhase};
+use crablet_api::core::{Pod, PodIdentity};
 use crablet_core::labels;
+use crablet_core::qos::is_static;
 use crablet_core::status::Failure;
 use crablet_cri::observer::{Event, EventKind};
 use crablet_cri_api::{ContainerFilter, ContainerState, SandboxFilter, SandboxState};
@@ -26,7 +27,7 @@ use crate::orphan;
 use crate::pod_span::{in_pod_span, pod_span};
 use crate::roll_call;
 use crate::shared::Shared;
-use crate::sources::{Change, Changes, SourceKind};
+use crate::sources::{Change, Changes};
 use crate::tasks::Tasks;
 use crate::worker::{Beginning, Worker};
 
@@ -38,8 +39,8 @@ const LONGEST_AFTER_PANIC: Duration = Duration::from_secs(300);
 const BETWEEN_SEARCHES: Duration = Duration::from_secs(1);
 /// How many workers' ends may wait to be seen.
 const ENDS: usize = 256;
-/// How many evictions may wait to be begun.
-const EVICTIONS: usize = 16;
+/// How much may wait that was asked for.
+const REQUESTS: usize = 16;
 
 /// The pods of the node.
 pub struct Pods {
@@ -48,25 +49,39 @@ pub struct Pods {
     /// The worker that has a full name now, of static pods: the next one of that name comes after it.
     names: BTreeMap<(Text, Text), Text>,
     ended: mpsc::Sender<String>,
-    evictions: mpsc::Receiver<(String, End)>,
+    requests: mpsc::Receiver<Request>,
     tasks: Tasks,
 }
 
 /// Where those who look after the node ask for a pod to go. Clones are the same place.
 #[derive(Debug, Clone)]
-pub struct Evictor(mpsc::Sender<(String, End)>);
+pub struct Evictor(mpsc::Sender<Request>);
+
+/// What they ask for.
+#[derive(Debug)]
+pub enum Request {
+    /// A pod has to end.
+    End(String, End),
+    /// The machine is not shut down after all.
+    StayUp,
+}
 
 impl Evictor {
     /// One, and what hears it.
-    pub fn new() -> (Evictor, mpsc::Receiver<(String, End)>) {
-        let (evict, evictions) = mpsc::channel(EVICTIONS);
-        (Evictor(evict), evictions)
+    pub fn new() -> (Evictor, mpsc::Receiver<Request>) {
+        let (evict, requests) = mpsc::channel(REQUESTS);
+        (Evictor(evict), requests)
     }
 
     /// Has a pod ended, for a reason that its status will give. A pod that is not there is not missed.
     pub async fn evict(&self, uid: &str, failure: Failure, grace: Option<Duration>) {
         // Who takes them ends with the agent, and its pods are left as they are then.
-        let _ = self.0.send((uid.to_owned(), End::evicted(failure, grace))).await;
+        let _ = self.0.send(Request::End(uid.to_owned(), End::evicted(failure, grace))).await;
+    }
+
+    /// Has static pods begin anew that were ended because the machine was about to be shut down: it is not.
+    pub async fn stay_up(&self) {
+        let _ = self.0.send(Request::StayUp).await;
     }
 }
 
@@ -90,8 +105,8 @@ impl Pods {
     /// No pods yet; [`Pods::run`] brings them.
     pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>, Evictor) {
         let (ended, ends) = mpsc::channel(ENDS);
-        let (evictor, evictions) = Evictor::new();
-        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, evictions, tasks };
+        let (evictor, requests) = Evictor::new();
+        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, requests, tasks };
         (pods, ends, evictor)
     }
 
@@ -120,11 +135,16 @@ impl Pods {
                     Some(change) => self.change(change),
                     None => return,
                 },
-                Some((uid, end)) = self.evictions.recv() => {
-                    if let Some(worker) = self.workers.get(&uid) {
-                        worker.mailbox.tell(Input::End(end));
+                Some(request) = self.requests.recv() => match request {
+                    Request::End(uid, end) => {
+                        if let Some(worker) = self.workers.get(&uid) {
+                            worker.mailbox.tell(Input::End(end));
+                        }
                     }
-                }
+                    Request::StayUp => {
+                        self.workers.values().for_each(|worker| worker.mailbox.tell(Input::Look));
+                    }
+                },
                 // What runs shows the node as it is now.
                 Ok(()) = facts.changed() => {
                     self.workers.values().for_each(|worker| worker.mailbox.tell(Input::Look));
@@ -171,8 +191,12 @@ impl Pods {
                 worker.wanted = Some(Arc::clone(&pod));
                 worker.mailbox.set_heir(worker.is_let_go);
                 if !worker.is_let_go {
-                    let deletion = deletion(&pod);
-                    worker.mailbox.tell(news(pod));
+                    let (deletion, news) = (deletion(&pod), news(pod));
+                    // What it asks for is decided at once, however long its worker is busy.
+                    if let Input::Spec(pod) = &news {
+                        self.node.admission.wants(pod);
+                    }
+                    worker.mailbox.tell(news);
                     deletion.into_iter().for_each(|end| worker.mailbox.tell(Input::End(end)));
                 }
             }
@@ -183,10 +207,12 @@ impl Pods {
     fn employ(&mut self, pod: Arc<Pod>, end: Option<End>) {
         let identity = pod.identity();
         let full_name = full_name(&identity);
-        let is_static = SourceKind::of(&pod).is_some_and(SourceKind::is_static);
-        let after = is_static.then(|| self.names.insert(full_name, identity.uid.clone())).flatten().and_then(
-            |earlier| self.workers.get(&*earlier).map(|worker| (earlier.to_string(), worker.gone.clone())),
-        );
+        let after = is_static(&pod)
+            .then(|| self.names.insert(full_name, identity.uid.clone()))
+            .flatten()
+            .and_then(|earlier| {
+                self.workers.get(&*earlier).map(|worker| (earlier.to_string(), worker.gone.clone()))
+            });
         let mailbox = Mailbox::new();
         let is_let_go = end.is_some();
         let wanted = (!is_let_go).then(|| Arc::clone(&pod));
@@ -212,7 +238,7 @@ impl Pods {
         restored
             .get(&*pod.metadata.uid)
             .is_some_and(|checkpoint| checkpoint.is_ending_or_over(pod, self.node.readiness.now().shuts_down))
-            || matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
+            || pod.status.is_over()
     }
 
     /// Tells the worker of the pod. Says whether something runs that has none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crablet_cri::Runtime;
 use crablet_cri_api::Condition;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use crate::node_facts::LiveFacts;
@@ -58,6 +58,13 @@ pub struct Readiness(Arc<Board>);
 struct Board {
     ready: Mutex<Ready>,
     news: Notify,
+    told: watch::Sender<Option<bool>>,
+}
+
+/// What a runtime says of itself.
+struct Said {
+    runtime: Result<(), NotReady>,
+    network: Result<(), NotReady>,
 }
 
 impl Readiness {
@@ -68,7 +75,8 @@ impl Readiness {
     ) -> (Readiness, impl Future<Output = ()> + Send) {
         let unknown = Err(NotReady::NotAsked);
         let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown, shuts_down: false });
-        let readiness = Readiness(Arc::new(Board { ready, news: Notify::new() }));
+        let readiness =
+            Readiness(Arc::new(Board { ready, news: Notify::new(), told: watch::Sender::new(None) }));
         (readiness.clone(), keep_asking(runtime, facts, readiness))
     }
 
@@ -87,6 +95,17 @@ impl Readiness {
         }
     }
 
+    /// What was told to an API server of shutdowns of the machine: whether it is about to be shut down; nothing where
+    /// nobody is told.
+    pub(crate) fn told(&self) -> watch::Receiver<Option<bool>> {
+        self.0.told.subscribe()
+    }
+
+    /// An API server knows that the machine is about to be shut down, or does not know it.
+    pub fn is_told(&self, shuts_down: bool) {
+        self.0.told.send_if_modified(|told| told.replace(shuts_down) != Some(shuts_down));
+    }
+
     /// The machine is about to be shut down, or not any more.
     pub(crate) fn is_shutting_down(&self, shuts_down: bool) {
         if std::mem::replace(&mut self.ready().shuts_down, shuts_down) != shuts_down {
@@ -94,13 +113,15 @@ impl Readiness {
         }
     }
 
-    fn tell(&self, ready: Ready) {
-        let ready = Ready { shuts_down: self.ready().shuts_down, ..ready };
-        if *self.ready() == ready {
+    /// The runtime says this of itself. Of the machine it knows nothing.
+    fn tell(&self, said: Said) {
+        let mut ready = self.ready();
+        if (&ready.runtime, &ready.network) == (&said.runtime, &said.network) {
             return;
         }
+        (ready.runtime, ready.network) = (said.runtime, said.network);
         mention(&ready);
-        *self.ready() = ready;
+        drop(ready);
         self.0.news.notify_waiters();
     }
 
@@ -111,27 +132,26 @@ impl Readiness {
 
 async fn keep_asking(runtime: Arc<dyn Runtime>, facts: LiveFacts, readiness: Readiness) {
     loop {
-        let ready = ask(&*runtime, &facts).await;
-        let is_ready = ready.runtime.is_ok() && ready.network.is_ok();
-        readiness.tell(ready);
+        let said = ask(&*runtime, &facts).await;
+        let is_ready = said.runtime.is_ok() && said.network.is_ok();
+        readiness.tell(said);
         tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
     }
 }
 
 /// Asks the runtime how it is. What it can do is known before it is known to be ready.
-async fn ask(runtime: &dyn Runtime, facts: &LiveFacts) -> Ready {
+async fn ask(runtime: &dyn Runtime, facts: &LiveFacts) -> Said {
     match runtime.status().await {
         Ok(status) => {
             facts.tell_runtime(status.handlers, status.features);
-            Ready {
+            Said {
                 runtime: said(status.runtime, "runtime", "RuntimeReady"),
                 network: said(status.network, "runtime network", "NetworkReady"),
-                shuts_down: false,
             }
         }
         Err(error) => {
             let reason = Err(NotReady::Down(error.to_string()));
-            Ready { runtime: reason.clone(), network: reason, shuts_down: false }
+            Said { runtime: reason.clone(), network: reason }
         }
     }
 }

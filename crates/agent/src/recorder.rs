@@ -121,6 +121,19 @@ impl Default for Early {
 }
 
 impl Shared {
+    /// Gives an event to those who write them, or keeps it for the first who will.
+    fn push(&mut self, event: &Arc<Event>) {
+        self.queues.retain(|queue| queue.strong_count() > 0);
+        for queue in self.queues.iter().filter_map(Weak::upgrade) {
+            queue.push(Arc::clone(event));
+        }
+        if let Early::Kept(early) = &mut self.early
+            && early.len() < EARLY_EVENTS
+        {
+            early.push(Arc::clone(event));
+        }
+    }
+
     /// The moment of an event: its first one makes its name, so that no two have the same.
     fn moment(&mut self, now: Timestamp) -> Timestamp {
         let after = self.latest.filter(|latest| *latest == now || is_just_before(now, *latest));
@@ -159,44 +172,30 @@ impl Recorder {
         let message = bounded(message.into());
         let draft = Draft { involved, event_type, reason, message: &message };
         let now = Instant::now();
-        let (correlated, queues, at) = {
+        let (correlated, event) = {
             let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
             let at = shared.moment(self.clock.now());
             let correlated = shared.correlator.correlate(&draft, now, at);
-            if correlated.is_spam {
-                shared.held_back += 1;
+            let event = Arc::new(Event {
+                involved: involved.clone(),
+                event_type,
+                reason: reason.into(),
+                message: correlated.message.clone(),
+                annotations,
+                count: correlated.count,
+                first: correlated.first,
+                last: at,
+            });
+            match correlated.is_spam {
+                true => shared.held_back += 1,
+                // At once, so that whoever takes a queue next finds it there.
+                false => shared.push(&event),
             }
-            shared.queues.retain(|queue| queue.strong_count() > 0);
-            (correlated, shared.queues.clone(), at)
+            (correlated, event)
         };
         self.tell(&draft, &correlated);
-        if correlated.is_spam {
-            return;
-        }
-        let Correlated { message, count, first, .. } = correlated;
-        let event = Event {
-            involved: involved.clone(),
-            event_type,
-            reason: reason.into(),
-            message,
-            annotations,
-            count,
-            first,
-            last: at,
-        };
-        log(&event);
-        let event = Arc::new(event);
-        if queues.is_empty() {
-            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Early::Kept(early) = &mut shared.early
-                && early.len() < EARLY_EVENTS
-            {
-                early.push(event);
-            }
-            return;
-        }
-        for queue in queues.iter().filter_map(Weak::upgrade) {
-            queue.push(event.clone());
+        if !correlated.is_spam {
+            log(&event);
         }
     }
 

@@ -62,10 +62,15 @@ pub(crate) async fn begin_admission(node: Arc<Shared>, mut ready: SourcesReady) 
         known = node.readiness.now();
     }
     node.admission.open();
-    sleep(LONGEST_WAIT_FOR_WORKERS).await;
-    node.admission.wait_no_longer();
-    ready.ready().await;
-    node.admission.forget_strangers();
+    let wait_for_workers = async {
+        sleep(LONGEST_WAIT_FOR_WORKERS).await;
+        node.admission.wait_no_longer();
+    };
+    let hear_all = async {
+        ready.ready().await;
+        node.admission.all_heard();
+    };
+    tokio::join!(hear_all, wait_for_workers);
 }
 
 /// What there is of which pods, and which of those that live are static.

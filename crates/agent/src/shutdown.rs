@@ -10,11 +10,11 @@
 //!
 //! Where no time is configured, none of this is there.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
-use crablet_api::core::{Pod, PodPhase};
 use crablet_api::document::Limits;
 use crablet_core::qos::is_static;
 use crablet_core::shutdown::{Period, Shutdown, Step, delay};
@@ -51,8 +51,12 @@ const LOOKS: u32 = 5;
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 /// How long an agent that begins while the machine goes down waits to know who runs.
 const ROLL_CALL: Duration = Duration::from_secs(10);
-/// How long the lock is held at most for statuses that the API server does not have yet, when all pods had their time.
+/// How long the lock is held at most for what the API server does not have yet, when all pods had their time.
 const DELIVERED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the next group waits for that at most: the API server may be in it.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+/// How long reading or writing when the last shutdown was may take: a disk that hangs must not take pods' time.
+const KEPT_WITHIN: Duration = Duration::from_secs(1);
 
 /// What it needs of the machine.
 pub struct Machine {
@@ -233,7 +237,7 @@ impl NodeShutdown {
             (true, State::Down) => {}
             (false, state) => {
                 if state != State::Up {
-                    self.cancel();
+                    self.cancel().await;
                 }
                 self.ask_for_time(session).await?;
                 // The one before is let go of only then.
@@ -244,7 +248,7 @@ impl NodeShutdown {
         while let Some(is_shutting_down) = session.next().await {
             match (is_shutting_down, self.state) {
                 (true, State::Up | State::Closed) => self.shut_down(session).await,
-                (false, State::Closed | State::Down) => self.cancel(),
+                (false, State::Closed | State::Down) => self.cancel().await,
                 (true, State::Down) | (false, State::Up) => {}
             }
             if self.state == State::Up && self.lock.is_none() {
@@ -263,7 +267,15 @@ impl NodeShutdown {
         if allowed >= wanted {
             return Ok(());
         }
-        session.set_longest_delay(wanted).await?;
+        match session.set_longest_delay(wanted).await {
+            Ok(()) => {}
+            Err(error) if error.is_closed() => return Err(error),
+            // Its configuration may be nobody's to write.
+            Err(error) => {
+                self.mention_time(allowed, &ErrorChain(&error));
+                return Ok(());
+            }
+        }
         let mut wait = FIRST_LOOK;
         for _ in 0..LOOKS {
             allowed = session.longest_delay().await?;
@@ -273,13 +285,24 @@ impl NodeShutdown {
             sleep(wait).await;
             wait *= 2;
         }
+        self.mention_time(allowed, &"something else sets InhibitDelayMaxSec");
+        Ok(())
+    }
+
+    /// Says that logind does not allow for more time than this.
+    fn mention_time(&self, allowed: Duration, why: &dyn Display) {
+        let needed = delay(&self.periods);
+        if allowed >= needed {
+            debug!(?allowed, %why, "logind holds up a shutdown for as long as pods may take, and for no longer");
+            return;
+        }
         warn!(
             ?allowed,
-            ?wanted,
-            "logind holds up a shutdown for less time than pods may take by the configuration: something else sets \
-             InhibitDelayMaxSec; pods of high priority may be ended without a grace period"
+            ?needed,
+            %why,
+            "logind holds up a shutdown for less time than pods may take by the configuration; pods of high priority may \
+             be ended without a grace period"
         );
-        Ok(())
     }
 
     /// From now on nobody is taken, and the node says why.
@@ -289,13 +312,14 @@ impl NodeShutdown {
         self.parts.readiness.is_shutting_down(true);
     }
 
-    /// The machine stays up. What has ended stays so.
-    fn cancel(&mut self) {
+    /// The machine stays up. What has ended stays so, but for static pods: the node is to have them for as long as it is up.
+    async fn cancel(&mut self) {
         info!("The shutdown of the machine was cancelled: pods are taken again");
         self.event("Shutdown manager detected shutdown cancellation");
         self.state = State::Up;
         self.parts.admission.reopen();
         self.parts.readiness.is_shutting_down(false);
+        self.parts.evictor.stay_up().await;
     }
 
     /// Ends pods, and lets the machine go on when they have ended or had their time.
@@ -304,8 +328,9 @@ impl NodeShutdown {
         self.event("Shutdown manager detected shutdown event");
         self.close();
         let start_time = Some(self.parts.clock.now());
-        self.keep(Kept { start_time, end_time: None }).await;
-        let ended = self.end_pods(session).await;
+        // Pods do not wait for the disk.
+        let (ended, ()) =
+            tokio::join!(self.end_pods(session), self.keep(Kept { start_time, end_time: None }));
         self.keep(Kept { start_time, end_time: Some(self.parts.clock.now()) }).await;
         match ended {
             Waited::News => {
@@ -313,7 +338,7 @@ impl NodeShutdown {
                 self.lock = None;
                 info!("Pods had their time: the machine may be shut down");
             }
-            Waited::Cancelled => self.cancel(),
+            Waited::Cancelled => self.cancel().await,
         }
     }
 
@@ -322,10 +347,26 @@ impl NodeShutdown {
         let _ = timeout(ROLL_CALL, self.parts.admission.knows_who_runs()).await;
         let (began, pods) = (Instant::now(), self.parts.admission.taken());
         let mut shutdown = Shutdown::new(&self.periods, pods.iter().map(|pod| &**pod));
-        let mut listener = Listener { session: Some(session), news: self.parts.statuses.news() };
+        let mut listener = Listener {
+            session: Some(session),
+            news: self.parts.statuses.news(),
+            mirrors: self.parts.mirrors.clone(),
+            told: self.parts.readiness.told(),
+        };
+        let mut told = Vec::new();
+        // Until when the group that was told waits for the API server to know of it, once all of it have ended.
+        let mut known_by: Option<Instant> = None;
         loop {
-            match shutdown.step(began.elapsed(), |uid| self.has_ended(uid)) {
+            let now = Instant::now();
+            if !shutdown.is_last() && told.iter().all(|uid: &Text| self.has_ended(uid)) {
+                known_by.get_or_insert(now + TOLD_WITHIN);
+            }
+            let needs_not_be_known = shutdown.is_last() || known_by.is_some_and(|until| until <= now);
+            let is_over = |uid: &str| self.has_ended(uid) && (needs_not_be_known || self.is_delivered(uid));
+            match shutdown.step(now - began, is_over) {
                 Step::End(group) => {
+                    told = group.pods.iter().map(|leaving| leaving.uid.clone()).collect();
+                    known_by = None;
                     let (pods_of_group, within) = (group.pods.len(), group.length);
                     info!(
                         priority = group.priority,
@@ -342,7 +383,8 @@ impl NodeShutdown {
                     }
                 }
                 Step::Wait { until } => {
-                    if listener.wait(began + until).await == Waited::Cancelled {
+                    let until = known_by.map_or(began + until, |known_by| known_by.min(began + until));
+                    if listener.wait(until).await == Waited::Cancelled {
                         return Waited::Cancelled;
                     }
                 }
@@ -350,37 +392,39 @@ impl NodeShutdown {
             }
         }
         let until = Instant::now() + DELIVERED_WITHIN;
-        let mut mirrors = self.parts.mirrors.clone();
-        while Instant::now() < until && !pods.iter().all(|pod| self.is_delivered(pod)) {
-            let waited = tokio::select! {
-                biased;
-                waited = listener.wait(until) => waited,
-                Ok(()) = mirrors.changed() => Waited::News,
-            };
-            if waited == Waited::Cancelled {
+        let is_known = |listener: &Listener<'_>| {
+            *listener.told.borrow() != Some(false)
+                && pods.iter().all(|pod| self.is_delivered(&pod.metadata.uid))
+        };
+        while Instant::now() < until && !is_known(&listener) {
+            if listener.wait(until).await == Waited::Cancelled {
                 return Waited::Cancelled;
             }
         }
         Waited::News
     }
 
-    /// Whether nothing of a pod runs any more, and what it used was given back.
+    /// Whether nothing of a pod runs any more, and its volumes are not mounted: the driver of those may end with the next group.
+    /// What else it used is for nobody to have any more.
     fn has_ended(&self, uid: &str) -> bool {
         match self.parts.statuses.get(uid) {
-            Some(shown) => shown.terminated,
+            Some(shown) => shown.unmounted,
             None => !self.parts.admission.knows(uid),
         }
     }
 
     /// Whether the last word on a pod has reached the API server, if it is to.
-    fn is_delivered(&self, pod: &Pod) -> bool {
-        let Some(Reported { pod, .. }) = self.parts.statuses.get(&pod.metadata.uid) else { return true };
+    fn is_delivered(&self, uid: &str) -> bool {
+        let Some(Reported { pod, .. }) = self.parts.statuses.get(uid) else { return true };
         if !is_static(&pod) {
-            return is_over(&pod);
+            return pod.status.is_over();
         }
         let mirrors = self.parts.mirrors.borrow();
         let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
-        mirrors.as_ref().and_then(|mirrors| mirrors.pods.get(&name)).is_none_or(|mirror| is_over(mirror))
+        mirrors
+            .as_ref()
+            .and_then(|mirrors| mirrors.pods.get(&name))
+            .is_none_or(|mirror| mirror.status.is_over())
     }
 
     fn event(&self, message: &str) {
@@ -391,23 +435,26 @@ impl NodeShutdown {
     /// Tells when the last shutdown was, of which an agent before this one has written.
     async fn tell_of_last(&self) {
         let Some(times) = &self.times else { return };
-        match self.machine.state.read().await {
-            Ok(None) => {}
-            Ok(Some(bytes)) => match crablet_api::from_json(&bytes, Limits::API) {
+        match timeout(KEPT_WITHIN, self.machine.state.read()).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(bytes))) => match crablet_api::from_json(&bytes, Limits::API) {
                 Ok(kept) => times.tell(kept),
                 Err(error) => {
                     warn!(%error, file = STATE_FILE, "Cannot understand when the last shutdown was")
                 }
             },
-            Err(error) => warn!(%error, file = STATE_FILE, "Cannot read when the last shutdown was"),
+            Ok(Err(error)) => warn!(%error, file = STATE_FILE, "Cannot read when the last shutdown was"),
+            Err(_) => warn!(file = STATE_FILE, "The disk does not say when the last shutdown was"),
         }
     }
 
     async fn keep(&self, kept: Kept) {
         let Some(times) = &self.times else { return };
         times.tell(kept);
-        if let Err(error) = self.machine.state.write(crablet_api::to_json(&kept)).await {
-            warn!(%error, file = STATE_FILE, "Cannot write down when a shutdown was");
+        match timeout(KEPT_WITHIN, self.machine.state.write(crablet_api::to_json(&kept))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, file = STATE_FILE, "Cannot write down when a shutdown was"),
+            Err(_) => warn!(file = STATE_FILE, "The disk does not take when a shutdown was"),
         }
     }
 }
@@ -417,10 +464,13 @@ struct Listener<'a> {
     /// Nothing once it has ended.
     session: Option<&'a mut (dyn Session + 'a)>,
     news: StatusNews,
+    mirrors: watch::Receiver<ServerMirrors>,
+    /// Whether the API server knows why the node is not ready.
+    told: watch::Receiver<Option<bool>>,
 }
 
 impl Listener<'_> {
-    /// Waits until pods are shown otherwise, the machine stays up, or the time has come.
+    /// Waits until pods are shown otherwise, here or at the API server, the machine stays up, or the time has come.
     async fn wait(&mut self, until: Instant) -> Waited {
         loop {
             let said = async {
@@ -437,16 +487,11 @@ impl Listener<'_> {
                     None => self.session = None,
                 },
                 _ = self.news.next() => return Waited::News,
+                Ok(()) = self.mirrors.changed() => return Waited::News,
+                Ok(()) = self.told.changed() => return Waited::News,
                 () = sleep_until(until) => return Waited::News,
             }
         }
-    }
-}
-
-fn is_over(pod: &Pod) -> bool {
-    match pod.status.phase {
-        Some(PodPhase::Succeeded | PodPhase::Failed) => true,
-        Some(PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_)) | None => false,
     }
 }
 

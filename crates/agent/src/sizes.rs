@@ -2,11 +2,13 @@
 //!
 //! The kernel tells of what is plugged in; all else is looked at when the node reports anyway.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_host::hotplug::Hotplugs;
 use crablet_host::machine::MachineError;
-use tokio::time::sleep;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::node_config::Sizes;
@@ -15,12 +17,13 @@ use crate::node_facts::LiveFacts;
 /// How long nothing more has to be told before it is looked: memory comes block by block.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Keeps what is known of it as it is.
+/// Keeps what is known of it as it is. It is looked in a thread of its own: a disk may hang.
 pub async fn keep(
     facts: LiveFacts,
     every: Duration,
-    look: impl Fn() -> Result<Sizes, MachineError> + Send + 'static,
+    look: impl Fn() -> Result<Sizes, MachineError> + Send + Sync + 'static,
 ) {
+    let look = Arc::new(look);
     let mut hotplugs = Hotplugs::watch().ok();
     loop {
         let told = async {
@@ -32,7 +35,7 @@ pub async fn keep(
         tokio::select! {
             biased;
             told = told => match told {
-                Ok(()) => sleep(SETTLES_WITHIN).await,
+                Ok(()) => settle(&mut hotplugs).await,
                 Err(error) => {
                     warn!(%error, "Not told any more of what is plugged in or out; it is seen at the next report");
                     hotplugs = None;
@@ -41,7 +44,17 @@ pub async fn keep(
             },
             () = sleep(every) => {}
         }
-        take(&facts, &look());
+        let look = Arc::clone(&look);
+        if let Ok(sizes) = spawn_blocking(move || look()).await {
+            take(&facts, &sizes);
+        }
+    }
+}
+
+/// Waits until nothing more is told for a while.
+async fn settle(hotplugs: &mut Option<Hotplugs>) {
+    if let Some(hotplugs) = hotplugs {
+        while let Ok(Ok(())) = timeout(SETTLES_WITHIN, hotplugs.next()).await {}
     }
 }
 

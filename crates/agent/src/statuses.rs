@@ -17,6 +17,8 @@ pub struct Reported {
     pub status: Arc<PodStatus>,
     /// When it is to be over, if it is being stopped because nobody wants it any more.
     pub ends: Option<Time>,
+    /// Whether nothing of it runs any more, and its volumes are not mounted.
+    pub unmounted: bool,
     /// Whether it has terminated: nothing of it runs, what it used was given back, and this is the last word on it. One
     /// that is deleted at the API server may go there once that word was written.
     pub terminated: bool,
@@ -25,7 +27,7 @@ pub struct Reported {
 impl Reported {
     /// A pod and its latest status.
     pub fn new(pod: Arc<Pod>, status: Arc<PodStatus>) -> Reported {
-        Reported { pod, status, ends: None, terminated: false }
+        Reported { pod, status, ends: None, unmounted: false, terminated: false }
     }
 
     /// All in one, as the API shows a pod.
@@ -85,6 +87,7 @@ impl Statuses {
         let uid = view.pod.metadata.uid.to_string();
         self.change(&uid, |pods| {
             view.ends = view.ends.or_else(|| pods.get(&uid).and_then(|known| known.ends));
+            view.unmounted |= view.terminated || pods.get(&uid).is_some_and(|known| known.unmounted);
             pods.insert(uid.clone(), view);
         });
     }
@@ -111,6 +114,17 @@ impl Statuses {
             self.change(uid, |pods| {
                 if let Some(view) = pods.get_mut(uid) {
                     view.ends = ends;
+                }
+            });
+        }
+    }
+
+    /// Shows that nothing of a pod runs any more, and its volumes are not mounted.
+    pub fn show_unmounted(&self, uid: &str) {
+        if self.lock().get(uid).is_some_and(|view| !view.unmounted) {
+            self.change(uid, |pods| {
+                if let Some(view) = pods.get_mut(uid) {
+                    view.unmounted = true;
                 }
             });
         }

@@ -281,7 +281,7 @@ impl Worker {
         if let Some(pod) = told.spec {
             self.volumes.pod_changes(&self.pod, &pod);
             self.count_startup(&pod);
-            self.node.metrics.resizes.asked(&self.pod, &pod);
+            self.note_wish(&pod);
             self.pod = pod;
             self.probing.told = None;
             self.node.reports.statuses.show_pod(&self.pod);
@@ -313,7 +313,7 @@ impl Worker {
     }
 
     async fn hear_end(&mut self, end: &End) {
-        let had = (self.wanted, self.failure.is_some());
+        let had = (self.wanted, self.failure.clone());
         self.wanted &= end.cause.is_at_source();
         let is_ending = match self.phase {
             Phase::Syncing => false,
@@ -321,13 +321,23 @@ impl Worker {
             // The last word on it was said.
             Phase::Terminated => return,
         };
-        if self.failure.is_none() {
-            self.failure = end.failure.as_deref().cloned();
+        if let Some(failure) = end.failure.as_deref() {
+            let after_success = match &self.failure {
+                Some(earlier) => earlier.after_success,
+                None => self.has_succeeded(),
+            };
+            self.failure = Some(Failure { after_success, ..failure.clone() });
         }
         self.end(end).await;
-        if is_ending && had != (self.wanted, self.failure.is_some()) {
+        if is_ending && had != (self.wanted, self.failure.clone()) {
             self.checkpoint_now().await;
         }
+    }
+
+    /// Whether its containers are known to have done their work.
+    fn has_succeeded(&self) -> bool {
+        !self.observed.containers().iter().any(|container| container.may_live())
+            && self.make_status(false).phase == Some(PodPhase::Succeeded)
     }
 
     /// Takes in another status that the pod's source has of it, and says whether that calls for a pass: where those who
@@ -337,7 +347,7 @@ impl Worker {
         let calls_for_pass = readiness_gates_differ(&self.pod, &pod);
         // Nobody keeps the object that it was before.
         if Arc::ptr_eq(&self.allocation.pod, &self.pod) {
-            self.node.admission.replace(&pod);
+            self.node.admission.replace(&self.pod, &pod);
             self.allocation.pod = Arc::clone(&pod);
         }
         self.pod = pod;
@@ -425,7 +435,7 @@ impl Worker {
         if self.node.reports.statuses.get(&self.owner.uid).is_none() {
             // An agent may die after it told that the pod is over, and before it wrote that down.
             let told = &self.pod.status;
-            let was_told = is_over(told) && !is_over(&self.status);
+            let was_told = told.is_over() && !self.status.is_over();
             let status = if was_told { told.clone() } else { (*self.status).clone() };
             self.show(status);
         }
@@ -436,8 +446,8 @@ impl Worker {
     fn until_all_stopped(&self, status: PodStatus) -> PodStatus {
         let has_container = self.observed.containers().iter().any(|container| container.may_live());
         // What the API server shows to be over stays so, though an agent died before it had the sandbox stopped.
-        let lives = has_container || (self.observed.has_ready_sandbox() && !is_over(&self.pod.status));
-        if !lives || !is_over(&status) || is_over(&self.status) {
+        let lives = has_container || (self.observed.has_ready_sandbox() && !self.pod.status.is_over());
+        if !lives || !status.is_over() || self.status.is_over() {
             return status;
         }
         let PodStatus { phase, reason, message, .. } = (*self.status).clone();
@@ -497,13 +507,5 @@ impl Worker {
         self.show_as_it_was();
         self.story.headline(State::Blocked, format_args!("the container runtime does not answer: {error}"));
         self.retries.failed(What::Runtime)
-    }
-}
-
-/// Whether the status is the last word on a pod.
-fn is_over(status: &PodStatus) -> bool {
-    match status.phase {
-        Some(PodPhase::Succeeded | PodPhase::Failed) => true,
-        Some(PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_)) | None => false,
     }
 }

@@ -43,11 +43,10 @@ impl PodRow {
             }
             row.running(pod);
         }
-        let is_terminal = matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
         if pod.metadata.deletion_timestamp.is_some() {
             if *pod.status.reason == *"NodeLost" {
                 row.status = "Unknown".to_owned();
-            } else if !is_terminal {
+            } else if !pod.status.is_over() {
                 row.status = "Terminating".to_owned();
             }
         }

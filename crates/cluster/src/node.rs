@@ -141,6 +141,7 @@ impl NodeKeeper {
                 ours.spec.taints = node.spec.taints.clone();
             });
         }
+        parts.readiness.is_told(false);
         let keeper = NodeKeeper {
             runtime: RuntimePatience::new(parts.readiness.now()),
             has_told_of_reboot: false,
@@ -348,11 +349,14 @@ impl NodeKeeper {
         let Some(old) = self.at_server.clone() else { return Ok(false) };
         self.pod_cidrs.tell(&*self.parts.runtime, old.spec.pod_cidrs.join(",")).await;
         self.ensure_csi_node(&old).await?;
+        let shuts_down = self.parts.readiness.now().shuts_down;
         let new = self.with_status(&old);
         if !is_report && !node_status::differs(&old, &new) {
+            self.parts.readiness.is_told(shuts_down);
             return Ok(false);
         }
         let node = self.write(&old, &new).await?;
+        self.parts.readiness.is_told(shuts_down);
         self.tell_events(&old, &new);
         if ready(&node).is_some_and(|ready| ready.status == ConditionStatus::True) {
             self.parts.startup.is_ready(self.parts.clock.now());

@@ -8,7 +8,7 @@ use crablet_agent::mirrors::{ByName, Mirrors, ServerMirrors};
 use crablet_agent::sources::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, Feed, SourceKind, Wanted};
 use crablet_agent::story::{Stories, Teller};
 use crablet_api::Text;
-use crablet_api::core::{Pod, PodPhase, VolumeSource};
+use crablet_api::core::{Pod, VolumeSource};
 use crablet_client::{Event, Follower};
 use crablet_core::translate::{ObjectKind, pod_references};
 use crablet_host::clock::Clock;
@@ -302,8 +302,7 @@ impl PodSource {
 
 /// Whether a pod is kept: not one that is over, or to go.
 fn is_kept(pod: &Pod) -> bool {
-    let is_over = matches!(pod.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
-    !is_over && pod.metadata.deletion_timestamp.is_none()
+    !pod.status.is_over() && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Why a pod is not run before the API server answers, if it is not.

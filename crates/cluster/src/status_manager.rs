@@ -19,6 +19,7 @@ use crablet_api::core::{Pod, PodStatus};
 use crablet_api::meta::{DeleteOptions, ObjectMeta};
 use crablet_api::{FeatureGates, Text};
 use crablet_client::{Client, Error, PatchType};
+use crablet_core::qos::is_static;
 use crablet_host::clock::Clock;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -30,7 +31,7 @@ use crate::metrics::StatusSyncs;
 use crate::node::Identity;
 use crate::pod_source::{key, version};
 use crate::retry::Backoff;
-use step::{Step, Urgency, View, is_static, urgency};
+use step::{Step, Urgency, View, urgency};
 
 /// How many requests are under way at the same time.
 const AT_ONCE: usize = 16;

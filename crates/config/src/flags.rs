@@ -106,6 +106,8 @@ pub struct KubeletFlags {
     pub exit_on_lock_contention: bool,
     /// Our own: whether what the API server says is kept, and pods are started from that while it does not answer.
     pub start_remembered_pods: bool,
+    /// Our own: whether the kernel's settings are left as they are.
+    pub keep_kernel_settings: bool,
     pub runtime_cgroups: Box<str>,
     pub image_credential_provider_bin_dir: Box<str>,
     pub image_credential_provider_config: Box<str>,
@@ -171,6 +173,7 @@ impl Default for KubeletFlags {
             lock_file: "".into(),
             exit_on_lock_contention: false,
             start_remembered_pods: false,
+            keep_kernel_settings: false,
             runtime_cgroups: "".into(),
             image_credential_provider_bin_dir: "".into(),
             image_credential_provider_config: "".into(),

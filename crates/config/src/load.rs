@@ -296,6 +296,19 @@ impl Loader {
                     .push(format!("{place}clusterDNS: {address:?} is not an IP address and is not used"));
             }
         }
+        let thresholds = [
+            ("evictionHard", configuration.eviction_hard.keys().collect::<Vec<_>>()),
+            ("evictionSoft", configuration.eviction_soft.keys().collect()),
+        ];
+        for (field, signals) in thresholds {
+            for signal in signals.into_iter().filter(|signal| signal.as_str().starts_with("containerfs.")) {
+                let place = tree.get(field).map_or_else(String::new, |node| format!("{}: ", node.place));
+                let signal = signal.as_str();
+                self.warnings.push(format!(
+                    "{place}{field}: {signal} is not used; what containers write has the thresholds of the file system that it is on"
+                ));
+            }
+        }
         let (kubelet, reserved) = (&configuration.kubelet_cgroups, &configuration.kube_reserved_cgroup);
         if !kubelet.is_empty() && !reserved.is_empty() && !kubelet.starts_with(reserved.as_ref()) {
             self.warnings

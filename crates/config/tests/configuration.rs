@@ -233,6 +233,20 @@ fn unknown_and_duplicated_fields_warn_with_file_line_and_path_and_are_ignored() 
 }
 
 #[test]
+fn a_threshold_that_is_none_of_its_own_is_said_to_be_of_no_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubelet.yaml");
+    fs::write(&file, format!("{HEAD}evictionHard:\n  containerfs.available: 10%\n  nodefs.available: 10%\n"))
+        .unwrap();
+    let warnings = with_file(&file).warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("kubelet.yaml:3: evictionHard: containerfs.available is not used"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn the_flag_table_holds_every_flag_of_the_release() {
     let recorded = fs::read_to_string(data("kubelet-flags-1.36.4.tsv")).unwrap();
     let mut expected: Vec<(String, String, bool)> = recorded
@@ -244,7 +258,7 @@ fn the_flag_table_holds_every_flag_of_the_release() {
         })
         .collect();
     // What the Go kubelet has no word for.
-    let own = ["start-remembered-pods"];
+    let own = ["keep-kernel-settings", "start-remembered-pods"];
     let mut ours: Vec<(String, String, bool)> = FLAGS
         .iter()
         .filter(|flag| !own.contains(&flag.name))
@@ -293,7 +307,7 @@ fn flags_are_shown_as_recorded() {
         ["bootstrap-kubeconfig", "cert-dir", "hostname-override", "kubeconfig", "node-ip", "root-dir"];
     // Those are not shown that no help names. Where our default is another one on purpose, it is shown.
     let not_here = ["log-json-info-buffer-size", "log-json-split-stream"];
-    let ours = ["start-remembered-pods=false"];
+    let ours = ["keep-kernel-settings=false", "start-remembered-pods=false"];
     let differ = [
         "anonymous-auth=false",
         "authentication-token-webhook=true",

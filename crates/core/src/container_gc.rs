@@ -101,6 +101,15 @@ pub fn over_limit(pods: &BTreeMap<String, Vec<Dead>>, most: usize) -> BTreeSet<S
     gone
 }
 
+/// What a pod keeps of its containers that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// The newest, for who decides by them or reads their logs.
+    Newest,
+    /// Nothing, once they are of age: it is over, and the node needs the room.
+    Nothing,
+}
+
 /// What is removed of a pod that is still wanted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Surplus {
@@ -116,6 +125,7 @@ pub struct Surplus {
 pub fn surplus(
     observed: &observed::Pod,
     policy: &Policy,
+    keeps: Keeps,
     over_limit: &BTreeSet<String>,
     now: Timestamp,
 ) -> Surplus {
@@ -132,14 +142,17 @@ pub fn surplus(
             continue;
         }
         let kept = kept.entry(&container.name).or_default();
-        let is_over = newer(observed, place) > 0 && *kept >= policy.max_per_container;
+        let is_over = match keeps {
+            Keeps::Newest => newer(observed, place) > 0 && *kept >= policy.max_per_container,
+            Keeps::Nothing => true,
+        };
         if is_over || over_limit.contains(&container.id) {
             surplus.containers.push(container.id.clone());
         } else {
             *kept += 1;
         }
     }
-    for sandbox in observed.sandboxes().iter().skip(1) {
+    for sandbox in observed.sandboxes().iter().skip(usize::from(keeps == Keeps::Newest)) {
         let is_used = containers.iter().any(|container| {
             container.sandbox_id == sandbox.id && !surplus.containers.contains(&container.id)
         });
@@ -162,7 +175,7 @@ mod tests {
     use crate::testing::{Described as _, at, container, sandbox};
 
     fn removed(pod: &observed::Pod, policy: Policy) -> Vec<String> {
-        surplus(pod, &policy, &BTreeSet::new(), at(10_000)).containers
+        surplus(pod, &policy, Keeps::Newest, &BTreeSet::new(), at(10_000)).containers
     }
 
     #[test]
@@ -198,7 +211,7 @@ mod tests {
             vec![],
             vec![container("a", 0).exited(1), container("a", 1).exited(1), container("a", 2).running()],
         );
-        let at_time = |seconds| surplus(&pod, &policy, &BTreeSet::new(), at(seconds));
+        let at_time = |seconds| surplus(&pod, &policy, Keeps::Newest, &BTreeSet::new(), at(seconds));
         let early = at_time(105);
         assert_eq!((early.containers, early.look_again), (vec![], Some(at(161))), "the young do not count");
         let late = at_time(161);
@@ -222,7 +235,7 @@ mod tests {
                 container("b", 0).exited(0).in_sandbox(1),
             ],
         );
-        let surplus = surplus(&pod, &Policy::default(), &BTreeSet::new(), at(10_000));
+        let surplus = surplus(&pod, &Policy::default(), Keeps::Newest, &BTreeSet::new(), at(10_000));
         assert_eq!(surplus.containers, ["a-0"]);
         assert_eq!(
             surplus.sandboxes,
@@ -295,7 +308,22 @@ mod tests {
     #[test]
     fn what_is_over_the_nodes_limit_goes_whatever_the_pods_own() {
         let pod = observed::Pod::new(vec![], vec![container("a", 0).exited(0)]);
-        let surplus = surplus(&pod, &Policy::default(), &BTreeSet::from(["a-0".to_owned()]), at(10_000));
+        let surplus =
+            surplus(&pod, &Policy::default(), Keeps::Newest, &BTreeSet::from(["a-0".to_owned()]), at(10_000));
         assert_eq!(surplus.containers, ["a-0"]);
+    }
+
+    #[test]
+    fn a_pod_that_keeps_nothing_keeps_what_is_young() {
+        let policy = Policy { min_age: SignedDuration::from_secs(60), ..Policy::default() };
+        let pod = observed::Pod::new(
+            vec![sandbox(0, false), sandbox(1, false)],
+            vec![container("a", 0).exited(1).in_sandbox(0), container("a", 1).exited(1).in_sandbox(1)],
+        );
+        let at_time = |seconds| surplus(&pod, &policy, Keeps::Nothing, &BTreeSet::new(), at(seconds));
+        let early = at_time(160);
+        assert_eq!((early.containers.len(), early.sandboxes.len(), early.look_again), (1, 1, Some(at(161))));
+        let late = at_time(161);
+        assert_eq!((late.containers.len(), late.sandboxes.len(), late.look_again), (2, 2, None));
     }
 }

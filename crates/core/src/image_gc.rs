@@ -1,8 +1,9 @@
 //! Which images go, and when: those that no container uses, the one first that was used least lately.
 //!
 //! Upstream forgets at each start what was used when, and takes an image that was never used for older than any other. Here
-//! what is known outlives the agent ([`Records`]), time in which nobody watched does not count as time without use, and an
-//! image that was never used is as old as its presence on the node.
+//! what is known outlives the agent ([`Records`]), time in which nobody watched does not count as time without use, and of
+//! age for its own sake an image that was never used has no more than its presence on the node. To make room it goes before
+//! all others, as upstream.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -30,7 +30,7 @@ use crate::backoff::{self, Restarts};
 use crate::kill::{self, KillReason};
 use crate::observed;
 use crate::probes::Probes;
-use crate::resize::{PodResourceInfo, Resource};
+use crate::resize::{PodResourceInfo, Resource, allocated};
 
 pub use sandbox::{SandboxNeed, WhyNewSandbox, sandbox_need};
 
@@ -340,7 +340,9 @@ fn kill(input: &Input, container: &observed::Container, reason: KillReason, mess
 fn start(input: &Input, plan: &mut Plan, role: Role, index: usize, container: &Container) {
     let mut runs = input.observed.named(&container.name).filter(|run| run.finished_at.is_some());
     let last_finished = runs.next().and_then(|run| run.finished_at);
-    let held = last_finished.and_then(|finished| input.restarts.held(container, finished, input.now));
+    // A restart is noted with what the container was given by it, not with what its pod asks for by now.
+    let given = allocated(input.allocated, container);
+    let held = last_finished.and_then(|finished| input.restarts.held(given, finished, input.now));
     if let Some(held) = held {
         let message = backoff::restart_message(held.length, &container.name, input.pod).into();
         let (name, length, until) = (container.name.clone(), held.length, held.until);

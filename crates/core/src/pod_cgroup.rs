@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crablet_api::core::{Container, Pod};
+use crablet_api::core::{Container, ContainerRestartPolicy, Pod};
 use crablet_api::resource_names::huge_page_size;
 
 use crate::qos::{Overhead, PodLevel, QosClass, pod_limits, pod_requests, qos_class, quantity};
@@ -26,9 +26,8 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
     let limits = pod_limits(pod, pod_level, Overhead::Included);
     let limit_of = |name: &str| {
         let whole = pod.spec.resources.as_deref().filter(|_| pod_level == PodLevel::Counted);
-        let has_limit = |container: &Container| !quantity(&container.resources.limits, name).is_zero();
-        let is_declared = whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero())
-            || pod.spec.init_and_regular_containers().all(has_limit);
+        let is_declared =
+            whole.is_some_and(|whole| !quantity(&whole.limits, name).is_zero()) || all_are_limited(pod, name);
         is_declared.then(|| quantity(&limits, name))
     };
     let quota = |milli: i64| if enforce_cpu { cpu_quota(milli, cpu_period) } else { -1 };
@@ -45,6 +44,20 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
             PodResources { cpu_shares: cpu_shares(0).unsigned_abs(), huge_pages, ..PodResources::default() }
         }
     }
+}
+
+/// Whether all containers of a pod have a limit. As upstream reads it, an init container has that of the sidecars which run
+/// beside it too.
+fn all_are_limited(pod: &Pod, name: &str) -> bool {
+    let limit = |container: &Container| quantity(&container.resources.limits, name);
+    let mut sidecars_are_limited = false;
+    pod.spec.containers.iter().all(|container| !limit(container).is_zero())
+        && pod.spec.init_containers.iter().all(|container| {
+            let is_limited = !limit(container).is_zero();
+            sidecars_are_limited |=
+                is_limited && container.restart_policy == Some(ContainerRestartPolicy::Always);
+            is_limited || sidecars_are_limited
+        })
 }
 
 /// How the memory that a pod asks for is protected where that is wanted: the file of its cgroup that says so, and the
@@ -138,11 +151,26 @@ mod tests {
     }
 
     #[test]
-    fn an_init_container_without_a_limit_leaves_the_pod_without_one() {
-        let pod = pod_yaml(
-            "spec: {initContainers: [{name: i}], containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Mi}}}]}",
-        );
-        let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
-        assert_eq!((found.cpu_quota, found.memory), (None, None));
+    fn an_init_container_without_a_limit_leaves_the_pod_without_one_but_beside_a_sidecar_that_has_one() {
+        let limited = "resources: {limits: {cpu: 1, memory: 1Mi}}";
+        let (sidecar, init) =
+            (format!("{{name: s, restartPolicy: Always, {limited}}}"), "{name: i}".to_owned());
+        let free = "{name: f, restartPolicy: Always}".to_owned();
+        for (init_containers, expected) in [
+            (vec![&init], None),
+            (vec![&sidecar, &init], Some(2 << 20)),
+            (vec![&sidecar, &free], Some(2 << 20)),
+            (vec![&init, &sidecar], None),
+            (vec![&free, &sidecar], None),
+        ] {
+            let init_containers: Vec<&str> = init_containers.into_iter().map(String::as_str).collect();
+            let pod = pod_yaml(&format!(
+                "spec: {{initContainers: [{}], containers: [{{name: a, {limited}}}]}}",
+                init_containers.join(", ")
+            ));
+            let found = pod_resources(&pod, PodLevel::Counted, true, 100_000);
+            assert_eq!(found.memory, expected, "{init_containers:?}");
+            assert_eq!(found.cpu_quota, expected.map(|_| 200_000), "{init_containers:?}");
+        }
     }
 }

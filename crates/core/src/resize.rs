@@ -8,11 +8,13 @@
 //! - [`conditions`]: what the pod's status says of a resize.
 //! - [`decision`]: which resizes may be granted at all, and which one first.
 //! - [`message`]: what events say of it.
+//! - [`sandbox`]: what the runtime is told of the pod as a whole.
 //! - [`state_file`]: what is allocated and actuated on disk, as the Go kubelet has it.
 
 pub mod conditions;
 pub mod decision;
 pub mod message;
+pub mod sandbox;
 pub mod state_file;
 
 use std::borrow::Cow;
@@ -76,6 +78,21 @@ impl PodResourceInfo {
         self.pod = resources.map(Box::new);
     }
 
+    /// What containers were given, without what they have of the pod as a whole: a limit that they have not set.
+    pub fn without_whole(mut self, pod: &Pod) -> PodResourceInfo {
+        let Some(whole) = &self.pod else { return self };
+        for container in pod.spec.init_and_regular_containers() {
+            let Some(given) = self.containers.get_mut(&container.name) else { continue };
+            for name in Resource::ALL.map(Resource::name) {
+                let has_own = container.resources.limits.contains_key(name);
+                if !has_own && given.limits.get(name) == whole.limits.get(name) {
+                    given.limits.remove(name);
+                }
+            }
+        }
+        self
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.pod.is_none()
@@ -111,8 +128,42 @@ pub fn whole<'p>(pod: &'p Pod, features: &FeatureGates) -> Option<&'p ResourceRe
     pod.spec.resources.as_deref().filter(|_| can_change)
 }
 
+/// A pod that still has some of what it had: with the larger of what it asks for, and of what another form of it does.
+/// Nothing where it asks for no less.
+pub fn still_having(pod: &Pod, had: &Pod) -> Option<Arc<Pod>> {
+    let mut larger = pod.clone();
+    let mut is_more = false;
+    let spec = &mut larger.spec;
+    for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
+        if let Some(had) = had.spec.find_container(&container.name) {
+            is_more |= raise(&mut container.resources, &had.resources);
+        }
+    }
+    if let (Some(whole), Some(had)) = (&mut spec.resources, &had.spec.resources) {
+        is_more |= raise(whole, had);
+    }
+    is_more.then(|| Arc::new(larger))
+}
+
+/// Says whether a request was lower. Limits are raised with it: a guaranteed pod stays one.
+fn raise(resources: &mut ResourceRequirements, least: &ResourceRequirements) -> bool {
+    let raise = |list: &mut ResourceList, least: &ResourceList| {
+        let mut was_lower = false;
+        for name in Resource::ALL.map(Resource::name) {
+            let Some(least) = least.get(name) else { continue };
+            if list.get(name).is_none_or(|amount| amount < least) {
+                list.insert(name, least.clone());
+                was_lower = true;
+            }
+        }
+        was_lower
+    };
+    raise(&mut resources.limits, &least.limits);
+    raise(&mut resources.requests, &least.requests)
+}
+
 /// The containers whose resources may be allocated anew.
-fn resizable<'p>(pod: &'p Pod, features: &FeatureGates) -> impl Iterator<Item = &'p Container> {
+pub fn resizable<'p>(pod: &'p Pod, features: &FeatureGates) -> impl Iterator<Item = &'p Container> {
     let all = features.enabled(Gate::InPlacePodVerticalScalingInitContainers);
     let inits = pod.spec.init_containers.iter().filter(move |container| all || is_sidecar(container));
     inits.chain(&pod.spec.containers)
@@ -145,7 +196,8 @@ fn differ(to: &ResourceRequirements, from: &ResourceRequirements) -> bool {
     Resource::ALL.iter().any(|resource| resource.of(to) != resource.of(from))
 }
 
-/// Whether something of a pod has not got what is allocated to it yet: a container that runs, or the pod as a whole.
+/// Whether something of a pod has not got what is allocated to it yet: a container that runs, or the pod as a whole. As
+/// upstream, an init container that is no sidecar is given what is allocated, and nobody waits for that.
 pub fn is_in_progress(
     allocated: &Pod,
     actuated: &PodResourceInfo,

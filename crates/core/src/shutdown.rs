@@ -102,6 +102,11 @@ impl Shutdown {
         Shutdown { to_come: groups.into(), under_way: None }
     }
 
+    /// Whether nobody is to end after those that were told to.
+    pub fn is_last(&self) -> bool {
+        self.to_come.is_empty()
+    }
+
     /// What is to be done at a time, where it is known who has ended.
     pub fn step(&mut self, now: Duration, has_ended: impl Fn(&str) -> bool) -> Step {
         if let Some((group, until)) = &self.under_way

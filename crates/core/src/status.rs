@@ -22,12 +22,13 @@ use crablet_api::core::{Pod, PodCondition, PodConditionType, PodPhase, PodStatus
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_api::{FeatureGates, Gate, Text};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::plan::deadline;
 use crate::probes::Probes;
 use crate::resize::PodResourceInfo;
 use crate::resize::conditions::Conditions;
-use crate::{observed, qos, shutdown};
+use crate::{eviction, observed, qos, shutdown};
 
 pub use addresses::pod_ips;
 pub use conditions::readiness_gates_differ;
@@ -112,63 +113,106 @@ impl StartError {
     }
 }
 
+/// The word for a pod that was active for longer than it may be.
+pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
+/// What made a pod fail as a whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FailureCause {
+    /// It was active for longer than it may be.
+    DeadlineExceeded,
+    #[default]
+    /// The node let it go: it ran short of something, or the pod took more than it may.
+    Evicted,
+    /// A critical pod needed its place.
+    Preempted,
+    /// The node was about to be shut down.
+    NodeShutdown,
+    /// The node has no place for its volumes.
+    VolumeLimit,
+}
+
 /// Why a pod failed as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Failure {
+    /// What did it.
+    #[serde(default)]
+    pub cause: FailureCause,
+    /// Whether its containers had done their work before.
+    #[serde(default)]
+    pub after_success: bool,
     /// One word.
     pub reason: Text,
     /// More words.
     pub message: Text,
     /// What disturbed it, where something did: its condition `DisruptionTarget`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption: Option<PodCondition>,
 }
 
 impl Failure {
+    pub fn new(
+        cause: FailureCause,
+        reason: impl Into<Text>,
+        message: impl Into<Text>,
+        disruption: Option<PodCondition>,
+    ) -> Failure {
+        let (reason, message) = (reason.into(), message.into());
+        Failure { cause, after_success: false, reason, message, disruption }
+    }
+
     /// The pod was active for longer than it may be.
     pub fn deadline_exceeded() -> Failure {
-        Failure {
-            reason: "DeadlineExceeded".into(),
-            message: "Pod was active on the node longer than the specified deadline".into(),
-            disruption: None,
-        }
+        let message = "Pod was active on the node longer than the specified deadline";
+        Failure::new(FailureCause::DeadlineExceeded, DEADLINE_EXCEEDED, message, None)
     }
 
     /// The node ran short of something and let this pod go.
     pub fn evicted(pod: &Pod, message: &str) -> Failure {
-        Failure {
-            reason: "Evicted".into(),
-            message: message.into(),
-            disruption: Some(ended_by_the_node(pod, message)),
-        }
+        let disruption = Some(ended_by_the_node(pod, message));
+        Failure::new(FailureCause::Evicted, eviction::REASON, message, disruption)
     }
 
     /// The pod took more of the node's own disk than it may. As upstream, nothing is said to have disturbed it.
     pub fn over_limit(message: &str) -> Failure {
-        Failure { reason: "Evicted".into(), message: message.into(), disruption: None }
+        Failure::new(FailureCause::Evicted, eviction::REASON, message, None)
     }
 
     /// A critical pod needed its place.
     pub fn preempted(pod: &Pod) -> Failure {
         let condition = "Pod was preempted by Kubelet to accommodate a critical pod.";
-        Failure {
-            reason: "Preempting".into(),
-            message: "Preempted in order to admit critical pod".into(),
-            disruption: Some(ended_by_the_node(pod, condition)),
-        }
+        let disruption = Some(ended_by_the_node(pod, condition));
+        Failure::new(
+            FailureCause::Preempted,
+            "Preempting",
+            "Preempted in order to admit critical pod",
+            disruption,
+        )
     }
 
     /// The node is about to be shut down.
     pub fn node_shutdown(pod: &Pod) -> Failure {
-        Failure {
-            reason: shutdown::REASON.into(),
-            message: shutdown::MESSAGE.into(),
-            disruption: Some(ended_by_the_node(pod, shutdown::MESSAGE)),
-        }
+        let disruption = Some(ended_by_the_node(pod, shutdown::MESSAGE));
+        Failure::new(FailureCause::NodeShutdown, shutdown::REASON, shutdown::MESSAGE, disruption)
     }
 
-    /// Whether it is that the node was about to be shut down.
-    pub fn is_node_shutdown(&self) -> bool {
-        self.reason == shutdown::REASON
+    /// Whether the node needed what the pod used, for itself or for another pod.
+    pub fn is_eviction(&self) -> bool {
+        matches!(self.cause, FailureCause::Evicted | FailureCause::Preempted)
+    }
+
+    /// Whether a pod that had done its work stays one that succeeded, as upstream: the end of its machine makes no failure of
+    /// that. Whoever is told to end before that has failed, also if its containers say that all went well.
+    fn spares_success(&self) -> bool {
+        match self.cause {
+            FailureCause::NodeShutdown => self.after_success,
+            FailureCause::DeadlineExceeded
+            | FailureCause::Evicted
+            | FailureCause::Preempted
+            | FailureCause::VolumeLimit => false,
+        }
     }
 }
 
@@ -207,8 +251,8 @@ pub fn pod_status(input: &StatusInput) -> PodStatus {
 /// What has come to an end stays there, whatever the containers say now.
 fn set_phase(input: &StatusInput, status: &mut PodStatus, phase: PodPhase) {
     let StatusInput { pod, previous, .. } = *input;
-    let ended = [&previous.phase, &pod.status.phase].into_iter().flatten().find(|phase| is_terminal(phase));
-    let phase = if is_terminal(&phase) { phase } else { ended.cloned().unwrap_or(phase) };
+    let ended = [&previous.phase, &pod.status.phase].into_iter().flatten().find(|phase| phase.is_terminal());
+    let phase = if phase.is_terminal() { phase } else { ended.cloned().unwrap_or(phase) };
     if previous.phase.as_ref() == Some(&phase) {
         status.reason = first_of(&previous.reason, &pod.status.reason);
         status.message = first_of(&previous.message, &pod.status.message);
@@ -218,19 +262,13 @@ fn set_phase(input: &StatusInput, status: &mut PodStatus, phase: PodPhase) {
     let too_late = deadline(pod, previous).is_some_and(|deadline| deadline <= input.now);
     let failure = input.failure.cloned().or_else(|| too_late.then(Failure::deadline_exceeded));
     if let Some(failure) = failure {
-        status.phase = Some(PodPhase::Failed);
+        if !failure.spares_success() {
+            status.phase = Some(PodPhase::Failed);
+        }
         (status.reason, status.message) = (failure.reason, failure.message);
     }
-    if let Some(api) = pod.status.phase.as_ref().filter(|phase| is_terminal(phase)) {
+    if let Some(api) = pod.status.phase.as_ref().filter(|phase| phase.is_terminal()) {
         status.phase = Some(api.clone());
-    }
-}
-
-/// Whether a pod in this phase never runs again.
-pub(crate) fn is_terminal(phase: &PodPhase) -> bool {
-    match phase {
-        PodPhase::Succeeded | PodPhase::Failed => true,
-        PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_) => false,
     }
 }
 

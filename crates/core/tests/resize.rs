@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use common::World;
 use crablet_api::FeatureGates;
-use crablet_api::core::Pod;
+use crablet_api::core::{Pod, PodPhase, RestartPolicy};
 use crablet_api::document::Limits;
 use crablet_api::testing::pod_yaml;
-use crablet_core::resize::{PodResourceInfo, is_in_progress, state_file};
+use crablet_core::resize::{PodResourceInfo, is_in_progress, state_file, still_having};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -131,6 +131,69 @@ fn a_container_that_asks_for_it_is_restarted_whatever_its_policy() {
     let with = |resources: &str| pod(&[("c", resources, &restarts("cpu"))]);
     let kill = resized(&with(&small), with(&large)).plan().kill.remove(0);
     assert_eq!((&*kill.message, kill.starts_anew), ("Container c resize requires restart", true));
+}
+
+#[test]
+fn a_crash_loop_waits_also_while_a_resize_is_not_granted() {
+    let of_memory = |memory: &str| {
+        let mut pod = pod(&[("c", &of("50m", memory, "100m", "64Mi"), "")]);
+        pod.spec.restart_policy = Some(RestartPolicy::Always);
+        pod
+    };
+    // It was started as what it was granted.
+    let mut world = World::new(of_memory("32Mi"), "c#1 exited 1, c#0 exited 1").restarted("c", 101).at(112);
+    world.allocated = Some(world.pod.clone());
+    world.pod = of_memory("48Mi");
+    let mut world = world.plans("hold c until 121");
+    // What is granted is another container, and starts over.
+    world.allocated = None;
+    world.plans("start c#2");
+}
+
+#[test]
+fn the_memory_that_a_pod_as_a_whole_asks_for_follows_what_it_was_given() {
+    let check = |pod: fn(&str) -> Pod| {
+        let mut world = World::new(pod("32Mi"), "c running");
+        world.pod.status.phase = Some(PodPhase::Running);
+        world.actuated = PodResourceInfo::given_by(&pod("64Mi"), &world.features);
+        let mut told = Vec::new();
+        for given in [None, Some(PodResourceInfo::given_by(&world.pod, &world.features))] {
+            world.actuated = given.unwrap_or(world.actuated);
+            world.previous = world.status();
+            told.push(world.previous.resources.as_ref().expect("resources").requests["memory"].to_string());
+        }
+        assert_eq!(told, ["64Mi", "32Mi"]);
+    };
+    check(|memory| pod(&[("c", &of("50m", memory, "100m", "64Mi"), ""), ("d", "{}", "")]));
+    check(|memory| {
+        pod_yaml(&format!(
+            "spec: {{resources: {{requests: {{memory: {memory}}}}}, containers: [{{name: c, image: img}}]}}"
+        ))
+    });
+}
+
+#[test]
+fn what_a_pod_still_has_is_the_larger_of_both_forms() {
+    let form = |cpu: &str, memory: &str| pod(&[("c", &of(cpu, memory, "2", "2Gi"), ""), ("d", "{}", "")]);
+    let still = |to: (&str, &str), from: (&str, &str)| {
+        let larger = still_having(&form(to.0, to.1), &form(from.0, from.1))?;
+        let requests = &larger.spec.containers[0].resources.requests;
+        Some((requests["cpu"].to_string(), requests["memory"].to_string()))
+    };
+    assert_eq!(still(("1", "1Gi"), ("1", "1Gi")), None);
+    assert_eq!(still(("2", "1Gi"), ("1", "1Gi")), None, "it only grows");
+    assert_eq!(still(("2", "1Gi"), ("1", "2Gi")), Some(("2".into(), "2Gi".into())));
+}
+
+#[test]
+fn what_containers_have_of_the_pod_as_a_whole_is_not_what_they_asked_for() {
+    let pod = pod_yaml(
+        "spec: {resources: {limits: {cpu: 1, memory: 1Gi}}, \
+         containers: [{name: c}, {name: d, resources: {limits: {cpu: 1}}}]}",
+    );
+    let features = FeatureGates::default();
+    let given = PodResourceInfo::given_by(&pod, &features);
+    assert_eq!(given.without_whole(&pod), PodResourceInfo::of(&pod, &features));
 }
 
 #[test]

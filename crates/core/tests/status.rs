@@ -513,6 +513,20 @@ fn a_pod_that_was_evicted_says_so_and_keeps_saying_it() {
 }
 
 #[test]
+fn a_pod_has_succeeded_that_had_done_its_work_before_the_shutdown_and_not_one_that_was_told_to_end() {
+    let ended = |change: fn(&Pod) -> Failure, after_success| {
+        let mut world = World::new(pod("Never: c"), "c running");
+        world.failure = Some(Failure { after_success, ..change(&world.pod) });
+        let status = world.then("c exited 0").status();
+        (status.phase.unwrap(), status.reason)
+    };
+    assert_eq!(ended(Failure::node_shutdown, true), (PodPhase::Succeeded, "Terminated".into()));
+    // Upstream takes its word for it that all is done.
+    assert_eq!(ended(Failure::node_shutdown, false), (PodPhase::Failed, "Terminated".into()));
+    assert_eq!(ended(Failure::preempted, true), (PodPhase::Failed, "Preempting".into()));
+}
+
+#[test]
 fn of_two_who_disrupt_a_pod_its_node_counts() {
     let mut world = World::new(pod("Always: c"), "c running");
     let foreign = |kind: &str| PodCondition {

@@ -1,8 +1,8 @@
 //! The Kubernetes node agent.
 //!
 //! - [`command_line`]: from arguments to what is wanted.
-//! - [`run`]: the agent itself, from its first check to its last goodbye; [`node`] puts it together, when
-//!   [`await_runtime`] has found its runtime.
+//! - [`run`]: the agent itself, from its first check ([`machine_check`], [`root_directory`], [`recalled`]) over its [`servers`] to its
+//!   last goodbye; [`node`] puts it together, when [`await_runtime`] has found its runtime; [`tidying`] keeps it small.
 //! - [`pods_command`], [`explain_command`], [`apply_command`], [`delete_command`], [`logs_command`]: what a person asks
 //!   of a running agent and tells it, by way of [`agent_client`].
 //! - [`apiserver_command`]: the embedded API server; [`solo_command`]: that and the agent in one process.
@@ -27,18 +27,25 @@ mod explain_command;
 mod find_pod;
 mod image_access;
 mod join;
+mod kernel_tunables;
 mod log_command;
 mod log_rotation;
 mod log_sizes;
 mod logs_command;
+mod machine_check;
 mod node;
 mod node_port;
 mod numbers;
 mod pod_resources;
 mod pods_command;
+mod recalled;
+mod root_directory;
 mod run;
+mod servers;
 mod service_manager;
 mod solo_command;
+mod swapped_volumes;
+mod tidying;
 mod token_command;
 mod version;
 

@@ -10,26 +10,23 @@ use std::sync::Arc;
 use anyhow::Context;
 use crablet_agent::adoption::Adoption;
 use crablet_agent::agent::{Agent, Parts};
-use crablet_agent::allocations::{LARGEST_STATE_FILE, STATE_FILES};
 use crablet_agent::images::Access;
 use crablet_agent::iptables;
 use crablet_agent::mirrors::ServerMirrors;
 use crablet_agent::node_addresses::{self, NoAddresses, NodeAddresses, NodeIps};
 use crablet_agent::node_config::{Found, NodeConfig, Sizes, cgroup_driver, kernel_of, node_name};
 use crablet_agent::objects::{NoObjects, Objects};
-use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::shutdown;
 use crablet_agent::sizes;
 use crablet_agent::sources::{self, Changes, Feed, Sources, SourcesReady, StaticPods, TrustStore};
 use crablet_agent::tasks::Tasks;
+use crablet_api::GoDuration;
 use crablet_api::features::Gate;
-use crablet_api::{CpuSet, GoDuration};
 use crablet_client::{Chance, Kubeconfig};
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_config::Effective;
 use crablet_core::translate::SysctlAllowlist;
-use crablet_core::user_ids::UserIds;
 use crablet_credentials::{LoadedProviders, ServiceAccounts};
 use crablet_cri::Client;
 use crablet_cri_api::Version;
@@ -40,8 +37,7 @@ use crablet_host::clock::Clock;
 use crablet_host::kernel_log::{DEV_KMSG, DevKmsg, KernelLog};
 use crablet_host::logind::{Places as LogindPlaces, SystemLogind};
 use crablet_host::machine::{
-    Machine, OwnLimits, Storage, app_armor_is_on, online_cpus, page_size, selinux_is_on,
-    thermal_throttle_counters,
+    Machine, OwnLimits, Storage, app_armor_is_on, page_size, selinux_is_on, thermal_throttle_counters,
 };
 use crablet_host::signals::KernelSignals;
 use crablet_host::state_file::FileOnDisk;
@@ -62,6 +58,8 @@ use crate::join::{Membership, OfNode};
 use crate::log_rotation::log_rotation;
 use crate::log_sizes::tell_log_sizes;
 use crate::numbers::{self, Meter};
+use crate::recalled::Recalled;
+use crate::swapped_volumes;
 
 /// The largest checkpoint of a pod, or manifest of one that was given to the agent.
 const LARGEST_CHECKPOINT: usize = 4 << 20;
@@ -90,8 +88,6 @@ pub(crate) struct Started {
 pub(crate) struct Checked {
     /// Whom to ask for credentials.
     pub(crate) providers: Option<LoadedProviders>,
-    /// The users of the machine that pods may have as their own.
-    pub(crate) user_ids: UserIds,
     /// What the node is to be reached by.
     pub(crate) node_ips: NodeIps,
 }
@@ -143,7 +139,7 @@ impl Prepared {
     pub(crate) async fn start(
         self,
         effective: &Effective,
-        checked: Checked,
+        (checked, recalled): (Checked, Recalled),
         client: Client,
         runtime: &Version,
         stop: &CancellationToken,
@@ -157,8 +153,7 @@ impl Prepared {
         };
         let reached_by = addresses.look().await;
         let cloud = addresses.is_external.then(|| cloud(&addresses, reached_by.is_ok()));
-        let description =
-            describe(effective, checked.user_ids, version, &self.node.name, &reached_by).await?;
+        let description = describe(effective, version, &self.node.name, &reached_by).await?;
         let agent_tasks = Tasks::new(stop.clone(), tasks.clone());
         let memory = memory(effective, &agent_tasks).await?;
         let membership = match &self.api {
@@ -190,7 +185,15 @@ impl Prepared {
             membership.as_ref().map_or_else(|| watch::Sender::default().subscribe(), Membership::mirrors);
         let shutdown = (!description.shutdown_periods.is_empty()).then(|| shutdown_machine(effective));
         let pods = numbers::Pods::default();
-        let ground = Ground { access, objects, mirrors, csi: csi.clone(), shutdown, pods: Arc::clone(&pods) };
+        let ground = Ground {
+            recalled,
+            access,
+            objects,
+            mirrors,
+            csi: csi.clone(),
+            shutdown,
+            pods: Arc::clone(&pods),
+        };
         let (parts, stats) = parts(effective, client.clone(), &self.node, ground)?;
         let agent = Agent::start(parts, description, self.changes, stop, tasks).await?;
         let _ = pods.set(agent.statuses.clone());
@@ -214,6 +217,9 @@ impl Prepared {
             let machine = Machine::read(Path::new("/"))?;
             Ok(Sizes::new(&configuration, &flags, &features, &machine, Storage::of(&root_dir).ok()))
         }));
+        let kernel = agent.facts.now().node.status.node_info.kernel_version.to_string();
+        let (recorder, name) = (agent.recorder.clone(), self.node.name.clone());
+        tasks.spawn(swapped_volumes::tell(recorder, name, kernel, root(effective).to_owned()));
         if !addresses.is_external {
             tasks.spawn(addresses.keep(agent.facts.clone(), reached_by));
         }
@@ -274,7 +280,6 @@ async fn keep(mut sources: JoinSet<()>, stop: CancellationToken) {
 
 async fn describe(
     effective: &Effective,
-    user_ids: UserIds,
     runtime: &Version,
     name: &str,
     reached_by: &Result<Vec<IpAddr>, NoAddresses>,
@@ -301,14 +306,8 @@ async fn describe(
         swap_controller: swap::can_be_limited(Path::new("/"), cgroups),
         page_size: page_size(),
         masked_paths: thermal_throttle_counters(Path::new("/")),
-        user_ids,
     };
     let mut config = NodeConfig::new(effective, &found);
-    if let cgroup::CgroupDriver::Systemd = cgroup_driver(configuration) {
-        // systemd hands processors down only to whom it was told to, and takes them away from others.
-        let online = online_cpus(Path::new("/")).context("cannot tell which CPUs the machine has")?;
-        config.cgroups.pods.cpus = Some(CpuSet::from_iter(online).to_string());
-    }
     if let Err(error) = reached_by {
         warn!(node = name, %error, "It is not known what the node is reached by");
         config.node.status.addresses = Box::default();
@@ -337,6 +336,7 @@ fn cloud(addresses: &NodeAddresses, are_ours: bool) -> Cloud {
 
 /// What an agent stands on beside its runtime and its machine.
 struct Ground {
+    recalled: Recalled,
     access: Access,
     objects: Arc<dyn Objects>,
     mirrors: watch::Receiver<ServerMirrors>,
@@ -352,7 +352,7 @@ fn parts(
     node: &NodeHandles,
     ground: Ground,
 ) -> anyhow::Result<(Parts, Stats)> {
-    let Ground { access, objects, mirrors, csi, shutdown, pods } = ground;
+    let Ground { recalled, access, objects, mirrors, csi, shutdown, pods } = ground;
     let configuration = &effective.configuration;
     let hierarchy = cgroup::Hierarchy::detect(Path::new(crablet_host::mounts::PROC_SELF_MOUNTINFO))
         .context("cannot tell how cgroups are mounted")?;
@@ -375,17 +375,10 @@ fn parts(
         volumes,
         clock: node.clock.clone(),
         cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
-        files: Arc::new(OnDisk::new(Places {
-            root: root(effective).to_owned(),
-            logs: PathBuf::from(&*configuration.pod_logs_dir),
-            links: PathBuf::from(crablet_core::translate::CONTAINER_LOGS_DIRECTORY),
-        })),
+        files: recalled.files,
+        users: recalled.users,
         checkpoints: keep_pods(effective)?,
-        state_files: Arc::new(DirectoryCheckpoints::among_others(
-            root(effective),
-            &STATE_FILES,
-            LARGEST_STATE_FILE,
-        )),
+        allocations: recalled.allocations,
         objects,
         mirrors,
         access,

@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::node::Started;
-use crate::run::bind;
+use crate::servers::bind;
 use crate::version;
 
 /// The largest file of authorities that is read.

@@ -138,6 +138,8 @@ pub(crate) fn run(wanted: Solo) -> Result<(), Failure> {
         ("hostname-override", wanted.node_name.clone()),
         ("container-runtime-endpoint", endpoint),
         ("start-remembered-pods", "true".to_owned()),
+        // The machine is a person's, or a container of one.
+        ("keep-kernel-settings", "true".to_owned()),
         ("v", wanted.verbosity.clone()),
     ];
     let flags = flags.into_iter().filter_map(|(name, value)| Some((Flag::find(name)?, value)));

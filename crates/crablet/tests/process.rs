@@ -92,6 +92,23 @@ async fn a_second_agent_is_refused_until_the_first_is_gone_however_it_went() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_of_the_agent_before_is_refused_before_a_runtime_is_waited_for() {
+    for (file, content, reason) in [
+        ("allocated_pods_state", "{\"data\":", "cannot tell what is allocated to pods"),
+        ("pods/abc/userns", "{\"uidMappings\":", "cannot tell which users of the node belong to which pod"),
+    ] {
+        let node = Node::new("");
+        let path = node.path("root").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        let (code, stdout, stderr) = parts(&node.run_with(&[]).await);
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+        assert!(stderr.lines().last().unwrap().contains(reason), "{stderr}");
+        assert!(!node.path("root").join("crablet.sock").exists(), "nothing was bound");
+    }
+}
+
+#[tokio::test]
 async fn cgroup_v1_is_refused_unless_it_is_allowed() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let is_v2 = mounts.lines().any(|line| {

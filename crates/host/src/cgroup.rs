@@ -103,7 +103,7 @@ pub trait Cgroups: Send + Sync {
     async fn gather(&self, cgroup: &str) -> Result<(), CgroupError>;
 
     /// Makes a pod's cgroup with its limits. One that is there keeps the limits it has: they may be those of a resize
-    /// that takes its steps in order. When a limit cannot be set, what was made is removed again.
+    /// that takes its steps in order. When a limit cannot be set, what this call made is removed again, and nothing else.
     ///
     /// An agent that died between making and limiting leaves a cgroup without limits, so the first time it meets one
     /// that [`Existed`](Ensured::Existed) after its own start, a caller follows up with [`Cgroups::update_pod`].

@@ -9,6 +9,7 @@
 //! - [`interfaces`]: the addresses of the machine, and that they change.
 //! - [`keep_alive`]: finding out that the other end of a connection is gone.
 //! - [`kernel_log`]: what the kernel says.
+//! - [`kernel_tunables`]: how the kernel should be set.
 //! - [`lanes`]: one piece of work at a time for each pod.
 //! - [`lock`]: files that say "this is mine" for as long as the process lives.
 //! - [`logind`]: who tells that the machine is about to be shut down, behind the trait [`logind::Logind`].
@@ -33,6 +34,7 @@ pub mod hotplug;
 pub mod interfaces;
 pub mod keep_alive;
 pub mod kernel_log;
+pub mod kernel_tunables;
 pub mod lanes;
 pub mod lock;
 pub mod logind;

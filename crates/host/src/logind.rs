@@ -69,3 +69,10 @@ pub enum LogindError {
     #[error("logind cannot be told how long a shutdown may be held up")]
     Configure(#[source] io::Error),
 }
+
+impl LogindError {
+    /// Whether the session has ended, in which nothing can be asked any more.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, LogindError::Bus(crablet_dbus::Error::Closed))
+    }
+}

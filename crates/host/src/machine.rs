@@ -11,8 +11,10 @@ use crate::mounts::MountTable;
 /// What the machine is and has. Nothing here changes while it runs, but for what is plugged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// The processors that are online.
+    /// How many processors are online.
     pub cpus: u32,
+    /// Their numbers, in order.
+    pub online_cpus: Vec<u32>,
     /// Memory in bytes.
     pub memory: u64,
     /// Swap space in bytes.
@@ -61,8 +63,10 @@ impl Machine {
     /// Reads them from the files below a root, which is `/` but for tests. Only processors and memory must be there.
     pub fn read(root: &Path) -> Result<Machine, MachineError> {
         let memory_info = MemoryInfo::read(root)?;
+        let online_cpus = online_cpus(root)?;
         Ok(Machine {
-            cpus: u32::try_from(online_cpus(root)?.len()).unwrap_or(u32::MAX),
+            cpus: u32::try_from(online_cpus.len()).unwrap_or(u32::MAX),
+            online_cpus,
             memory: memory_info.memory,
             swap: memory_info.swap,
             huge_pages: huge_pages(root)?,
@@ -374,6 +378,7 @@ mod tests {
         ]);
         let expected = Machine {
             cpus: 7,
+            online_cpus: vec![0, 1, 2, 3, 8, 10, 11],
             memory: 16_384_000 * 1024,
             swap: 2048 * 1024,
             huge_pages: BTreeMap::from([(2 << 20, 7), (1 << 30, 0)]),

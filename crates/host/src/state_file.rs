@@ -3,7 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 #[cfg(any(test, feature = "simulated"))]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 
@@ -56,13 +59,27 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 /// A file in memory. Clones are the same one.
 #[cfg(any(test, feature = "simulated"))]
 #[derive(Debug, Clone, Default)]
-pub struct SimulatedStateFile(Arc<Mutex<Option<Vec<u8>>>>);
+pub struct SimulatedStateFile {
+    content: Arc<Mutex<Option<Vec<u8>>>>,
+    hangs: Arc<AtomicBool>,
+}
 
 #[cfg(any(test, feature = "simulated"))]
 impl SimulatedStateFile {
     /// What it holds, if it is there.
     pub fn content(&self) -> Option<Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Nobody who reads or writes it from now on gets an answer.
+    pub fn hang(&self) {
+        self.hangs.store(true, Ordering::Relaxed);
+    }
+
+    async fn answer(&self) {
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
     }
 }
 
@@ -70,11 +87,13 @@ impl SimulatedStateFile {
 #[async_trait]
 impl StateFile for SimulatedStateFile {
     async fn read(&self) -> io::Result<Option<Vec<u8>>> {
+        self.answer().await;
         Ok(self.content())
     }
 
     async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        self.answer().await;
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
         Ok(())
     }
 }

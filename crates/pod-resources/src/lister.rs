@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crablet_agent::statuses::Reported;
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::core::Pod;
 use crablet_core::restart::is_sidecar;
 use tonic::{Request, Response, Status};
 
@@ -113,8 +113,7 @@ fn resources(pod: &Pod) -> v1::PodResources {
 /// Whether a pod has something of the node still: as upstream, one that is over by its phase has while it is ending, and
 /// none that has terminated.
 fn is_active(view: &Reported) -> bool {
-    let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
-    !view.terminated && (!is_over || is_ending(view))
+    !view.terminated && (!view.status.is_over() || is_ending(view))
 }
 
 /// Whether nobody wants it any more.

@@ -120,7 +120,6 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
         ),
         stories,
         recorder,
-        observer: watch::channel(Default::default()).1,
     };
     node.stage = watch::channel(Stage::Running(Box::new(agent.clone()))).1;
     (node, agent)

@@ -50,6 +50,8 @@ pub struct Actor {
     claims: Random,
     /// The same for resources.
     resizes: Random,
+    /// And for priorities.
+    priorities: Random,
     pub(crate) variety: Variety,
     /// How many pods there were so far.
     pub(crate) pods: u64,
@@ -60,7 +62,15 @@ pub struct Actor {
 impl Actor {
     pub fn new(seed: u64, variety: Variety) -> Actor {
         let (random, claims) = (Random::new(seed, 1), Random::new(seed, 8));
-        Actor { random, claims, resizes: Random::new(seed, 11), variety, pods: 0, removed: Vec::new() }
+        Actor {
+            random,
+            claims,
+            resizes: Random::new(seed, 11),
+            priorities: Random::new(seed, 13),
+            variety,
+            pods: 0,
+            removed: Vec::new(),
+        }
     }
 
     /// Does one thing, where it can be done. The sources are told by whoever calls.
@@ -121,7 +131,11 @@ impl Actor {
 
     fn want(&mut self, world: &mut World, source: SourceKind, pod: &Arc<Pod>) {
         let pod = match (&world.api_server, source) {
-            (None, _) => Some(Arc::clone(pod)),
+            (None, _) => {
+                let mut pod = Pod::clone(pod);
+                pod.spec.priority = self.priorities.weighted(&[(2, None), (1, Some(100)), (1, Some(1000))]);
+                Some(Arc::new(pod))
+            }
             (Some(server), SourceKind::Api) => {
                 let has_claims = self.variety == Variety::Claims || self.claims.percent(40);
                 let pod = match has_claims && world.storage.is_some() {

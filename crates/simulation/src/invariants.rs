@@ -7,6 +7,7 @@
 //! - [`server`]: what an API server shows, where there is one.
 //! - [`storage`]: where volumes of CSI drivers are mounted. What drivers are asked for they check themselves.
 //! - [`eviction`]: which pods a node that runs short of something ends.
+//! - [`shutdown`]: which pods end when the machine is about to be shut down.
 //! - [`end`]: what must be there when all is quiet, and what must not.
 
 mod allocations;
@@ -14,6 +15,7 @@ mod calls;
 mod end;
 mod eviction;
 mod server;
+mod shutdown;
 mod state;
 mod storage;
 
@@ -22,5 +24,6 @@ pub use calls::{Doing, check_call};
 pub use end::{check_gone, check_settled};
 pub use eviction::note_ranking;
 pub use server::{check_none_shown, check_shown, older};
+pub use shutdown::{note_no_shutdown, note_shutdown, periods};
 pub use state::check_state;
 pub use storage::{check_mounted, check_published, check_touched, check_unmounted};

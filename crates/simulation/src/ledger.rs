@@ -21,8 +21,9 @@ pub struct Violation {
     /// that no two pods have, 14 for sandboxes that are stopped before they are removed, 15 for statuses at the API
     /// server, none of which is older than one before it, 16 for volumes that are staged before they are published and
     /// published before they are used, 17 for those that are mounted for whom they are wanted, as long as that, 18 for
-    /// what is in them, which nobody touches, 19 for pods that are evicted, which no other should have gone before, and 20
-    /// for what is allocated to pods: never more than the node has, and given to whom it is granted.
+    /// what is in them, which nobody touches, 19 for pods that are evicted, which no other should have gone before, 20 for
+    /// what is allocated to pods: never more than the node has, and given to whom it is granted, and 21 for pods that a
+    /// shutdown of the machine ends: in their order, no others, and none of them begins again before it is over.
     pub invariant: u8,
     /// What was seen.
     pub what: String,
@@ -51,6 +52,8 @@ pub struct Life {
     pub may_be_evicted: bool,
     /// Whether it was shown to be evicted, or not taken because the node ran short of something.
     pub evicted: bool,
+    /// Whether the machine was about to be shut down while it was there.
+    pub may_be_shut_down: bool,
     /// Init containers that are done, with their sandbox.
     pub done: BTreeSet<(String, String)>,
     /// Until when its sidecars have time, of which one was told to stop although the pod is wanted: all others are done.
@@ -76,6 +79,7 @@ impl Life {
             over: false,
             may_be_evicted: false,
             evicted: false,
+            may_be_shut_down: false,
             done: BTreeSet::new(),
             sidecars_end: None,
             stops: BTreeMap::new(),
@@ -111,6 +115,15 @@ impl Life {
     }
 }
 
+/// A shutdown of the machine that is under way.
+pub struct GoingDown {
+    pub since: Instant,
+    /// The groups of the pods that the agent surely had when it began, for as long as it lives.
+    pub groups: BTreeMap<String, usize>,
+    /// The pods that were ended for it.
+    pub ended: BTreeSet<String>,
+}
+
 /// What the ledger holds.
 pub struct State {
     /// Pods by UID.
@@ -119,6 +132,12 @@ pub struct State {
     pub violation: Option<Violation>,
     /// What the agent shows, while there is one.
     pub statuses: Option<(Statuses, watch::Receiver<u64>)>,
+    /// The shutdown of the machine that is under way.
+    pub going_down: Option<GoingDown>,
+    /// Until when an agent may not have heard that there is none any more.
+    pub shutdown_may_last: Option<Instant>,
+    /// Since when the agent lives.
+    pub agent_since: Option<Instant>,
     /// Pods whose worker panics at its next look.
     pub panics: BTreeSet<String>,
     /// Whether the runtime answers.
@@ -147,6 +166,9 @@ impl Ledger {
             lives: BTreeMap::new(),
             violation: None,
             statuses: None,
+            going_down: None,
+            shutdown_may_last: None,
+            agent_since: None,
             panics: BTreeSet::new(),
             runtime_answers: true,
             disk_failed: false,
@@ -165,6 +187,7 @@ impl Ledger {
     pub fn want(&self, pod: &Arc<Pod>, source: SourceKind) {
         let mut state = self.state();
         let mut life = Life::new(Arc::clone(pod), source);
+        life.may_be_shut_down = state.may_go_down();
         // Who is wanted in another form is not a new pod.
         life.edited = state.lives.contains_key(pod.metadata.uid.as_str());
         state.lives.insert(pod.metadata.uid.to_string(), life);
@@ -231,6 +254,11 @@ impl Ledger {
 }
 
 impl State {
+    /// Whether an agent may hold the machine for one that is about to be shut down.
+    fn may_go_down(&self) -> bool {
+        self.going_down.is_some() || self.shutdown_may_last.is_some_and(|until| Instant::now() < until)
+    }
+
     /// A pod was asked to end, with so much time.
     pub fn end(&mut self, uid: &str, grace: i64) {
         let Some(life) = self.lives.get_mut(uid) else { return };
@@ -246,6 +274,7 @@ impl Ledger {
         let mut state = self.state();
         let before = state.lives.remove(&uid);
         let mut life = Life::new(Arc::clone(pod), SourceKind::File);
+        life.may_be_shut_down = state.may_go_down();
         // Its earlier life may not be over yet.
         life.returned = true;
         life.harmed = true;

@@ -37,4 +37,7 @@ pub mod world;
 
 mod acts;
 mod at_server;
+mod description;
 mod faults;
+mod incarnation;
+mod leftovers;

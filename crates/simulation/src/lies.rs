@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_agent::allocations::STATE_FILES;
@@ -16,6 +17,7 @@ use crablet_cri_api::{
 };
 use crablet_cri_sim::ContainerView;
 use crablet_host::checkpoint::{CheckpointError, Checkpoints, Loaded, SimulatedCheckpoints};
+use crablet_host::logind::{InhibitLock, Logind, LogindError, Session, SimulatedLogind};
 use serde_json::{Value, json};
 
 use crate::invariants::check_allocated;
@@ -54,6 +56,10 @@ pub enum Lie {
     PodsAreOfTheApi,
     /// The sources: sidecars are containers like any other.
     SidecarsAreMains,
+    /// The configuration: no pod has any time in a shutdown.
+    NoTimeInShutdowns,
+    /// The machine: it is not about to be shut down, to an agent that begins.
+    NoShutdownIsUnderWay,
     /// The API server: a status is as it was told to be.
     StatusesAreTaken,
     /// The machine: no pod has a volume of a CSI driver when an agent begins, and nothing is mounted twice.
@@ -287,6 +293,48 @@ pub(crate) fn told(
         (Some(Lie::PodsAreOfTheApi), _) => Vec::new(),
         (Some(Lie::SidecarsAreMains), _) => of(source).map(without_sidecars).collect(),
         _ => of(source).collect(),
+    }
+}
+
+/// What the machine says of shutdowns.
+pub(crate) struct LyingLogind {
+    pub(crate) inner: SimulatedLogind,
+    pub(crate) lie: Option<Lie>,
+}
+
+struct LyingSession {
+    inner: Box<dyn Session>,
+    lie: Option<Lie>,
+}
+
+#[async_trait]
+impl Logind for LyingLogind {
+    async fn connect(&self) -> std::result::Result<Box<dyn Session>, LogindError> {
+        Ok(Box::new(LyingSession { inner: self.inner.connect().await?, lie: self.lie }))
+    }
+}
+
+#[async_trait]
+impl Session for LyingSession {
+    async fn longest_delay(&mut self) -> std::result::Result<Duration, LogindError> {
+        self.inner.longest_delay().await
+    }
+
+    async fn set_longest_delay(&mut self, delay: Duration) -> std::result::Result<(), LogindError> {
+        self.inner.set_longest_delay(delay).await
+    }
+
+    async fn inhibit(&mut self) -> std::result::Result<InhibitLock, LogindError> {
+        self.inner.inhibit().await
+    }
+
+    async fn is_shutting_down(&mut self) -> std::result::Result<bool, LogindError> {
+        let is_so = self.inner.is_shutting_down().await?;
+        Ok(is_so && self.lie != Some(Lie::NoShutdownIsUnderWay))
+    }
+
+    async fn next(&mut self) -> Option<bool> {
+        self.inner.next().await
     }
 }
 

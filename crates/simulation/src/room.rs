@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_agent::eviction::{Settings, UsageMeter};
@@ -58,6 +59,8 @@ struct State {
     taken: Taken,
     /// Whether nobody can tell what pods use.
     is_unmeasured: bool,
+    /// How long it takes to tell what pods have on disk.
+    counting_takes: Duration,
     /// What is told that is not so.
     lie: Option<Lie>,
     /// How often all pods were measured.
@@ -100,6 +103,11 @@ impl Room {
     /// Whether it can be told what pods use.
     pub fn set_measured(&self, is_measured: bool) {
         self.state().is_unmeasured = !is_measured;
+    }
+
+    /// How long it takes to tell what pods have on disk.
+    pub fn set_counting_takes(&self, time: Duration) {
+        self.state().counting_takes = time;
     }
 
     /// Others take so much that some hundredths of what pods use would have to go for enough to be left.
@@ -216,6 +224,14 @@ impl Room {
         });
     }
 
+    async fn count(&self) {
+        let takes = self.state().counting_takes;
+        match takes.is_zero() {
+            true => tokio::task::yield_now().await,
+            false => tokio::time::sleep(takes).await,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +261,10 @@ impl Signals for Room {
 #[async_trait]
 impl UsageMeter for Room {
     async fn of_all(&self, resource: Resource) -> Option<Usages> {
-        tokio::task::yield_now().await;
+        match resource {
+            Resource::Memory => tokio::task::yield_now().await,
+            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.count().await,
+        }
         self.state().measured += 1;
         if self.state().is_unmeasured {
             return None;
@@ -259,7 +278,7 @@ impl UsageMeter for Room {
     }
 
     async fn on_disk(&self, uids: &BTreeSet<String>) -> Option<Usages> {
-        tokio::task::yield_now().await;
+        self.count().await;
         let mut usages = self.usages();
         usages.retain(|uid, _| uids.contains(uid));
         Some(usages)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
 use crablet_cri_sim::Method;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -10,7 +11,7 @@ use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
 use crate::invariants::{
     check_gone, check_mounted, check_none_shown, check_resized, check_settled, check_shown, check_touched,
-    check_unmounted,
+    check_unmounted, periods,
 };
 use crate::ledger::Violation;
 use crate::lies::Lie;
@@ -19,7 +20,7 @@ use crate::random::Random;
 use crate::room::Short;
 use crate::storage::Victim;
 use crate::trace::Trace;
-use crate::world::World;
+use crate::world::{World, description};
 
 /// How long all is quiet before everything must be as wanted: longer than every back-off.
 const QUIET: Duration = Duration::from_secs(1500);
@@ -187,6 +188,17 @@ pub fn somebody_dies_at_every_step_of_storage(
     Ok(runs)
 }
 
+/// What becomes of a shutdown of the machine.
+#[derive(Debug, Clone, Copy)]
+enum Shutdown {
+    /// It is cancelled then.
+    Cancelled(Instant),
+    /// Nobody holds it up for longer than until then. What runs ends so long after that.
+    HeldUp { until: Instant, lingers: Duration },
+    /// The machine is down then.
+    Down(Instant),
+}
+
 struct Run {
     settings: Settings,
     world: World,
@@ -198,6 +210,9 @@ struct Run {
     room: Random,
     /// Likewise.
     resizes: Random,
+    shutdowns: Random,
+    /// The shutdown of the machine that is under way.
+    shutdown: Option<Shutdown>,
     /// What is wrong now, and until when.
     troubles: Vec<(Instant, Trouble)>,
     /// When the next agent starts, where there is none.
@@ -211,6 +226,7 @@ impl Run {
     fn new(settings: Settings, trace: Trace) -> Run {
         let mut world = World::new(settings.seed, trace);
         world.lie = settings.lie;
+        world.describe = Box::new(|| NodeConfig { shutdown_periods: periods(), ..description() });
         if settings.in_cluster {
             let server = world.add_api_server();
             if settings.lie == Some(Lie::StatusesAreTaken) {
@@ -228,6 +244,8 @@ impl Run {
             storage: Random::new(settings.seed, 9),
             room: Random::new(settings.seed, 10),
             resizes: Random::new(settings.seed, 12),
+            shutdowns: Random::new(settings.seed, 14),
+            shutdown: None,
             settings,
             troubles: Vec::new(),
             starts: None,
@@ -326,6 +344,7 @@ impl Run {
             self.forget_deleted();
             self.look_at_server();
             self.look_at_storage().await;
+            self.go_down().await;
             self.come_back().await;
             if self.is_broken() {
                 return;
@@ -373,11 +392,8 @@ impl Run {
         let Some(storage) = self.world.storage.clone() else { return };
         check_touched(&self.world.ledger, &storage);
         if storage.deaths.take_node() {
-            for life in self.world.ledger.state().lives.values_mut() {
-                life.harmed = true;
-            }
-            self.bury().await;
-            self.world.reboot().await;
+            self.shutdown = None;
+            self.reboot().await;
         }
     }
 
@@ -456,6 +472,10 @@ impl Run {
             }
             self.troubles.push((until, trouble));
         }
+        if faulty && self.shutdown.is_none() && self.shutdowns.percent(8) {
+            self.faults += 1;
+            self.shut_down();
+        }
         if self.settings.in_cluster && self.resizes.percent(35) {
             self.actor.act(&mut self.world, Act::Resize).await;
         }
@@ -478,6 +498,48 @@ impl Run {
         ]);
         self.actor.act(&mut self.world, act).await;
         self.world.tell_all();
+    }
+
+    /// The machine is about to be shut down, or so it is said.
+    fn shut_down(&mut self) {
+        self.world.announce_shutdown();
+        let now = Instant::now();
+        let lingers = self.shutdowns.up_to(Duration::from_secs(40));
+        self.shutdown = Some(match self.shutdowns.percent(50) {
+            true => Shutdown::Cancelled(now + lingers),
+            false => Shutdown::HeldUp { until: now + self.world.logind.longest_delay(), lingers },
+        });
+        if let Some(agent) = self.world.agent.as_ref().filter(|_| self.shutdowns.percent(50)) {
+            let soon = self.shutdowns.weighted(&[(1, 30), (2, 300)]);
+            agent.crash.at(agent.crash.steps() + self.shutdowns.between(1, soon));
+        }
+    }
+
+    /// The shutdown goes on, or does not.
+    async fn go_down(&mut self) {
+        let now = Instant::now();
+        match self.shutdown {
+            Some(Shutdown::Cancelled(at)) if at <= now => {
+                self.shutdown = None;
+                self.world.cancel_shutdown();
+            }
+            Some(Shutdown::HeldUp { until, lingers }) if until <= now || self.world.logind.locks() == 0 => {
+                self.shutdown = Some(Shutdown::Down(now + lingers));
+            }
+            Some(Shutdown::Down(at)) if at <= now => {
+                self.shutdown = None;
+                self.reboot().await;
+            }
+            Some(Shutdown::Cancelled(_) | Shutdown::HeldUp { .. } | Shutdown::Down(_)) | None => {}
+        }
+    }
+
+    async fn reboot(&mut self) {
+        for life in self.world.ledger.state().lives.values_mut() {
+            life.harmed = true;
+        }
+        self.bury().await;
+        self.world.reboot().await;
     }
 
     async fn go_wrong(&mut self) {
@@ -540,6 +602,11 @@ impl Run {
         self.world.simulator.clear_faults();
         self.world.simulator.come_back();
         self.world.ledger.state().panics.clear();
+        match self.shutdown.take() {
+            Some(Shutdown::Cancelled(_)) => self.world.cancel_shutdown(),
+            Some(Shutdown::HeldUp { .. } | Shutdown::Down(_)) => self.reboot().await,
+            None => {}
+        }
         if let Some(storage) = self.world.storage.as_ref().filter(|_| self.settings.storage_death.is_none()) {
             storage.deaths.spare_all();
         }
@@ -584,9 +651,9 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // What runs short, images, and what the kernel says; in a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
+            // What runs short, images, shutdowns, and what the kernel says; in a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
             // their objects, who registers them, who unstages, and what ends them.
-            if tasks > if self.settings.in_cluster { 23 } else { 12 } {
+            if tasks > if self.settings.in_cluster { 24 } else { 13 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

@@ -14,6 +14,7 @@ use crablet_api::storage::CsiNode;
 use crablet_client::Resource as _;
 use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
+use crablet_host::cgroup::{Bound, Limits};
 use crablet_simulation::behaviour::PULLED;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::room::Short;
@@ -47,6 +48,8 @@ async fn what_is_plugged_in_is_told_at_once_and_pods_may_have_it() {
     let sizes = Sizes {
         allocatable: capacity.clone(),
         capacity,
+        held: Limits { memory: Some(Bound::At(1 << 41)), ..Limits::default() },
+        enforced_memory: 1 << 41,
         swap: None,
         memory: 1 << 40,
         swap_capacity: 0,
@@ -58,6 +61,8 @@ async fn what_is_plugged_in_is_told_at_once_and_pods_may_have_it() {
     assert_eq!((&status.capacity["cpu"], &status.allocatable["cpu"]), (&amount("128"), &amount("128")));
     cluster.create("late", large).await;
     cluster.until_phase("late", PodPhase::Running).await;
+    let held = cluster.world.cgroups.levels().unwrap().node.memory;
+    assert_eq!(held, Some(Bound::At(1 << 41)), "their cgroup follows");
 }
 
 #[tokio::test(start_paused = true)]

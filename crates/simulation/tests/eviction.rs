@@ -8,10 +8,11 @@ use common::{Node, seconds};
 use crablet_agent::eviction::Settings;
 use crablet_api::core::{PodConditionType, PodPhase};
 use crablet_core::eviction::{Amount, Condition, ContainerUsage, FsUsage, PodUsage, Signal};
-use crablet_cri_sim::Method;
+use crablet_cri_sim::{Fault, Method};
 use crablet_simulation::room::Short;
 use crablet_simulation::world::description;
 use jiff::SignedDuration;
+use tonic::Code;
 
 const GI: u64 = 1 << 30;
 const LASTING: &str = "{terminationGracePeriodSeconds: 30, containers: [{name: c0, image: 'sim/forever:1'}]}";
@@ -132,6 +133,100 @@ async fn an_alarm_of_the_kernel_is_heard_at_once_and_rings_for_nothing_more() {
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert_eq!(evictions(&node, "memory.available"), 1);
     assert!(node.world.room.looks() - looks <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_waits_neither_for_pods_to_be_measured_on_disk_nor_for_what_is_done_for_the_disks_sake() {
+    for is_short in [false, true] {
+        let mut node = Node::start().await;
+        node.world.room.set_alarms(!is_short);
+        node.world.room.set_counting_takes(std::time::Duration::from_secs(60));
+        let sized = lasting("volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]");
+        with_pods(&mut node, &[("sized", &sized, 1), ("eater", LASTING, 1)]).await;
+        seconds(40).await;
+        if is_short {
+            // Nothing that the node could let go of is of use, so that pods are measured.
+            node.world.room.run_short(Short::Disk, 50);
+            seconds(11).await;
+        }
+        node.world.room.set_memory("eater", 1000 * GI);
+        // Without an alarm it is looked as often as at any time.
+        seconds(if is_short { 10 } else { 1 }).await;
+        assert_eq!(evictions(&node, "memory.available"), 1, "{is_short}");
+        seconds(1).await;
+        assert!(is_evicted(&node, "eater"));
+        assert_kept(&node);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_for_the_sake_of_a_disk_before_it_is_known_what_is_on_which() {
+    let mut node = Node::start().await;
+    let of_disks = Fault::on(Method::ImageFsInfo).always().fail(Code::Unavailable, "not yet");
+    node.world.simulator.inject(of_disks);
+    node.restart().await;
+    let limited =
+        "{containers: [{name: c0, image: 'sim/forever:1', resources: {limits: {ephemeral-storage: 1Gi}}}]}";
+    with_pods(&mut node, &[("limited", limited, 1), ("eater", LASTING, 1)]).await;
+    let using = |all: u64| PodUsage { ephemeral_storage: Some(all), memory: Some(GI), ..PodUsage::default() };
+    node.world.room.set_usage("limited", using(2 * GI));
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(60).await;
+    assert_eq!(pressure(&node), [Condition::DiskPressure], "it is said all the same");
+    assert_eq!(node.live().len(), 2);
+    node.world.room.set_memory("eater", 1000 * GI);
+    seconds(13).await;
+    assert!(is_evicted(&node, "eater") && runs(&node, "limited"), "memory is where it is");
+    node.world.room.recover(Short::Disk);
+    node.world.simulator.clear_faults();
+    seconds(25).await;
+    assert!(is_evicted(&node, "limited"));
+    assert_eq!(evictions(&node, "ephemeralpodfs.limit"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_stop_is_told_of_and_holds_up_the_next_no_longer_than_its_own_end_may_take() {
+    let mut node = node_with(|settings| settings.max_pod_grace = 600).await;
+    let patient = lasting("terminationGracePeriodSeconds: 600");
+    with_pods(&mut node, &[("stuck", &patient, 60), ("next", &patient, 30)]).await;
+    let stuck = Fault::on(Method::StopContainer).always().fail(Code::Unknown, "it does not die");
+    node.world.simulator.inject(stuck);
+    node.world.room.run_short(Short::Memory, 50);
+    let told = "Container runtime did not kill the pod within specified grace period.";
+    seconds(10).await;
+    assert_eq!(evictions(&node, "memory.available"), 1);
+    assert!(!node.said("", "ExceededGracePeriod", told));
+    seconds(10).await;
+    assert!(node.said("", "ExceededGracePeriod", told));
+    // A second of its own, ten to stop, half a minute to give back what it used, and upstream's next turn.
+    seconds(35).await;
+    assert_eq!(evictions(&node, "memory.available"), 2);
+    // Those that go already are not told again by the next agent.
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!((evictions(&node, "memory.available"), node.live().len()), (0, 2));
+    node.world.simulator.clear_faults();
+    seconds(120).await;
+    assert!(is_evicted(&node, "stuck") && is_evicted(&node, "next"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_evicted_pod_wrote_goes_though_it_is_still_wanted_and_its_status_stays() {
+    let mut node = Node::start().await;
+    with_pods(&mut node, &[("eater", LASTING, 1), ("beside", LASTING, 1)]).await;
+    node.world.room.set_memory("eater", 1000 * GI);
+    seconds(20).await;
+    let left = |node: &Node| {
+        let simulator = &node.world.simulator;
+        simulator.containers().iter().filter(|container| container.pod_uid == "eater").count()
+            + simulator.sandboxes().iter().filter(|sandbox| sandbox.metadata.uid == "eater").count()
+    };
+    assert_eq!(left(&node), 0);
+    assert!(is_evicted(&node, "eater") && runs(&node, "beside"));
+    node.restart().await;
+    seconds(20).await;
+    assert!(is_evicted(&node, "eater") && left(&node) == 0);
+    assert_kept(&node);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,6 +355,10 @@ async fn a_full_disk_lets_go_of_dead_containers_and_unused_images_before_any_pod
     node.create("crashes", crashes);
     node.create("done", "{restartPolicy: Never, containers: [{name: c0, image: 'sim/exits-0-3:1'}]}");
     node.create("lasts", LASTING);
+    seconds(20).await;
+    let containers = node.world.simulator.containers();
+    let of_lasts = containers.iter().find(|container| container.pod_uid == "lasts").unwrap();
+    node.world.simulator.exit_container(&of_lasts.id, 1);
     // It is looked every five minutes which images there are, and one has to be of age.
     seconds(400).await;
     node.forget("pulled");
@@ -281,6 +380,7 @@ async fn a_full_disk_lets_go_of_dead_containers_and_unused_images_before_any_pod
         "the one that nobody uses, and that is not pinned"
     );
     assert!(runs(&node, "lasts"));
+    assert_eq!(dead(&node, "lasts"), 1, "a pod that goes on keeps what its policy leaves it");
     assert_eq!(evictions(&node, "nodefs.available"), 0);
     assert_eq!(pressure(&node), [Condition::DiskPressure]);
     assert!(node.said("", "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage"));

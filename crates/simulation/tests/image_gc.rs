@@ -6,11 +6,11 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_core::image_gc::Policy;
-use crablet_cri_sim::{Fault, Image, Method};
+use crablet_cri_sim::{Capabilities, Fault, Image, Method, Settings};
 use crablet_host::checkpoint::Checkpoints as _;
 use crablet_host::simulation::Fault as HostFault;
 use crablet_simulation::room::Short;
-use crablet_simulation::world::description;
+use crablet_simulation::world::{description, settings};
 use jiff::SignedDuration;
 use tonic::Code;
 
@@ -23,7 +23,10 @@ const POLICY: Policy = Policy {
 
 /// A node with images that nobody pinned, of which a pod uses one as its container's and one as a volume.
 async fn node_with(policy: Policy) -> Node {
-    let mut node = Node::start().await;
+    let runtime = settings(0);
+    // One of today, that mounts images.
+    let capabilities = Capabilities { image_volumes: true, ..runtime.capabilities };
+    let mut node = Node::start_on(Settings { capabilities, ..runtime }).await;
     for name in ["old", "new", "mounted"] {
         node.world.simulator.add_image(Image::new(format!("example.com/{name}:1")).size(1 << 38));
     }
@@ -121,4 +124,61 @@ async fn a_record_that_cannot_be_read_or_written_makes_images_new_and_no_more() 
     assert!(has(&node, "example.com/old:1"));
     seconds(700).await;
     assert!(!has(&node, "example.com/old:1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_name_stands_for_nothing_keeps_its_image_and_nobody_elses() {
+    let mut node = node_with(POLICY).await;
+    node.forget("uses");
+    node.create(
+        "mounts",
+        "{containers: [{name: c0, image: 'sim/forever:1', volumeMounts: [{name: v, mountPath: /v}]}], \
+          volumes: [{name: v, image: {reference: 'example.com/mounted:1'}}]}",
+    );
+    seconds(600).await;
+    assert!(node.is_ready("mounts"));
+    // As of a short name that the runtime does not resolve.
+    let unknown = Fault::on(Method::ImageStatus).always().fail(Code::Unknown, "no such name");
+    node.world.simulator.inject(unknown);
+    node.world.room.run_short(Short::Disk, 1);
+    for _ in 0..6 {
+        seconds(301).await;
+    }
+    assert!(!has(&node, "example.com/old:1") && !has(&node, "example.com/new:1"));
+    assert!(has(&node, "example.com/mounted:1"), "it is mounted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_has_just_begun_removes_no_image_that_a_pod_may_be_about_to_use() {
+    let mut node = node_with(POLICY).await;
+    seconds(600).await;
+    node.world.kill().await;
+    node.world.room.run_short(Short::Disk, 1);
+    node.restart().await;
+    seconds(119).await;
+    assert!(has(&node, "example.com/old:1") && has(&node, "example.com/new:1"));
+    assert!(!node.all_said().contains("FreeDiskSpaceFailed"));
+    seconds(301).await;
+    assert!(!has(&node, "example.com/old:1") || !has(&node, "example.com/new:1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_made_during_a_look_keeps_its_image() {
+    let mut node = node_with(POLICY).await;
+    seconds(200).await;
+    node.world.room.run_short(Short::Disk, 1);
+    let slow = Fault::on(Method::ListImages).takes(std::time::Duration::from_secs(30));
+    node.world.simulator.inject(slow);
+    // The look is under way by then.
+    seconds(45).await;
+    let of = |image: &str| {
+        format!(
+            "{{containers: [{{name: c0, image: '{image}', command: [forever], imagePullPolicy: Never}}]}}"
+        )
+    };
+    node.create("a", &of("example.com/old:1"));
+    node.create("b", &of("example.com/new:1"));
+    seconds(60).await;
+    assert!(node.world.simulator.count_calls(Method::ListImages) > 0);
+    assert!(has(&node, "example.com/old:1") && has(&node, "example.com/new:1"));
 }

@@ -6,9 +6,12 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_agent::sources::SourceKind;
+use crablet_core::resize::state_file;
 use crablet_cri_sim::{Fault, Method};
 use crablet_host::cgroup::{Bound, Limits};
+use crablet_host::checkpoint::Checkpoints as _;
 use crablet_simulation::lies::Lie;
+use crablet_volumes::Operation;
 use tonic::Code;
 
 const SMALL: &str = "{requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}";
@@ -56,6 +59,12 @@ fn told(node: &Node, name: &str) -> Vec<String> {
                 .to_owned()
         })
         .collect()
+}
+
+/// The sentence that answers how a pod is.
+fn explained(node: &Node, name: &str) -> String {
+    let stories = node.world.agent.as_ref().unwrap().agent.stories.find(name);
+    stories[0].summary.sentence(node.world.simulator.now())
 }
 
 /// The pod uses so much memory.
@@ -177,6 +186,7 @@ async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_anoth
     assert_eq!(told(&node, "p"), [deferred]);
     assert_eq!((allocated(&node, "p").as_str(), updates(&node)), ("1", 0));
     assert!(node.all_said().contains("ResizeDeferred"));
+    assert!(explained(&node, "p").contains("runs: without what it asks for by now: Node didn't have enough"));
     node.restart().await;
     seconds(5).await;
     assert_eq!(told(&node, "p"), [deferred]);
@@ -221,11 +231,83 @@ async fn memory_that_is_in_use_is_not_taken_away_until_it_is_free() {
     assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {message}")]);
     assert_eq!(updates(&node), 0);
     assert!(node.all_said().contains("ResizeError"));
+    assert!(explained(&node, "p").contains(&format!("it cannot be resized: {message}")));
     use_memory(&node, 1 << 20);
     seconds(30).await;
     assert_eq!(told(&node, "p"), [""; 0]);
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "40Mi"));
     assert_eq!(*node.container("p", "c").container_id, *id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_files_of_a_pod_stay_up_to_date_while_its_resize_cannot_be_carried_out() {
+    let with_volume = |resources: &str| {
+        let container = format!(
+            "{{name: c, image: 'sim/forever:1', resources: {resources}, volumeMounts: [{{name: v, mountPath: /v}}]}}"
+        );
+        format!("{{volumes: [{{name: v, emptyDir: {{}}}}], containers: [{container}]}}")
+    };
+    let refreshes = |node: &Node| {
+        let calls = node.world.volumes.calls();
+        calls.iter().filter(|call| **call == Operation::Refresh).count()
+    };
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &with_volume(LARGE));
+    seconds(5).await;
+    use_memory(&node, 90 << 20);
+    node.want_from(SourceKind::Api, "p", &with_volume(SMALL));
+    seconds(5).await;
+    let before = refreshes(&node);
+    node.edit("p", |pod| drop(pod.metadata.labels.insert("app", "web".into())));
+    seconds(5).await;
+    assert_eq!((refreshes(&node), updates(&node)), (before + 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shrink_cannot_free_yet_is_nobody_elses() {
+    let of_memory = |amount: &str| {
+        let list = format!("{{memory: {amount}}}");
+        spec(&format!("{{requests: {list}, limits: {list}}}"), "")
+    };
+    let allocated =
+        |node: &Node, name: &str| node.container(name, "c").allocated_resources["memory"].to_string();
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "a", &of_memory("600Gi"));
+    node.want_from(SourceKind::Api, "b", &of_memory("100Gi"));
+    seconds(5).await;
+    use_memory(&node, 500 << 30);
+    node.want_from(SourceKind::Api, "a", &of_memory("300Gi"));
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "b", &of_memory("500Gi"));
+    seconds(5).await;
+    assert_eq!((&*allocated(&node, "a"), &*allocated(&node, "b")), ("300Gi", "100Gi"));
+    // Neither does another agent give it away.
+    node.restart().await;
+    seconds(30).await;
+    assert_eq!(&*allocated(&node, "b"), "100Gi");
+    use_memory(&node, 1 << 30);
+    seconds(30).await;
+    assert_eq!(&*allocated(&node, "b"), "500Gi");
+    assert_eq!((told(&node, "a"), told(&node, "b")), (Vec::new(), Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_of_which_nobody_knows_what_they_were_given_follow_all_the_same() {
+    let two = |resources: &str| {
+        let container =
+            |name: &str| format!("{{name: {name}, image: 'sim/forever:1', resources: {resources}}}");
+        format!("{{containers: [{}, {}]}}", container("c"), container("d"))
+    };
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &two(SMALL));
+    seconds(5).await;
+    node.world.kill().await;
+    let nothing_known = state_file::encode([("p", r#"{"ContainerResources":{}}"#)].into_iter());
+    node.world.state_files.save("actuated_pods_state", &nothing_known).await.unwrap();
+    node.want_from(SourceKind::Api, "p", &two(LARGE));
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!((updates(&node), told(&node, "p")), (4, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,6 +323,29 @@ async fn a_full_disk_grants_nothing_and_loses_nothing() {
     node.world.state_files.set_capacity(usize::MAX);
     seconds(30).await;
     assert_eq!(shown(&node), in_status("80m", "48Mi", "160m", "96Mi"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_granted_before_the_next_agent_knows_all_that_have_something() {
+    let mut node = Node::start().await;
+    for (name, cpu) in [("a-small", 1), ("large", 60)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+    }
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "a-small", &asking(8, 0));
+    seconds(5).await;
+    for waits_for in [5, 30] {
+        node.world.kill().await;
+        node.world.start(None).await;
+        // Its source speaks when pods are taken already.
+        seconds(waits_for).await;
+        node.world.tell_all();
+        seconds(30).await;
+        assert_eq!((&*allocated(&node, "a-small"), node.broken()), ("1", None), "after {waits_for} s");
+    }
+    node.want_from(SourceKind::Api, "large", &asking(50, 0));
+    seconds(30).await;
+    assert_eq!(allocated(&node, "a-small"), "8");
 }
 
 /// An agent that does not find what was allocated grants it again: seeds hardly ever come to that.

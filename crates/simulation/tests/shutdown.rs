@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use common::joined::{Cluster, FOREVER, eventually};
@@ -11,10 +12,15 @@ use common::seconds;
 use crablet_api::core::{PodConditionType, PodPhase};
 use crablet_api::meta::ConditionStatus;
 use crablet_core::shutdown::Period;
+use crablet_core::status::Failure;
+use crablet_cri_sim::{Fault as CallFault, Method};
+use crablet_host::cgroup::Operation;
+use crablet_host::simulation::Fault;
 use crablet_simulation::api_server::Trouble;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, description};
 use tokio::time::Instant;
+use tonic::Code;
 
 /// A pod that was meant for the node before anybody knew.
 const BOUND: &str = "{nodeName: node, containers: [{name: c, image: 'sim/forever:1'}]}";
@@ -267,4 +273,131 @@ async fn a_delay_that_logind_does_not_allow_for_is_no_reason_not_to_hold_it_up()
     cluster.start_agent().await;
     seconds(10).await;
     assert_eq!((logind.locks(), logind.longest_delay()), (1, Duration::from_secs(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_may_ask_for_more_time_pods_have_what_time_there_is() {
+    let mut cluster = with(&[]).await;
+    let logind = cluster.world.logind.clone();
+    logind.fix_delay(Duration::from_secs(30));
+    cluster.world.kill().await;
+    cluster.world.describe = Box::new(|| {
+        let mut node = description();
+        node.shutdown_periods = vec![Period { priority: 0, length: Duration::from_secs(30) }];
+        node
+    });
+    cluster.start_agent().await;
+    seconds(1).await;
+    assert_eq!((logind.locks(), logind.longest_delay()), (1, Duration::from_secs(30)));
+    create(&cluster, "low", "", "forever").await;
+    logind.tell(true);
+    until_unlocked(&cluster).await;
+    assert_eq!(told(&cluster, "low").await, format!("Failed Terminated: {MESSAGE}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_takes_no_time_of_pods() {
+    let cluster = cluster().await;
+    create_all(&cluster).await;
+    cluster.world.shutdown_state.hang();
+    cluster.world.logind.tell(true);
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(cluster.live(), ["high", "low-stubborn", "middle"]);
+    until_unlocked(&cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_pods_waits_until_the_api_server_knows_why_it_is_not_ready() {
+    let cluster = cluster().await;
+    cluster.server.set_trouble(Some(Trouble::Refused));
+    cluster.world.logind.tell(true);
+    seconds(2).await;
+    assert_eq!(cluster.world.logind.locks(), 1);
+    cluster.server.set_trouble(None);
+    until_unlocked(&cluster).await;
+    assert_eq!(&*cluster.ready().await.message, "node is shutting down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_group_waits_a_second_at_most_for_the_api_server_to_know_of_the_one_before() {
+    let cluster = cluster().await;
+    for name in ["low", "low-too", "low-three"] {
+        create(&cluster, name, "", "forever").await;
+    }
+    create(&cluster, "middle", "system-cluster-critical", "forever").await;
+    cluster.server.set_trouble(Some(Trouble::Refused));
+    cluster.world.logind.tell(true);
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(cluster.live(), ["middle"]);
+    seconds(1).await;
+    assert_eq!(cluster.live(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cgroup_that_cannot_be_removed_holds_up_no_other_group() {
+    let cluster = cluster().await;
+    create(&cluster, "low", "", "forever").await;
+    create(&cluster, "middle", "system-cluster-critical", "forever").await;
+    for nth in 1..50 {
+        let fault = Fault::Fails(ErrorKind::ResourceBusy);
+        cluster.world.cgroups.plan(Some(Operation::RemovePod), nth, fault);
+    }
+    cluster.world.logind.tell(true);
+    seconds(3).await;
+    assert_eq!(cluster.live(), [""; 0]);
+    until_unlocked(&cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_a_shutdown_ended_runs_again_when_that_is_cancelled() {
+    for cancelled_after in [20, 500, 8000] {
+        let mut cluster = cluster().await;
+        let logind = cluster.world.logind.clone();
+        cluster.want_static(&["abc"]);
+        create(&cluster, "middle", "system-cluster-critical", "stubborn").await;
+        eventually("the static pod runs", async || cluster.live().len() == 2).await;
+        logind.tell(true);
+        tokio::time::sleep(Duration::from_millis(cancelled_after)).await;
+        logind.tell(false);
+        seconds(60).await;
+        assert!(cluster.live().contains(&"st-node".to_owned()), "{cancelled_after}");
+        assert_eq!(cluster.phase("st-node").await, Some(PodPhase::Running), "{cancelled_after}");
+        logind.tell(true);
+        until_unlocked(&cluster).await;
+        assert_eq!(cluster.live(), [""; 0], "{cancelled_after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_pod_that_is_evicted_when_the_machine_goes_down_the_shutdown_is_told() {
+    let cluster = cluster().await;
+    create(&cluster, "stubborn", "", "stubborn").await;
+    let pod = cluster.pod("stubborn").await.unwrap();
+    let failure = Failure::evicted(&pod, "The node was low on resource: memory. ");
+    let evictor = &cluster.world.agent.as_ref().unwrap().agent.evictor;
+    evictor.evict(&pod.metadata.uid, failure, Some(Duration::from_secs(10))).await;
+    seconds(2).await;
+    cluster.world.logind.tell(true);
+    until_unlocked(&cluster).await;
+    assert_eq!(told(&cluster, "stubborn").await, format!("Failed Terminated: {MESSAGE}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_had_done_its_work_before_the_shutdown_has_succeeded() {
+    let mut cluster = cluster().await;
+    let spec = "{restartPolicy: Never, containers: [{name: c, image: 'sim/exits-0-3:1'}]}";
+    cluster.create("job", spec).await;
+    cluster.until_phase("job", PodPhase::Running).await;
+    let stops = CallFault::on(Method::StopPodSandbox).times(100);
+    cluster.world.simulator.inject(stops.fail(Code::Unknown, "the network is busy"));
+    eventually("it is done", async || cluster.live().is_empty()).await;
+    seconds(1).await;
+    cluster.world.logind.tell(true);
+    seconds(1).await;
+    // Another agent knows it as well.
+    cluster.world.kill().await;
+    cluster.world.simulator.clear_faults();
+    cluster.start_agent().await;
+    cluster.until_phase("job", PodPhase::Succeeded).await;
+    assert_eq!(told(&cluster, "job").await, format!("Succeeded Terminated: {MESSAGE}"));
 }

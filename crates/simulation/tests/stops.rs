@@ -168,6 +168,25 @@ async fn a_stop_after_the_death_of_a_sandbox_that_an_agent_did_not_survive_count
     assert_eq!((node.live(), node.broken()), (vec![], None));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_passes_while_all_stops_for_another_sandbox_gives_no_more_time() {
+    let mut node = Node::start().await;
+    let stubborn = |name: &str| format!("{{name: {name}, image: 'sim/stubborn:1'");
+    let spec = format!(
+        "{{activeDeadlineSeconds: 20, terminationGracePeriodSeconds: 30, \
+         initContainers: [{}, restartPolicy: Always}}], containers: [{}}}]}}",
+        stubborn("s"),
+        stubborn("c")
+    );
+    node.want("p", &spec).await;
+    seconds(10).await;
+    node.world.simulator.kill_sandbox_process(&sandboxes(&node).remove(0));
+    seconds(15).await;
+    assert_eq!(node.live(), ["c", "s"], "the deadline has passed meanwhile");
+    seconds(21).await;
+    assert_eq!(node.live(), [""; 0], "the sidecar had what was left of the 30 s of the first stop");
+}
+
 /// The sandboxes, whether they are ready or not.
 fn sandboxes(node: &Node) -> Vec<String> {
     node.world.simulator.sandboxes().into_iter().map(|sandbox| sandbox.id).collect()

@@ -12,10 +12,12 @@ use crablet_agent::sources::SourceKind;
 use crablet_api::core::{Pod, PodConditionType, PodPhase};
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_client::PatchType;
+use crablet_core::shutdown::Period;
 use crablet_cri::Runtime as _;
 use crablet_host::checkpoint::SimulatedCheckpoints;
 use crablet_simulation::api_server::Trouble;
 use crablet_simulation::manifest::from_text;
+use crablet_simulation::world::description;
 
 /// A pod whose readiness is asked for rarely.
 const PROBED: &str = "{nodeName: node, containers: [{name: c, image: 'sim/forever:1', \
@@ -77,16 +79,25 @@ async fn what_another_kubelet_told_of_a_pod_counts_more_than_an_older_checkpoint
 
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_that_another_kubelet_found_ready_stays_ready() {
-    let mut cluster = Cluster::start().await;
-    want_static(&mut cluster);
-    cluster.until_phase("st-node", PodPhase::Running).await;
-    run(&cluster, &["touch", "/ready"]).await;
-    eventually("it is ready", async || is_ready(&cluster, "st-node").await).await;
-    cluster.world.kill().await;
-    // The other one leaves none.
-    cluster.world.checkpoints = SimulatedCheckpoints::new();
-    cluster.start_agent().await;
-    stays(&cluster, "st-node", true).await;
+    for bus_hangs in [false, true] {
+        let mut cluster = Cluster::start().await;
+        want_static(&mut cluster);
+        cluster.until_phase("st-node", PodPhase::Running).await;
+        run(&cluster, &["touch", "/ready"]).await;
+        eventually("it is ready", async || is_ready(&cluster, "st-node").await).await;
+        cluster.world.kill().await;
+        // The other one leaves none.
+        cluster.world.checkpoints = SimulatedCheckpoints::new();
+        // Whether the machine is about to be shut down is then waited for.
+        cluster.world.logind.hang(bus_hangs);
+        cluster.world.describe = Box::new(|| {
+            let mut node = description();
+            node.shutdown_periods = vec![Period { priority: 0, length: Duration::from_secs(30) }];
+            node
+        });
+        cluster.start_agent().await;
+        stays(&cluster, "st-node", true).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

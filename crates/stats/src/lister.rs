@@ -14,7 +14,7 @@ use crate::runtime::{Listing, RuntimeStats};
 use crate::stats::StatsError;
 
 /// How long the runtime may take for who can do without it. Who scrapes waits for ten seconds.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// How many sandboxes it is asked for at once.
 const AT_ONCE: usize = 8;
 

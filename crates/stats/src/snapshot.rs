@@ -139,7 +139,7 @@ impl Snapshot {
 }
 
 impl Place {
-    /// Reads what there is; of what is not listed, only if everything is read.
+    /// Reads what there is, listed or not.
     pub(crate) fn read<'a>(&'a self, listing: &'a Listing, depth: Depth) -> Snapshot {
         let by_uid = |pod: &'a ListedPod| (&*pod.uid, pod);
         let listed = match depth {
@@ -363,9 +363,6 @@ impl Reading<'_> {
         for name in level.names(MOST_PODS, &mut self.buffer) {
             let Some(pod) = layout.pod_from_directory(qos, &name) else { continue };
             let listed = self.listed.get(pod.uid()).copied();
-            if listed.is_none() && self.depth != Depth::Everything {
-                continue;
-            }
             self.has_strangers |= listed.is_none();
             let path = layout.path(&layout.pod(&pod));
             let Some(cgroup) = level.below(&name, self.depth) else { continue };

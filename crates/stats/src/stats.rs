@@ -102,6 +102,8 @@ pub enum StatsError {
     Sandboxes(#[source] Error),
     #[error("failed to list pod stats: failed to list all container stats: {0}")]
     ContainerStats(#[source] Error),
+    #[error("no pod has a cgroup, and the container runtime does not tell what pods use")]
+    NoUsages,
     #[error("the thread that reads ended by a panic")]
     Panicked,
 }

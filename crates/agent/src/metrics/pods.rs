@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crablet_api::core::{Pod, PodConditionType, PodPhase};
+use crablet_api::core::{Pod, PodConditionType};
 use crablet_core::qos::is_static;
 use crablet_metrics::{Kind, Registry, Samples};
 
@@ -19,10 +19,7 @@ pub(crate) fn register_pods(registry: &Registry, statuses: Statuses, working: Wo
             let is_static = usize::from(is_static(&view.pod));
             desired[is_static] += 1;
             ephemeral += view.pod.spec.ephemeral_containers.len();
-            match view.status.phase {
-                Some(PodPhase::Succeeded | PodPhase::Failed) => {}
-                _ => active[is_static] += 1,
-            }
+            active[is_static] += u32::from(!view.status.is_over());
         }
         for (index, is_static) in [(0, ""), (1, "true")] {
             let labels = [("static", is_static)];

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crablet_api::Quantity;
-use crablet_api::core::{Container, Pod, ResourceList};
-use crablet_core::restart::is_sidecar;
+use crablet_api::core::{Pod, ResourceList};
+use crablet_api::{FeatureGates, Quantity};
+use crablet_core::resize::resizable;
 use crablet_metrics::{Counter, Family, Histogram, RegisterError, Registry};
 
 /// The upper bounds of what a resize takes, in milliseconds.
@@ -37,9 +37,9 @@ impl Resizes {
     }
 
     /// A pod is wanted in another form: counts what its containers are to have more and less of.
-    pub(crate) fn asked(&self, before: &Pod, now: &Pod) {
-        for old in resizable(before) {
-            let Some(new) = resizable(now).find(|new| new.name == old.name) else { continue };
+    pub(crate) fn asked(&self, before: &Pod, now: &Pod, features: &FeatureGates) {
+        for old in resizable(before, features) {
+            let Some(new) = resizable(now, features).find(|new| new.name == old.name) else { continue };
             let (old, new) = (&old.resources, &new.resources);
             for resource in ["memory", "cpu"] {
                 for (requirement, old, new) in
@@ -58,12 +58,6 @@ impl Resizes {
         let success = if is_success { "true" } else { "false" };
         self.durations.with([success]).observe(took.as_millis() as f64);
     }
-}
-
-/// The containers whose resources may change.
-fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let sidecars = pod.spec.init_containers.iter().filter(|container| is_sidecar(container));
-    sidecars.chain(&pod.spec.containers)
 }
 
 fn operation(old: &ResourceList, new: &ResourceList, resource: &str) -> Option<&'static str> {

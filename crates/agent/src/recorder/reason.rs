@@ -90,6 +90,8 @@ pub const RESIZE_STARTED: &str = "ResizeStarted";
 pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
 /// A pod could not be given its new resources.
 pub const RESIZE_ERROR: &str = "ResizeError";
+/// A pod was changed like this node does not say that it can do.
+pub const FAILED_NODE_DECLARED_FEATURES_CHECK: &str = "FailedNodeDeclaredFeaturesCheck";
 /// There is no room for a pod's new resources.
 pub const RESIZE_DEFERRED: &str = "ResizeDeferred";
 /// A pod can never have its new resources here.
@@ -99,7 +101,7 @@ pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceede
 /// The node ran short of something, and lets go of what it can.
 pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
 /// A pod has to go, because the node runs short of something or it takes more than it may.
-pub const EVICTED: &str = "Evicted";
+pub const EVICTED: &str = crablet_core::eviction::REASON;
 /// Images that nobody uses could not be removed, several times in a row.
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
 /// Removing images that nobody uses did not free as much as it should.

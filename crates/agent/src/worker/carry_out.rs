@@ -83,8 +83,7 @@ impl Worker {
                 let termination = self.begin_to_stop_all().await;
                 return Err(Next::Wait(self.stop_all(&termination)));
             }
-            Sandbox::Keep { .. } => self.stops.keep_sandbox(),
-            Sandbox::Create { .. } | Sandbox::End { .. } => {}
+            Sandbox::Keep { .. } | Sandbox::Create { .. } | Sandbox::End { .. } => {}
         }
         let wait = self.remove_old(plan).await?;
         match &plan.sandbox {
@@ -299,7 +298,8 @@ impl Worker {
         let id = match self.made_before(sandbox, &container) {
             Some(id) => id,
             None => {
-                if let Err(message) = self.note_given(&container).await {
+                if let Err(error) = self.note_given(&container).await {
+                    let message = error.to_string();
                     self.warn(&container.name, reason::FAILED, &format!("Error: {message}"));
                     let error = StartError::new(ContainerRefusal::REASON, message);
                     return Err(NotStarted { error, until: None, has_event: true });

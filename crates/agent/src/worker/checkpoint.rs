@@ -5,17 +5,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crablet_api::core::{Pod, PodCondition, PodStatus};
+use crablet_api::JsonError;
+use crablet_api::core::{Pod, PodStatus};
 use crablet_api::document::Limits;
-use crablet_api::{JsonError, Text};
 use crablet_core::backoff::{Restarts, Waits};
 use crablet_core::kill::Termination;
 use crablet_core::observed;
 use crablet_core::plan::Kill;
 use crablet_core::qos::is_static;
 use crablet_core::restart::is_sidecar;
-use crablet_core::shutdown;
-use crablet_core::status::{Failure, is_newer};
+use crablet_core::status::{Failure, FailureCause, is_newer};
 use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -45,7 +44,7 @@ pub(super) struct CheckpointRef<'a> {
     /// Whether its source did not have it any more.
     pub(super) unwanted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) failure: Option<Failed>,
+    pub(super) failure: Option<&'a Failure>,
     pub(super) sidecars: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) replaced_until: &'a BTreeMap<String, Timestamp>,
@@ -71,7 +70,7 @@ pub struct Checkpoint {
     unwanted: bool,
     replaced_until: BTreeMap<String, Timestamp>,
     waits: Waits,
-    failure: Option<Failed>,
+    failure: Option<Failure>,
     status: PodStatus,
 }
 
@@ -96,34 +95,9 @@ impl Ending {
     }
 }
 
-/// Why a pod failed as a whole. Its status says so only when all its containers have stopped.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct Failed {
-    reason: Text,
-    message: Text,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    disruption: Option<PodCondition>,
-}
-
-impl Failed {
-    fn is_node_shutdown(&self) -> bool {
-        self.reason == shutdown::REASON
-    }
-}
-
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Failed {
-        let Failure { reason, message, disruption } = failure;
-        Failed { reason, message, disruption }
-    }
-}
-
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Failure {
-        let Failed { reason, message, disruption } = failed;
-        Failure { reason, message, disruption }
-    }
+/// Whether a shutdown of the machine ended a pod that was not done.
+pub(super) fn ended_by_shutdown(failure: Option<&Failure>) -> bool {
+    failure.is_some_and(|failure| failure.cause == FailureCause::NodeShutdown && !failure.after_success)
 }
 
 impl Checkpoint {
@@ -135,8 +109,13 @@ impl Checkpoint {
     /// did not run, and the API server knows nothing of it; and one that a shutdown of the machine ended is to run when
     /// the machine is up again, or stayed up. For all others, the UID never runs again.
     pub fn is_void(&self, pod: &Pod, shuts_down: bool) -> bool {
-        let ended_by_shutdown = self.failure.as_ref().is_some_and(Failed::is_node_shutdown);
-        is_static(pod) && ((self.terminated && self.rejected) || (ended_by_shutdown && !shuts_down))
+        let is_up_again = ended_by_shutdown(self.failure.as_ref()) && !shuts_down;
+        is_static(pod) && ((self.terminated && self.rejected) || is_up_again)
+    }
+
+    /// Whether it is being stopped because the node did not let it go on.
+    pub(crate) fn ends_by_failure(&self) -> bool {
+        self.terminating.is_some() && self.failure.is_some()
     }
 
     /// Whether such a pod has terminated, or is on its way there.
@@ -162,7 +141,7 @@ impl Worker {
             self.stops.begin_all(stopping.resume(&self.node.clock));
         }
         self.starts.restarts = Restarts::of_checkpoint(self.node.limits.restarts, checkpoint.waits);
-        self.failure = checkpoint.failure.map(Failure::from);
+        self.failure = checkpoint.failure;
         // A manifest may have come back while the agent was away: what was ended comes to its end first.
         self.wanted = !checkpoint.unwanted;
         self.rejected = checkpoint.rejected;
@@ -201,7 +180,7 @@ impl Worker {
     pub(super) fn recover_restarts(&mut self) {
         if !self.starts.recovered {
             self.starts.recovered = true;
-            self.starts.restarts.recover(&self.pod, &self.observed);
+            self.starts.restarts.recover(&self.allocation.pod, &self.observed);
         }
     }
 
@@ -276,7 +255,7 @@ impl Worker {
     /// more no end has to go on, and one that is wanted starts anew, unless it is over or has something that it may
     /// not begin again with. A static pod that a shutdown of the machine ends, begins again with it.
     fn outlives_the_machine(&self) -> bool {
-        if is_static(&self.pod) && self.failure.as_ref().is_some_and(Failure::is_node_shutdown) {
+        if is_static(&self.pod) && ended_by_shutdown(self.failure.as_ref()) {
             return false;
         }
         match self.phase {
@@ -310,7 +289,7 @@ impl Worker {
             terminated: matches!(self.phase, Phase::Terminated),
             rejected: self.rejected,
             unwanted: !self.wanted,
-            failure: self.failure.clone().map(Failed::from),
+            failure: self.failure.as_ref(),
             sidecars: self.sidecars().collect(),
             replaced_until: &self.starts.replaced,
             waits: self.starts.restarts.waits(),

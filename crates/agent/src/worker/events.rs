@@ -100,8 +100,17 @@ impl Worker {
                 .story
                 .headline(State::Waiting, format_args!("container {} to be started", start.name));
         }
+        let conditions = &self.allocation.conditions;
+        if let Some(error) = conditions.error() {
+            return self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
+        }
         if self.is_ready() {
-            return self.story.headline(State::Running, format_args!(""));
+            return match conditions.why_pending() {
+                Some(why) => self
+                    .story
+                    .headline(State::Running, format_args!("without what it asks for by now: {why}")),
+                None => self.story.headline(State::Running, format_args!("")),
+            };
         }
         let unready = self.status.container_statuses.iter().find(|status| !status.ready);
         match unready.map(|status| (&status.name, status.state.one())) {

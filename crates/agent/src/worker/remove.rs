@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crablet_core::container_gc;
+use crablet_core::container_gc::{self, Keeps, Surplus};
 use crablet_core::plan::deadline;
-use crablet_core::status::terminated;
+use crablet_core::qos::is_static;
+use crablet_core::shutdown::NOT_ADMITTED_REASON;
+use crablet_core::status::{Failure, terminated};
 use crablet_cri::Error;
 use crablet_host::cgroup::CgroupError;
 use crablet_host::checkpoint::CheckpointError;
@@ -17,13 +19,20 @@ use tracing::warn;
 use crate::pod_files::Attempt;
 use crate::story::State;
 use crate::worker::carry_out::Logs;
+use crate::worker::checkpoint::ended_by_shutdown;
 use crate::worker::retry::{What, earliest};
-use crate::worker::{Next, Phase, Worker, is_over};
+use crate::worker::{Next, Phase, Worker};
 
 impl Worker {
     /// A pod that is over and that its source still has: its last containers stay, for their logs.
     pub(super) async fn rest(&mut self) -> Next {
         self.interest = None;
+        if self.is_to_begin_anew() {
+            self.story.note("stop", format_args!("the machine stays up, and it is to begin anew"));
+            self.wanted = false;
+            self.mailbox.set_heir(true);
+            return Next::Again;
+        }
         if let Err(error) = self.look().await {
             return self.runtime_failed(&error);
         }
@@ -39,10 +48,18 @@ impl Worker {
         Next::Wait(earliest(deadline, self.prune().await))
     }
 
+    /// Whether it is over for a shutdown that does not come after all. Static pods are the node's own: those that were ended
+    /// for it, or not taken, begin anew.
+    fn is_to_begin_anew(&self) -> bool {
+        let was_kept_out = self.rejected && self.status.reason == NOT_ADMITTED_REASON;
+        let is_void = was_kept_out || ended_by_shutdown(self.failure.as_ref());
+        is_static(&self.pod) && is_void && !self.node.readiness.now().shuts_down
+    }
+
     /// A static pod that lost its sandbox rests without being over. As upstream's, it fails when its deadline passes; says
     /// when that is.
     async fn await_deadline(&mut self) -> Option<Instant> {
-        let deadline = deadline(&self.pod, &self.status).filter(|_| !is_over(&self.status))?;
+        let deadline = deadline(&self.pod, &self.status).filter(|_| !self.status.is_over())?;
         if deadline > self.node.clock.now() {
             return Some(self.instant(deadline));
         }
@@ -57,11 +74,17 @@ impl Worker {
     /// will be old enough, or what could not be removed may be tried again.
     pub(super) async fn prune(&mut self) -> Option<Instant> {
         let (gc, now) = (&self.node.container_gc, self.node.clock.now());
-        let policy = gc.policy(&self.owner.uid);
+        let policy = gc.policy();
         let is_over = matches!(self.phase, Phase::Terminated);
+        // Whom the node ended for what it used gives that back, though it is still wanted.
+        let was_evicted = is_over && self.failure.as_ref().is_some_and(Failure::is_eviction);
+        let keeps = match was_evicted || (is_over && gc.is_reclaiming(&self.owner.uid)) {
+            true => Keeps::Nothing,
+            false => Keeps::Newest,
+        };
         let dead = || container_gc::dead(&self.observed, is_over, &policy, now);
         let over_limit = gc.tell(&self.owner.uid, dead);
-        let surplus = container_gc::surplus(&self.observed, &policy, &over_limit, now);
+        let surplus = container_gc::surplus(&self.observed, &policy, keeps, &over_limit, now);
         let look_again = surplus.look_again.map(|at| self.instant(at));
         if surplus.containers.is_empty() && surplus.sandboxes.is_empty() {
             return look_again;
@@ -69,11 +92,7 @@ impl Worker {
         if let Some(until) = self.retries.held(&What::Removal) {
             return earliest(look_again, Some(until));
         }
-        let mut removal = self.remove_containers(&surplus.containers, Logs::Go).await;
-        if removal.is_ok() {
-            removal = self.remove_sandboxes(&surplus.sandboxes).await.map_err(NotRemoved::from);
-        }
-        match removal {
+        match self.remove_surplus(&surplus, was_evicted).await {
             Ok(()) => {
                 self.retries.worked(&What::Removal);
                 look_again
@@ -83,6 +102,15 @@ impl Worker {
                 earliest(look_again, Some(self.retries.failed(What::Removal)))
             }
         }
+    }
+
+    async fn remove_surplus(&mut self, surplus: &Surplus, was_evicted: bool) -> Result<(), NotRemoved> {
+        self.remove_containers(&surplus.containers, Logs::Go).await?;
+        if was_evicted && surplus.containers.len() == self.observed.containers().len() {
+            // Before the last sandbox, which says that there is something left.
+            self.node.host.files.remove_pod(&self.owner).await?;
+        }
+        Ok(self.remove_sandboxes(&surplus.sandboxes).await?)
     }
 
     /// Removes containers at the same time, and maybe their logs. One that fails holds up no other. A log goes first, and
@@ -171,8 +199,9 @@ impl Worker {
         self.remove_sandboxes(&sandboxes).await?;
         // What an agent before this one may have left.
         if !self.cleared {
-            self.node.host.remove_cgroup(&self.owner.uid).await?;
+            // What is in memory is not to be charged to those above.
             self.node.host.volumes.tear_down(&self.owner.uid).await?;
+            self.node.host.remove_cgroup(&self.owner.uid).await?;
             self.node.host.users.release(&self.owner.uid).await?;
         }
         match logs {

@@ -3,19 +3,22 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crablet_api::FeatureGates;
 use crablet_api::core::{Container, Pod};
 use crablet_api::meta::Time;
+use crablet_api::{FeatureGates, Gate};
 use crablet_core::plan::Update;
-use crablet_core::resize::conditions::{Conditions, Pending, PendingReason};
-use crablet_core::resize::{self, PodResourceInfo, message};
+use crablet_core::resize::conditions::{Conditions, PendingReason};
+use crablet_core::resize::decision::undeclared;
+use crablet_core::resize::{self, PodResourceInfo, message, sandbox};
 use crablet_core::status;
-use crablet_core::translate::{container_resources, go_quote, overhead_resources, sandbox_resources};
+use crablet_core::translate::{container_resources, go_quote, overhead_resources};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
 use crablet_host::cgroup::{Bound, CgroupError, CpuBandwidth, Limits};
+use crablet_host::checkpoint::CheckpointError;
 use tokio::time::Instant;
 
+use crate::admission::{Resized, Wish};
 use crate::metrics::CgroupChange;
 use crate::recorder::reason;
 use crate::shared::Shared;
@@ -33,6 +36,8 @@ pub(super) struct Allocation {
     given: Option<Box<PodResourceInfo>>,
     pub(super) cgroup: CgroupState,
     pub(super) conditions: Conditions,
+    /// What was granted, in the form in which it was asked for, and was not told yet: it may not be on disk.
+    granted: Option<Arc<Pod>>,
     /// When to ask again for what was not granted.
     pub(super) retry_at: Option<Instant>,
 }
@@ -56,6 +61,7 @@ impl Allocation {
             given: None,
             cgroup: CgroupState::Unknown,
             conditions: Conditions::default(),
+            granted: None,
             retry_at: None,
         }
     }
@@ -90,13 +96,18 @@ enum ResizeError {
     Cgroup(#[from] PodCgroupError),
     #[error("container {name}: {source}")]
     Container { name: String, source: Error },
-    #[error("{0}")]
-    Disk(String),
+    #[error(transparent)]
+    Disk(#[from] NotWritten),
     #[error("its sandbox: {0}")]
     Sandbox(Error),
     #[error("cannot decrease memory limits: {0}")]
     MemoryInUse(String),
 }
+
+/// What is allocated to a pod, or was given to it, is not on disk: nothing may stand on it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot write down what is allocated to it: {0}")]
+pub(super) struct NotWritten(Arc<CheckpointError>);
 
 impl Worker {
     /// Goes on from what the agent before wrote down.
@@ -108,69 +119,92 @@ impl Worker {
         }
     }
 
+    /// The pod is wanted in another form.
+    pub(super) fn note_wish(&self, pod: &Pod) {
+        let features = self.features();
+        self.node.metrics.resizes.asked(&self.pod, pod, &features);
+        let missing: Vec<_> = undeclared(&self.pod, pod, &features).into_iter().map(Gate::name).collect();
+        if !missing.is_empty() {
+            let message =
+                format!("Pod requires node features that are not available: {}", missing.join(", "));
+            self.warn_pod(reason::FAILED_NODE_DECLARED_FEATURES_CHECK, &message);
+        }
+    }
+
     /// Has the node grant what the pod asks for by now. What it grants is on disk before anything stands on it.
     pub(super) async fn allocate(&mut self) {
         let features = self.features();
         self.know_what_was_given(&features);
-        let had = PodResourceInfo::of(&self.allocation.pod, &features);
-        let resized = self.node.admission.resize(&self.pod);
-        let Some(resized) = resized else {
+        let Some(resized) = self.node.admission.resized(&self.pod) else {
             // It counts no more, since it ends.
-            self.allocation.pod = had.applied_to(&self.pod, &features);
+            self.keep_allocation(&features);
+            self.allocation.retry_at = None;
             return;
         };
-        self.allocation.retry_at = resized.retry_at;
-        let is_granted = PodResourceInfo::of(&resized.allocated, &features) != had;
-        if is_granted && let Err(error) = self.write_allocations().await {
+        let Resized { allocated, granted, wish, still_counts, retry_at } = resized;
+        self.allocation.retry_at = retry_at;
+        if granted.is_some() {
+            self.allocation.granted = granted;
+        }
+        if self.allocation.granted.is_some()
+            && let Err(error) = self.write_allocations().await
+        {
             self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
-            self.allocation.pod = had.applied_to(&self.pod, &features);
+            self.keep_allocation(&features);
             self.allocation.retry_at = Some(self.retries.failed(What::Resize));
             return;
         }
-        match is_granted {
-            true => self.allocation.follow(resized.allocated, &features),
-            false => self.allocation.pod = resized.allocated,
+        if !Arc::ptr_eq(&self.allocation.pod, &allocated) {
+            self.allocation.follow(allocated, &features);
         }
         let actuated = self.allocation.actuated(&features);
         if resize::pod_level_differs(&self.allocation.pod, &actuated, &features) {
             self.allocation.cgroup = CgroupState::Behind;
         }
-        self.tell_grant(is_granted, resized.pending.as_ref());
-        self.tell_progress();
+        self.tell_grant(&wish);
+        if self.tell_progress() && still_counts {
+            self.node.admission.has_what_is_allocated(&self.owner.uid);
+        }
+    }
+
+    /// The pod has what it had, in whatever form it is wanted by now.
+    fn keep_allocation(&mut self, features: &FeatureGates) {
+        let had = PodResourceInfo::of(&self.allocation.pod, features);
+        self.allocation.pod = had.applied_to(&self.pod, features);
     }
 
     fn time(&self) -> Time {
         Time::from(self.node.clock.now())
     }
 
-    /// Says whether what the pod asks for was granted.
-    fn tell_grant(&mut self, is_granted: bool, pending: Option<&Pending>) {
-        let (generation, now) = (self.pod.metadata.generation, self.time());
-        if is_granted {
+    /// Says whether what the pod asks for was granted. It may ask for something else by now.
+    fn tell_grant(&mut self, wish: &Wish) {
+        let now = self.time();
+        if let Some(granted) = self.allocation.granted.take() {
+            let generation = granted.metadata.generation;
             self.retries.release(&What::Resize);
             self.allocation.cgroup = CgroupState::Behind;
             self.allocation.conditions.start(generation, now);
-            let message = message::started(&self.allocation.pod, generation);
-            self.say(None, reason::RESIZE_STARTED, &message);
+            self.say(None, reason::RESIZE_STARTED, &message::started(&granted, generation));
         }
-        match pending {
-            Some(pending) => {
+        match wish {
+            Wish::Pending(wanted, pending) => {
+                let generation = wanted.metadata.generation;
                 if self.allocation.conditions.wait(pending, generation, now) {
                     let reason = match pending.reason {
                         PendingReason::Deferred => reason::RESIZE_DEFERRED,
                         PendingReason::Infeasible => reason::RESIZE_INFEASIBLE,
                     };
-                    self.warn_pod(reason, &message::pending(&self.pod, generation, pending));
+                    self.warn_pod(reason, &message::pending(wanted, generation, pending));
                 }
             }
-            // Nothing was decided since the agent began, and what was before stands.
-            None if !Arc::ptr_eq(&self.allocation.pod, &self.pod) => {}
-            None => self.allocation.conditions.wait_no_longer(),
+            Wish::Undecided => {}
+            Wish::Granted => self.allocation.conditions.wait_no_longer(),
         }
     }
 
-    /// Says whether everything has what is allocated.
-    fn tell_progress(&mut self) {
+    /// Says whether everything has what is allocated, and what became of it.
+    fn tell_progress(&mut self) -> bool {
         let (features, allocation) = (self.features(), &self.allocation);
         let goes_on = allocation.cgroup == CgroupState::Behind || {
             let actuated = allocation.actuated(&features);
@@ -183,20 +217,19 @@ impl Worker {
             let message = message::completed(&self.allocation.pod, generation);
             self.say(None, reason::RESIZE_COMPLETED, &message);
         }
+        !goes_on
     }
 
-    /// A container whose resources no agent wrote down has what was allocated until now.
+    /// Containers whose resources no agent wrote down have what was allocated until now.
     fn know_what_was_given(&mut self, features: &FeatureGates) {
-        let pod = Arc::clone(&self.allocation.pod);
-        let is_known =
-            |name: &str| self.allocation.given.as_ref().is_none_or(|given| given.get(name).is_some());
-        let containers = self.observed.containers().iter();
-        let unknown = containers
-            .filter(|run| run.state == ContainerState::Running && !is_known(&run.name))
-            .find_map(|run| pod.spec.find_container(&run.name));
-        if let Some(container) = unknown {
-            let resources = resize::effective(&pod, container, features).into_owned();
-            self.allocation.give(features, |given| given.set(&container.name, resources));
+        let (pod, observed) = (Arc::clone(&self.allocation.pod), Arc::clone(&self.observed));
+        let running = observed.containers().iter().filter(|run| run.state == ContainerState::Running);
+        for container in running.filter_map(|run| pod.spec.find_container(&run.name)) {
+            let given = self.allocation.given.as_ref();
+            if given.is_some_and(|given| given.get(&container.name).is_none()) {
+                let resources = resize::effective(&pod, container, features).into_owned();
+                self.allocation.give(features, |given| given.set(&container.name, resources));
+            }
         }
     }
 
@@ -226,7 +259,7 @@ impl Worker {
     }
 
     /// A container is about to be made from what is allocated to it. That is on disk when this returns.
-    pub(super) async fn note_given(&mut self, container: &Container) -> Result<(), String> {
+    pub(super) async fn note_given(&mut self, container: &Container) -> Result<(), NotWritten> {
         let features = self.features();
         let resources = resize::effective(&self.allocation.pod, container, &features).into_owned();
         self.allocation.give(&features, |given| given.set(&container.name, resources));
@@ -235,14 +268,10 @@ impl Worker {
     }
 
     /// Waits until what was granted, and what was given, is on disk.
-    async fn write_allocations(&mut self) -> Result<(), String> {
+    async fn write_allocations(&mut self) -> Result<(), NotWritten> {
         let (node, began) = (Arc::clone(&self.node), Instant::now());
-        let written = self.see_through(node.allocations.written()).await;
-        written.map_err(|error| {
-            let what = format!("cannot write down what is allocated to it: {error}");
-            self.story.failed("disk", began.elapsed(), format_args!("{what}"));
-            what
-        })
+        let written = self.see_through(node.allocations.written()).await.map_err(NotWritten);
+        written.inspect_err(|error| self.story.failed("disk", began.elapsed(), format_args!("{error}")))
     }
 
     /// A container of the pod, with the resources that are allocated to it.
@@ -287,7 +316,6 @@ impl Worker {
             }
             Err(error) => {
                 self.story.failed("resize", began.elapsed(), format_args!("{error}"));
-                self.story.headline(State::Blocked, format_args!("it cannot be resized: {error}"));
                 let (generation, now, error) = (self.pod.metadata.generation, self.time(), error.to_string());
                 if let Some(generation) = self.allocation.conditions.fail(&error, generation, now) {
                     let message = message::failed(&self.allocation.pod, generation, &error);
@@ -345,13 +373,8 @@ impl Worker {
             let node = Arc::clone(&self.node);
             let used = self.see_through(node.runtime.container_memory(&update.id)).await;
             let name = &update.name;
-            match used.map_err(|source| ResizeError::Container { name: name.to_string(), source })? {
-                Some(used) if used >= wanted => refused.push(format!(
-                    "attempting to set container {} memory limit ({wanted}) below current usage ({used})",
-                    go_quote(name)
-                )),
-                Some(_) | None => {}
-            }
+            let used = used.map_err(|source| ResizeError::Container { name: name.to_string(), source })?;
+            refused.extend(too_little(name, wanted, used));
         }
         match refused.as_slice() {
             [] => Ok(()),
@@ -370,17 +393,18 @@ impl Worker {
         }
         known.set_pod_level(None);
         self.node.allocations.set_actuated(&self.owner.uid, &known);
-        self.write_allocations().await.map_err(ResizeError::Disk)
+        Ok(self.write_allocations().await?)
     }
 
     /// The runtime is told first what the pod as a whole is to have: it may refuse.
     async fn tell_sandbox(&mut self) -> Result<(), ResizeError> {
         let Some(sandbox) = self.observed.active_sandbox() else { return Ok(()) };
         let (facts, pod) = (self.node.facts.now(), &self.allocation.pod);
+        let (resources, period) = self.cgroup_of(pod);
         let request = v1::UpdatePodSandboxResourcesRequest {
             pod_sandbox_id: sandbox.id.clone(),
             overhead: Some(overhead_resources(pod, &facts.translation)),
-            resources: Some(sandbox_resources(pod, &facts.translation, false)),
+            resources: Some(sandbox::limits(&resources, period, &pod.spec.overhead)),
         };
         let node = Arc::clone(&self.node);
         let told = self.see_through(node.runtime.update_sandbox_resources(request)).await;
@@ -421,6 +445,18 @@ impl Worker {
     }
 }
 
+/// What speaks against so much memory for a container: it uses that, or it is not known how much it uses.
+fn too_little(container: &str, wanted: u64, used: Option<u64>) -> Option<String> {
+    let name = go_quote(container);
+    match used {
+        Some(used) if used >= wanted => Some(format!(
+            "attempting to set container {name} memory limit ({wanted}) below current usage ({used})"
+        )),
+        Some(_) => None,
+        None => Some(format!("missing container {name} memory usage")),
+    }
+}
+
 /// What can be resized, each as large as in either. What has no limit yet gets one afterwards.
 fn larger_of(current: &Limits, wanted: &Limits) -> Limits {
     let cpu_bandwidth = match (current.cpu_bandwidth, wanted.cpu_bandwidth) {
@@ -442,6 +478,13 @@ fn larger_of(current: &Limits, wanted: &Limits) -> Limits {
 mod tests {
     use super::*;
     use crablet_host::cgroup::Bound;
+
+    #[test]
+    fn memory_is_not_taken_from_a_container_that_uses_it_or_may() {
+        let said = |used| too_little("c", 5, used).unwrap_or_default();
+        let in_use = "attempting to set container \"c\" memory limit (5) below current usage (5)";
+        assert_eq!([Some(4), Some(5), None].map(said), ["", in_use, "missing container \"c\" memory usage"]);
+    }
 
     #[test]
     fn a_cgroup_grows_where_more_is_wanted_and_shrinks_nowhere() {

@@ -64,9 +64,8 @@ impl StartupTracker {
             return None;
         }
         let status = &pod.status;
-        let is_over = matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
         let has_started = !status.container_statuses.is_empty() && status.container_statuses.iter().all(runs);
-        self.is_tracked = !(is_over || has_started || is_unschedulable(status));
+        self.is_tracked = !(status.is_over() || has_started || is_unschedulable(status));
         if self.is_tracked || !has_started {
             return None;
         }

@@ -4,14 +4,14 @@ use crablet_api::core::PodStatus;
 use crablet_core::backoff::restart_event;
 use crablet_core::kill::pod_grace;
 use crablet_core::plan::{self, Plan, Sandbox, WhyEnd};
-use crablet_core::status::Failure;
+use crablet_core::status::{DEADLINE_EXCEEDED, Failure};
 use crablet_cri_api::ContainerState;
 use tokio::time::Instant;
 
 use crate::recorder::reason;
 use crate::worker::retry::{What, earliest};
 use crate::worker::terminate::Terminating;
-use crate::worker::{Next, Phase, Worker, is_over};
+use crate::worker::{Next, Phase, Worker, volumes};
 
 impl Worker {
     /// Looks, shows the status, decides, and does the first thing that there is to do.
@@ -27,14 +27,14 @@ impl Worker {
         }
         let status = self.make_status(false);
         // The node is not asked to take what is over.
-        if !is_over(&status)
+        if !status.is_over()
             && let Some(next) = Box::pin(self.admit()).await
         {
             return next;
         }
-        if is_over(&status) {
+        if status.is_over() {
             self.node.admission.found_over(&self.owner.uid);
-            if *status.reason == *Failure::deadline_exceeded().reason && !is_over(&self.status) {
+            if status.reason == DEADLINE_EXCEEDED && !self.status.is_over() {
                 self.fail_by_deadline();
             }
             self.show(status);
@@ -48,21 +48,25 @@ impl Worker {
         let (status, look_again) = self.with_held_back(&plan, look_again, status);
         Box::pin(self.show_for_sure(status)).await;
         self.tell_headline(&plan);
-        if let Sandbox::End { why, .. } = &plan.sandbox {
-            return self.stop_for(why).await;
+        match &plan.sandbox {
+            Sandbox::End { why, .. } => return self.stop_for(why).await,
+            Sandbox::Keep { .. } if plan.kill.is_empty() => self.stops.keep_sandbox(),
+            Sandbox::Keep { .. } | Sandbox::Create { .. } => {}
         }
+        let sets_up_volumes = volumes::needs(&plan);
         let next = match plan.is_empty() && !self.is_behind() {
-            true => Box::pin(self.refresh_volumes()).await,
+            true => Next::Wait(None),
             false => Box::pin(self.carry_out(plan, look_again)).await,
         };
-        match next {
-            // What waits, and may for long, must not hold up the end of what is dead.
-            Next::Wait(until) => {
-                let grown_old = Box::pin(self.prune()).await;
-                Next::Wait(earliest(earliest(until, look_again), grown_old))
-            }
-            Next::Again | Next::Gone => next,
-        }
+        // What waits, and may for long, must hold up neither the files of what runs nor the end of what is dead.
+        let Next::Wait(until) = next else { return next };
+        let refreshed = match sets_up_volumes && !self.volumes.has_all(&self.pod) {
+            true => Next::Wait(None),
+            false => Box::pin(self.refresh_volumes()).await,
+        };
+        let Next::Wait(refresh_at) = refreshed else { return refreshed };
+        let grown_old = Box::pin(self.prune()).await;
+        Next::Wait([until, look_again, refresh_at, grown_old].into_iter().flatten().min())
     }
 
     /// A start whose answer never came, or came too late, may have worked all the same.
@@ -139,7 +143,7 @@ impl Worker {
     pub(super) async fn stop_by_itself(&mut self, why: &str) -> Next {
         let grace = pod_grace(&self.pod, None, None);
         self.story.note("stop", format_args!("{why}"));
-        self.phase = Phase::Terminating(Terminating::new(self.node.clock.steady(), grace));
+        self.phase = Phase::Terminating(Terminating::begin(self.node.clock.steady(), grace, &self.stops));
         // An agent that starts meanwhile must not give the rest of it more time. The status may be the same as before, and
         // then nobody else writes it down.
         match self.observed.containers().iter().any(|container| container.may_live()) {

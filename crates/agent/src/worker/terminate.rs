@@ -28,14 +28,10 @@ pub(super) struct Terminating {
 }
 
 impl Terminating {
-    pub(super) fn new(now: Timestamp, grace: i64) -> Terminating {
-        Terminating { termination: Termination::new(now, grace) }
-    }
-
     /// Begins at `now`, and gives containers that stop already no more time than they have: the next agent has only
     /// this to tell it of their stops.
-    fn after_stops(now: Timestamp, grace: i64, stops: &Stops) -> Terminating {
-        let Terminating { termination } = Terminating::new(now, grace);
+    pub(super) fn begin(now: Timestamp, grace: i64, stops: &Stops) -> Terminating {
+        let termination = Termination::new(now, grace);
         Terminating {
             termination: stops.of_all().map_or(termination, |stops| termination.no_later_than(stops)),
         }
@@ -54,7 +50,7 @@ impl Worker {
             Phase::Syncing => {
                 let grace = pod_grace(&self.pod, None, wanted);
                 self.story.note("stop", format_args!("{} (within {grace} s)", end.in_words()));
-                self.phase = Phase::Terminating(Terminating::after_stops(now, grace, &self.stops));
+                self.phase = Phase::Terminating(Terminating::begin(now, grace, &self.stops));
                 self.checkpoint_now().await;
             }
             Phase::Terminating(terminating) => {
@@ -193,6 +189,7 @@ impl Worker {
         if let Err(next) = self.tear_down_volumes().await {
             return next;
         }
+        self.node.reports.statuses.show_unmounted(&self.owner.uid);
         self.story.headline(State::Terminating, format_args!("its cgroup is being removed"));
         let began = Instant::now();
         let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());

@@ -105,6 +105,23 @@ words! {
     }
 }
 
+impl PodPhase {
+    /// Whether a pod in this phase never runs again.
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            PodPhase::Succeeded | PodPhase::Failed => true,
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown | PodPhase::Other(_) => false,
+        }
+    }
+}
+
+impl PodStatus {
+    /// Whether the pod never runs again.
+    pub fn is_over(&self) -> bool {
+        self.phase.as_ref().is_some_and(PodPhase::is_terminal)
+    }
+}
+
 words! {
     /// Which aspect of a pod's state it is.
     pub enum PodConditionType {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crablet_agent::mirrors::is_mirror_of;
-use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR, SourceKind};
+use crablet_agent::sources::{CONFIG_HASH, CONFIG_MIRROR};
 use crablet_agent::statuses::Reported;
-use crablet_api::core::{Pod, PodConditionType, PodPhase, PodStatus};
+use crablet_api::core::{Pod, PodConditionType, PodStatus};
 use crablet_api::meta::{ConditionStatus, OwnerReference};
 use crablet_api::{FeatureGates, Text, patch};
+use crablet_core::qos::is_static;
 use crablet_core::status::{keep_what_ended, to_publish};
 use jiff::Timestamp;
 
@@ -130,14 +131,9 @@ pub(super) fn urgency(old: &PodStatus, new: &PodStatus) -> Urgency {
         let ready = status.conditions.iter().find(|condition| condition.r#type == PodConditionType::Ready);
         ready.is_some_and(|condition| condition.status == ConditionStatus::True)
     };
-    let is_over = |status: &PodStatus| matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
     let is_awaited =
-        is_ready(old) != is_ready(new) || is_over(old) != is_over(new) || old.pod_ips != new.pod_ips;
+        is_ready(old) != is_ready(new) || old.is_over() != new.is_over() || old.pod_ips != new.pod_ips;
     if is_awaited { Urgency::Awaited } else { Urgency::Usual }
-}
-
-pub(super) fn is_static(pod: &Pod) -> bool {
-    SourceKind::of(pod).is_some_and(SourceKind::is_static)
 }
 
 fn mirror_of(pod: &Pod, node: &Identity) -> Pod {

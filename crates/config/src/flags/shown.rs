@@ -112,6 +112,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("http-check-frequency", "20s"),
     ("image-gc-high-threshold", "85"),
     ("image-gc-low-threshold", "80"),
+    ("keep-kernel-settings", "false"),
     ("kernel-memcg-notification", "false"),
     ("kube-api-burst", "100"),
     ("kube-api-content-type", "application/vnd.kubernetes.protobuf"),

@@ -111,11 +111,12 @@ pub const FLAGS: &[Flag] = &[
     flag("Resources", "oom-score-adj", Int, field(&["oomScoreAdj"]), DEPRECATED, "The agent's own oom_score_adj, from -1000 to 1000"),
     flag("Resources", "max-open-files", Int, field(&["maxOpenFiles"]), DEPRECATED, "How many files the agent may have open"),
     flag("Resources", "protect-kernel-defaults", Bool, field(&["protectKernelDefaults"]), DEPRECATED, "Refuse to start where kernel settings differ from what is wanted"),
+    flag("Resources", "keep-kernel-settings", Bool, OWN, CURRENT, "Leave the kernel's settings as they are, where other ones are good for pods (not a flag of the Go kubelet)"),
     // Eviction.
     flag("Eviction", "eviction-hard", LessThanMap, field(&["evictionHard"]), DEPRECATED, "Evict pods at once when less than this is left"),
     flag("Eviction", "eviction-soft", LessThanMap, field(&["evictionSoft"]), DEPRECATED, "Evict pods when less than this is left for the time of --eviction-soft-grace-period"),
     flag("Eviction", "eviction-soft-grace-period", Map, field(&["evictionSoftGracePeriod"]), DEPRECATED, "How long a soft threshold may be passed"),
-    flag("Eviction", "eviction-max-pod-grace-period", Int, field(&["evictionMaxPodGracePeriod"]), DEPRECATED, "How many seconds an evicted pod has at most, negative for its own"),
+    flag("Eviction", "eviction-max-pod-grace-period", Int, field(&["evictionMaxPodGracePeriod"]), DEPRECATED, "How many seconds a pod has at most that a soft threshold evicts, negative for one second"),
     flag("Eviction", "eviction-minimum-reclaim", Map, field(&["evictionMinimumReclaim"]), DEPRECATED, "How much more to reclaim once a threshold was passed"),
     flag("Eviction", "eviction-pressure-transition-period", Duration, field(&["evictionPressureTransitionPeriod"]), DEPRECATED, "How long to wait before saying that a shortage is over"),
     flag("Eviction", "kernel-memcg-notification", Bool, field(&["kernelMemcgNotification"]), DEPRECATED, "Let the kernel say when memory runs short"),

@@ -94,7 +94,7 @@ impl Monitor {
                 true => Threshold::resolved_at,
                 false => Threshold::quantity,
             };
-            is_short(threshold, observations, enough)
+            threshold.has_less_than(observations, enough)
         };
         let met: Vec<usize> = (0..self.thresholds.len()).filter(is_met).collect();
         self.met_since =
@@ -128,7 +128,7 @@ impl Monitor {
     /// Whether, after something was reclaimed, nothing more has to be: of everything that there is a threshold for, as much
     /// is left as is to be reclaimed.
     pub fn is_relieved(&self, observations: &Observations) -> bool {
-        !self.thresholds.iter().any(|known| is_short(known, observations, Threshold::resolved_at))
+        !self.thresholds.iter().any(|known| known.has_less_than(observations, Threshold::resolved_at))
     }
 
     /// When something changes though nothing is seen that was not seen before: a grace period ends, or a condition goes.
@@ -139,16 +139,6 @@ impl Monitor {
         let conditions = seen.map(|(_, seen)| seen.checked_add(self.transition_period));
         graces.chain(conditions).filter_map(Result::ok).filter(|at| *at > now).min()
     }
-}
-
-fn is_short(
-    threshold: &Threshold,
-    observations: &Observations,
-    enough: fn(&Threshold, i64) -> Quantity,
-) -> bool {
-    observations
-        .get(&threshold.signal)
-        .is_some_and(|seen| Quantity::from_value(seen.available) < enough(threshold, seen.capacity))
 }
 
 /// Nothing is done twice because of one observation.

@@ -76,6 +76,11 @@ impl Signal {
         }
     }
 
+    /// Whether it is of a file system.
+    pub fn is_of_disk(self) -> bool {
+        matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)
+    }
+
     /// Whether it is of memory, which comes first: who has none left is ended by the kernel.
     pub fn is_memory(self) -> bool {
         self.resource() == Resource::Memory

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crablet_api::{Quantity, QuantityFormat};
 use jiff::SignedDuration;
 
-use super::{Disks, Signal};
+use super::{Disks, Observations, Signal};
 
 /// An amount of something, or a share of all there is.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,11 @@ pub enum Amount {
 }
 
 impl Amount {
+    /// Whether it is how a threshold is switched off: a share of nothing or of all.
+    pub fn is_off(&self) -> bool {
+        matches!(self, Amount::Percentage(share) if *share == 0.0 || *share == 100.0)
+    }
+
     /// How much that is where there is so much in all.
     pub fn of(&self, capacity: i64) -> Quantity {
         match self {
@@ -56,6 +61,22 @@ impl Threshold {
         self.value.of(capacity)
     }
 
+    /// Whether less than that is left. One of which nothing was seen is not met.
+    pub fn is_met(&self, observations: &Observations) -> bool {
+        self.has_less_than(observations, Threshold::quantity)
+    }
+
+    /// Whether less is left than some amount of it.
+    pub(super) fn has_less_than(
+        &self,
+        observations: &Observations,
+        enough: fn(&Threshold, i64) -> Quantity,
+    ) -> bool {
+        observations
+            .get(&self.signal)
+            .is_some_and(|seen| Quantity::from_value(seen.available) < enough(self, seen.capacity))
+    }
+
     /// How much must be left for what it was met for to be over.
     pub fn resolved_at(&self, capacity: i64) -> Quantity {
         match &self.min_reclaim {
@@ -65,7 +86,7 @@ impl Threshold {
     }
 }
 
-/// Thresholds as a node is given them: by their signals.
+/// Thresholds as a node is given them, by their signals, without those that are switched off.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configured {
     pub hard: BTreeMap<Signal, Amount>,
@@ -85,8 +106,8 @@ pub fn thresholds(configured: &Configured, disks: Disks) -> Vec<Threshold> {
         .soft
         .iter()
         .filter_map(|(signal, value)| Some((*signal, value, *configured.soft_grace.get(signal)?)));
-    let all = hard.chain(soft).filter(|(_, value, _)| !is_none(value));
-    let mut thresholds: Vec<Threshold> = all
+    let mut thresholds: Vec<Threshold> = hard
+        .chain(soft)
         .map(|(signal, value, grace)| Threshold {
             signal,
             value: value.clone(),
@@ -99,11 +120,6 @@ pub fn thresholds(configured: &Configured, disks: Disks) -> Vec<Threshold> {
     }
     replace_container_fs(&mut thresholds, disks);
     thresholds
-}
-
-/// Shares of nothing and of all are how a default threshold is switched off.
-fn is_none(value: &Amount) -> bool {
-    matches!(value, Amount::Percentage(share) if *share == 0.0 || *share == 100.0)
 }
 
 /// What must be left of the node's memory must be left of that for pods too.
@@ -200,12 +216,6 @@ mod tests {
         );
         let off = configured("memory.available<1Gi", "", "", false);
         assert_eq!(shown(&thresholds(&off, Disks::One)), "memory.available<1Gi");
-    }
-
-    #[test]
-    fn shares_of_nothing_and_of_all_are_no_thresholds() {
-        let off = configured("memory.available<0% nodefs.available<100%", "imagefs.available<100%", "", true);
-        assert_eq!(shown(&thresholds(&off, Disks::One)), "");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum PendingReason {
 }
 
 impl PendingReason {
+    const ALL: [PendingReason; 2] = [PendingReason::Deferred, PendingReason::Infeasible];
+
     /// The reason of the condition.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,14 +66,22 @@ impl Conditions {
         self.pending.as_deref().into_iter().chain(self.in_progress.as_deref())
     }
 
-    /// Why it waits, if it does.
-    pub fn pending_reason(&self) -> Option<&str> {
-        self.pending.as_ref().map(|pending| &*pending.reason)
+    /// Why it waits, if it does, and since when for this reason.
+    pub fn pending_since(&self) -> Option<(PendingReason, Timestamp)> {
+        let pending = self.pending.as_ref()?;
+        let reason = PendingReason::ALL.into_iter().find(|reason| *reason.as_str() == *pending.reason)?;
+        Some((reason, Timestamp::from(pending.last_transition_time?)))
     }
 
-    /// Since when it waits for this reason.
-    pub fn pending_since(&self) -> Option<Timestamp> {
-        self.pending.as_ref().and_then(|pending| pending.last_transition_time).map(Timestamp::from)
+    /// What went wrong, if it is tried again.
+    pub fn error(&self) -> Option<&str> {
+        let in_progress = self.in_progress.as_ref().filter(|in_progress| *in_progress.reason == *ERROR);
+        in_progress.map(|in_progress| &*in_progress.message)
+    }
+
+    /// Why it is not granted, in words.
+    pub fn why_pending(&self) -> Option<&str> {
+        self.pending.as_ref().map(|pending| &*pending.message)
     }
 
     pub fn is_in_progress(&self) -> bool {
@@ -217,6 +227,7 @@ mod tests {
         let all: Vec<PodCondition> = conditions.iter().cloned().collect();
         let status = PodStatus { conditions: all.into(), ..PodStatus::default() };
         assert_eq!(Conditions::of(&status), conditions);
-        assert_eq!(conditions.pending_since().map(Timestamp::as_second), Some(1));
+        let since = conditions.pending_since().map(|(reason, since)| (reason, since.as_second()));
+        assert_eq!(since, Some((PendingReason::Deferred, 1)));
     }
 }

@@ -4,11 +4,12 @@
 use std::cmp::Reverse;
 
 use crablet_api::core::{Container, ContainerResizePolicy, Pod, ResourceResizeRestartPolicy};
-use crablet_api::{Gate, Text};
+use crablet_api::{FeatureGates, Gate, Text};
 use jiff::Timestamp;
 
 use super::{Resource, resizable};
 use crate::qos::{Overhead, PodLevel, QosClass, pod_requests, qos_class, quantity};
+use crate::restart::is_sidecar;
 use crate::translate::{NodeContext, may_swap};
 
 /// Which resources the node hands out one by one, so that they cannot change.
@@ -87,6 +88,23 @@ fn changes_what_may_swap(wanted: &Pod, allocated: &Pod, node: &NodeContext) -> b
     })
 }
 
+/// What the node would have to declare for a pod to be changed like this, and does not: whoever changed it did not look.
+pub fn undeclared(before: &Pod, now: &Pod, features: &FeatureGates) -> Vec<Gate> {
+    if !features.enabled(Gate::NodeDeclaredFeatures) {
+        return Vec::new();
+    }
+    let mut inits = before.spec.init_containers.iter().zip(&now.spec.init_containers);
+    let needed = [
+        (Gate::InPlacePodLevelResourcesVerticalScaling, before.spec.resources != now.spec.resources),
+        (
+            Gate::InPlacePodVerticalScalingInitContainers,
+            inits.any(|(before, now)| !is_sidecar(before) && before.resources != now.resources),
+        ),
+    ];
+    let needed = needed.into_iter().filter(|(gate, is_needed)| *is_needed && !features.enabled(*gate));
+    needed.map(|(gate, _)| gate).collect()
+}
+
 /// Where a resize stands among those that wait: the least is granted first. What asks for no more than it has goes first,
 /// then the more important pod, then a guaranteed one, then the one that waits for longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +135,6 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crablet_api::FeatureGates;
     use crablet_api::testing::pod_yaml;
 
     fn pod(resources: &str, more: &str) -> Pod {
@@ -153,6 +170,26 @@ mod tests {
             .with(Gate::InPlacePodVerticalScalingExclusiveMemory, true);
         assert_eq!(why(&node, &more_cpu, cpus), None);
         assert_eq!(why(&node, &more_memory, memory), None);
+    }
+
+    #[test]
+    fn a_change_that_the_node_does_not_declare_is_told() {
+        let pod = |memory: &str| {
+            let resources = format!("resources: {{requests: {{memory: {memory}}}}}");
+            pod_yaml(&format!(
+                "spec: {{{resources}, initContainers: [{{name: i, {resources}}}], containers: [{{name: c, {resources}}}]}}"
+            ))
+        };
+        let (whole, inits) =
+            (Gate::InPlacePodLevelResourcesVerticalScaling, Gate::InPlacePodVerticalScalingInitContainers);
+        let off = FeatureGates::default().with(inits, false);
+        assert_eq!(undeclared(&pod("1Gi"), &pod("2Gi"), &FeatureGates::default()), []);
+        assert_eq!(undeclared(&pod("1Gi"), &pod("2Gi"), &off), [inits]);
+        let off = off.with(whole, false);
+        assert_eq!(undeclared(&pod("1Gi"), &pod("2Gi"), &off), [whole, inits]);
+        assert_eq!(undeclared(&pod("1Gi"), &pod("1Gi"), &off), []);
+        let off = off.with(Gate::NodeDeclaredFeatures, false);
+        assert_eq!(undeclared(&pod("1Gi"), &pod("2Gi"), &off), []);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crablet_api::core::{
 use crablet_api::meta::{ConditionStatus, Time};
 use crablet_api::{FeatureGates, Gate, Text};
 
-use super::{StatusInput, is_terminal};
+use super::StatusInput;
 use crate::plan::{SandboxNeed, sandbox_need};
 use crate::restart;
 use crate::translate::go_quote;
@@ -55,7 +55,7 @@ pub(super) fn fill(input: &StatusInput, status: &mut PodStatus) {
     let StatusInput { pod, previous, features, .. } = *input;
     let foreign = pod.status.conditions.iter().filter(|condition| !is_ours(&condition.r#type, features));
     let mut all: Vec<PodCondition> = foreign.cloned().collect();
-    let has_ended = input.finished || status.phase.as_ref().is_some_and(is_terminal);
+    let has_ended = input.finished || status.is_over();
     if !has_ended {
         all.extend(input.resize_conditions.iter().cloned());
     }
@@ -110,7 +110,7 @@ fn containers_ready(pod: &Pod, status: &PodStatus, phase: Option<&PodPhase>) -> 
     let sidecars = pod.spec.init_containers.iter().filter(|container| restart::is_sidecar(container));
     let unready = names_of(sidecars.chain(&pod.spec.containers), status, |_, status| !status.ready);
     match phase {
-        Some(phase) if is_terminal(phase) => Said::new(false, reason_of_end(phase), ""),
+        Some(phase) if phase.is_terminal() => Said::new(false, reason_of_end(phase), ""),
         Some(_) | None => match complaint("unready", &unready) {
             Some(message) => Said::new(false, "ContainersNotReady", message),
             None => Said::plain(true),
@@ -192,7 +192,7 @@ fn has_run(status: &ContainerStatus) -> bool {
 fn restarting_all(input: &StatusInput, phase: Option<&PodPhase>) -> Said {
     let StatusInput { pod, observed, previous, .. } = *input;
     match phase {
-        Some(phase) if is_terminal(phase) => Said::new(false, reason_of_end(phase), ""),
+        Some(phase) if phase.is_terminal() => Said::new(false, reason_of_end(phase), ""),
         Some(_) | None
             if restart::all_are_to_restart(pod, observed, previous)
                 && !restart::all_are_removed(pod, observed) =>

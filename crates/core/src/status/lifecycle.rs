@@ -9,7 +9,6 @@ use jiff::Timestamp;
 
 use super::conditions::{find, is_ours, reason_of_end, timed};
 use super::containers::{NOT_LOCATED, STATUS_UNKNOWN, UNKNOWN_EXIT_CODE, ended, is_ended};
-use super::is_terminal;
 use super::transition::is_running;
 use crate::admission::Rejection;
 use crate::{qos, restart};
@@ -40,7 +39,7 @@ pub fn terminated(pod: &Pod, last: &PodStatus) -> PodStatus {
     let begun = status.init_container_statuses.iter().rposition(has_begun);
     let running = status.init_container_statuses.iter_mut().take(begun.unwrap_or(0) + 1);
     running.filter(|status| !is_ended(&status.state)).for_each(|status| status.state = lost());
-    if !qos::is_static(pod) && !status.phase.as_ref().is_some_and(is_terminal) {
+    if !qos::is_static(pod) && !status.is_over() {
         status.phase = Some(PodPhase::Failed);
     }
     status
@@ -75,8 +74,7 @@ pub fn to_publish(
     now: Timestamp,
 ) -> PodStatus {
     let old = &pod.status;
-    let terminal = |status: &PodStatus| status.phase.as_ref().is_some_and(is_terminal);
-    let ends = !terminal(old) && terminal(new);
+    let ends = !old.is_over() && new.is_over();
 
     let foreign = old.conditions.iter().filter(|condition| !is_ours(&condition.r#type, features));
     let mut conditions: Vec<PodCondition> = foreign.cloned().collect();
@@ -103,7 +101,7 @@ pub fn to_publish(
         status.reason = old.reason.clone();
         status.message = old.message.clone();
     }
-    if let Some(phase) = status.phase.clone().filter(is_terminal) {
+    if let Some(phase) = status.phase.clone().filter(PodPhase::is_terminal) {
         deny_readiness(pod, &mut status, &phase, now);
     }
     status

@@ -163,11 +163,42 @@ pub(super) fn fill_pod_level(input: &StatusInput, status: &mut PodStatus) {
     let (old_requests, old_limits) = (old.map(|old| &old.requests), old.map(|old| &old.limits));
     let cgroup = input.pod_cgroup.cloned().unwrap_or_default();
     set_cpu(&mut resources.requests, cgroup.cpu_request.as_ref(), MIN_SHARES, old_requests);
+    let given = memory_request_given(input, level, &requests);
     if let Some(memory) = requests.get("memory").filter(|_| !resources.requests.contains_key("memory")) {
         resources.requests.insert("memory", memory.clone());
     }
-    set(&mut resources.requests, "memory", None, old_requests);
+    set(&mut resources.requests, "memory", given.as_ref(), old_requests);
     set_cpu(&mut resources.limits, cgroup.cpu_limit.as_ref(), MIN_CPU_LIMIT, old_limits);
     set(&mut resources.limits, "memory", cgroup.memory_limit.as_ref(), old_limits);
     status.resources = Some(Box::new(resources));
+}
+
+/// The request for memory that a pod was given: as it is made for the whole, or by its containers together. Nothing where
+/// that is not known, as while it changes. (Upstream goes on to tell what it told first, whatever the pod is given later.)
+fn memory_request_given(input: &StatusInput, level: PodLevel, allocated: &ResourceList) -> Option<Quantity> {
+    let (pod, actuated) = (input.allocated, input.actuated);
+    let of_whole = pod.spec.resources.as_deref().filter(|_| level == PodLevel::Counted);
+    if of_whole.is_some_and(|whole| whole.requests.contains_key("memory")) {
+        return actuated.pod_level().and_then(|whole| whole.requests.get("memory")).cloned();
+    }
+    let request = |resources: &ResourceRequirements| resources.requests.get("memory").cloned();
+    let given = |container: &Container| actuated.get(&container.name).map(request);
+    let amounts = || {
+        let containers = pod.spec.init_and_regular_containers();
+        containers.filter_map(|container| Some((given(container)?, request(&container.resources))))
+    };
+    if amounts().any(|(given, allocated)| given.is_none() && allocated.is_some()) {
+        return None;
+    }
+    if amounts().all(|(given, allocated)| given == allocated) {
+        return allocated.get("memory").cloned();
+    }
+    let mut had = pod.clone();
+    let spec = &mut had.spec;
+    for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
+        if let Some(Some(given)) = given(container) {
+            container.resources.requests.insert("memory", given);
+        }
+    }
+    qos::pod_requests(&had, level, Overhead::Included).get("memory").cloned()
 }

@@ -77,7 +77,7 @@ pub(super) fn add_memory_qos(
         return;
     }
     let most = match limit {
-        0 => quantity(&node.facts.allocatable, "memory").value().max(0),
+        0 => node.facts.enforced_memory.max(0),
         limit => limit,
     };
     if most > 0 {
@@ -163,7 +163,8 @@ mod tests {
     fn memory_is_protected_and_throttled_where_the_feature_is_on() {
         let mut node = version_two();
         node.facts.page_size = 4096;
-        node.facts.allocatable = ResourceList::from_iter([("memory", "2Gi".parse().unwrap())]);
+        node.facts.enforced_memory = 2 * GIBIBYTE;
+        node.facts.allocatable = ResourceList::from_iter([("memory", "1Gi".parse().unwrap())]);
         assert_eq!(unified("{requests: {memory: 1Gi}}", &node), "");
         node.features = node.features.with(Gate::MemoryQoS, true);
         // Between 1 and 2 GiB, nine tenths of the way, down to a whole page.
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn the_throttle_is_at_a_whole_page_above_what_is_asked_for() {
         let mut node = version_two();
-        node.facts.allocatable = ResourceList::default();
+        node.facts.enforced_memory = 0;
         node.features = node.features.with(Gate::MemoryQoS, true);
         let near = "{limits: {memory: 1000}, requests: {memory: 0}}";
         let far = "{limits: {memory: 100000}, requests: {memory: 0}}";

@@ -27,6 +27,8 @@ pub struct NodeFacts {
     pub labels: Map<Text>,
     /// What pods may use of the node.
     pub allocatable: ResourceList,
+    /// Bytes of memory that nobody keeps from pods. What hard eviction leaves free is among them, and huge pages are.
+    pub enforced_memory: i64,
     /// Bytes of memory.
     pub memory_capacity: i64,
     /// Bytes of swap.

@@ -87,6 +87,8 @@ impl Node {
         vec![
             format!("--config={}", self.path("kubelet.yaml").display()),
             format!("--root-dir={}", self.path("root").display()),
+            // The machine is whoever's runs tests.
+            "--keep-kernel-settings".to_owned(),
         ]
     }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::allocations::Allocations;
 use crablet_agent::eviction::UsageMeter;
 use crablet_agent::images::Access;
 use crablet_agent::node_config::{Found, NodeConfig};
 use crablet_agent::pod_files::{OnDisk, Places, PodFiles as _};
 use crablet_agent::sources::{Feed, PodConfig, Problems, SourceKind, Wanted};
+use crablet_agent::users::Users;
 use crablet_api::core::{Pod, PodStatus};
 use crablet_config::Flag;
 use crablet_core::eviction::{Resource, Usages};
@@ -106,10 +108,13 @@ impl Node {
             runtime: Arc::new(client.clone()),
             clock: clock.clone(),
             cgroups: Arc::new(HostCgroups::new(hierarchy, layout)),
+            users: Users::recall(UserIds::default(), Arc::new(OnDisk::new(places.clone()))).await.unwrap(),
             files: Arc::new(OnDisk::new(places.clone())),
             volumes: Arc::new(HostVolumes::new(&places.root, clock.clone(), cluster.clone())),
             checkpoints: Arc::new(DirectoryCheckpoints::open(&ground.path("checkpoints"), 4 << 20).unwrap()),
-            state_files: Arc::new(DirectoryCheckpoints::open(&ground.path("state"), 4 << 20).unwrap()),
+            allocations: Allocations::new(Arc::new(
+                DirectoryCheckpoints::open(&ground.path("state"), 4 << 20).unwrap(),
+            )),
             objects: cluster,
             mirrors: tokio::sync::watch::Sender::default().subscribe(),
             access: Access::default(),
@@ -248,7 +253,6 @@ async fn describe(
             swap_controller: swap::can_be_limited(Path::new("/"), version(Path::new(MOUNT_POINT)).unwrap()),
             page_size: page_size(),
             masked_paths: thermal_throttle_counters(Path::new("/")),
-            user_ids: UserIds::default(),
         },
     )
 }

@@ -36,6 +36,11 @@ async fn systemd_makes_the_slices_of_pods_and_keeps_their_limits() {
     machine.run(unit).await;
     machine.containers().await;
 
+    assert_eq!(
+        machine.run("cd /proc/sys; grep -h . kernel/panic kernel/panic_on_oops vm/overcommit_memory").await,
+        "10\n1\n1"
+    );
+
     let slices = machine.run(SLICES).await;
     let slices: Vec<&str> = slices.lines().collect();
     let [best_effort, pod, burstable, all] = *slices else { panic!("{slices:?}") };

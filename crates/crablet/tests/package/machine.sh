@@ -43,6 +43,14 @@ done
 mount -t overlay -o "lowerdir=/,upperdir=$layers/upper,workdir=$layers/work" overlay "$root"
 
 mount -t proc proc "$root/proc"
+# How the kernel is set is this machine's affair: what is set on the other one are copies.
+for setting in kernel/keys/root_maxbytes kernel/keys/root_maxkeys kernel/panic kernel/panic_on_oops vm/overcommit_memory \
+    vm/panic_on_oom; do
+    copy=$layers/settings/$setting
+    mkdir -p "$(dirname "$copy")"
+    cat "/proc/sys/$setting" >"$copy"
+    mount --bind "$copy" "$root/proc/sys/$setting"
+done
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 # Devices of its own: systemd makes some.

@@ -111,15 +111,7 @@ pub fn build(directory: &Path) {
             ("usr/bin/kubeadm", "#!/bin/sh\n", 0o755),
             (
                 "usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf",
-                "[Service]\n\
-                 Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
-                 --kubeconfig=/etc/kubernetes/kubelet.conf\"\n\
-                 Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\n\
-                 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n\
-                 EnvironmentFile=-/etc/default/kubelet\n\
-                 ExecStart=\n\
-                 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS \
-                 $KUBELET_EXTRA_ARGS\n",
+                include_str!("../data/10-kubeadm.conf"),
                 0o644,
             ),
         ],

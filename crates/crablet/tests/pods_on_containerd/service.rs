@@ -192,6 +192,7 @@ async fn a_node_joins_with_a_bootstrap_token_and_asks_for_its_certificate_on_con
             format!("--kubeconfig={}", kubeconfig.display()),
             "--hostname-override=node".to_owned(),
             format!("--rotate-certificates={rotates}"),
+            "--keep-kernel-settings".to_owned(),
         ];
         let log = world.node.path(&format!("agent-{rotates}.log"));
         let mut agent = Daemon::spawn(Path::new(PROGRAM), arguments, none, &log).await.unwrap();

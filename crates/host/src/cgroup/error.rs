@@ -82,12 +82,14 @@ pub enum CgroupError {
         /// What it should hold.
         expected: &'static str,
     },
-    /// Processes that were to be put into a cgroup come faster than they can be.
+    /// Processes that were to be put into a cgroup come faster than they can be, or cannot be put there.
     #[error("the processes {processes:?} do not stay in the cgroup {}", path.display())]
     NotGathered {
         /// The cgroup.
         path: PathBuf,
         processes: Vec<u32>,
+        /// Why the last of those that cannot be moved is not.
+        source: Option<Box<CgroupError>>,
     },
     /// A process could not be killed.
     #[error("cannot kill process {process} of the cgroup {}", path.display())]

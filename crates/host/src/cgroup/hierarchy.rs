@@ -27,6 +27,9 @@ const V1_CONTROLLERS: [&str; 14] = [
 /// The trees of v1 without which a cgroup does not count as complete, where they are mounted.
 const V1_NEEDED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "hugetlb", "memory", "pids", "systemd"];
 
+/// The trees of v1 without which no kubelet works.
+const V1_REQUIRED: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
+
 /// The named hierarchy that systemd keeps beside the controllers of v1, and what the mount calls it.
 const SYSTEMD: (&str, &str) = ("systemd", "name=systemd");
 
@@ -73,6 +76,16 @@ impl Hierarchy {
             (true, None) => Err(CgroupError::NotMounted),
             (true, Some(mount)) => Ok(Hierarchy::V2 { mount }),
             (false, unified) => Ok(Hierarchy::V1(V1Mounts { controllers, unified })),
+        }
+    }
+
+    /// The controllers without which no kubelet works, and that are not mounted.
+    pub fn missing(&self) -> Vec<&'static str> {
+        match self {
+            Hierarchy::V1(mounts) => {
+                V1_REQUIRED.into_iter().filter(|controller| mounts.of(controller).is_none()).collect()
+            }
+            Hierarchy::V2 { .. } => Vec::new(),
         }
     }
 
@@ -170,6 +183,7 @@ mod tests {
         );
         assert_eq!(mounts.unified, None);
         assert_eq!(mounts.all().len(), 3);
+        assert_eq!(detect(table).unwrap().missing(), ["cpuset"]);
     }
 
     #[test]

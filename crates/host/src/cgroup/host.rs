@@ -25,13 +25,13 @@ const REMOVE_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_REMOVE_WAIT: Duration = Duration::from_millis(512);
 
 /// How often it is looked for processes that are to be gathered: what is forked meanwhile stands where its parent did.
-const GATHER_TRIES: u32 = 10;
+const GATHER_TRIES: u32 = 11;
 
 /// The cgroups of this machine: as files, and with the [`Systemd`](CgroupDriver::Systemd) driver as systemd's slices, whose
 /// files are written too. Clones are the same cgroups.
 ///
-/// Each call does its work in a thread of its own: a limit on memory can make the kernel search for pages to free
-/// before it returns, and systemd may be busy.
+/// Files are read and written in a thread of their own: a limit on memory can make the kernel search for pages to free
+/// before it returns. No thread waits for systemd, which may be busy.
 #[derive(Clone)]
 pub struct HostCgroups(Arc<Host>);
 
@@ -82,21 +82,121 @@ impl HostCgroups {
     }
 }
 
+/// What a call has made of a cgroup, beside those above it.
+#[derive(Default)]
+struct Made {
+    /// systemd's slice.
+    slice: bool,
+    /// What systemd did not make.
+    directories: Vec<PathBuf>,
+}
+
+impl HostCgroups {
+    /// Makes a cgroup if it is not there, hands controllers down to it, and gives it limits. `made` says what has been
+    /// made, also after an error. systemd hears everything before files are written, since it takes controllers from whom
+    /// it was not told to give them.
+    async fn make(&self, path: &str, limits: &Limits, made: &mut Made) -> Result<(), CgroupError> {
+        if let Some(systemd) = &self.0.systemd {
+            let at = path.to_owned();
+            if !self.blocking(move |host| Ok(host.missing_directories(&at).is_empty())).await? {
+                made.slice = systemd.start_slice(path, self.0.hierarchy.version()).await?;
+            }
+        }
+        let limits = self.tell_systemd(path, limits).await?;
+        let at = path.to_owned();
+        made.directories = self.blocking(move |host| host.create_files(&at)).await?;
+        let at = path.to_owned();
+        self.blocking(move |host| host.write(&at, &limits)).await
+    }
+
+    /// Takes back what was made, as long as nobody has moved in. What stays is made again or removed later.
+    async fn take_back(&self, path: &str, made: Made) {
+        let at = path.to_owned();
+        let is_empty = self.blocking(move |host| Ok(host.processes(&at)?.is_empty())).await;
+        if !is_empty.unwrap_or(false) {
+            return;
+        }
+        if let (Some(systemd), true) = (&self.0.systemd, made.slice) {
+            let _ = systemd.stop(path).await;
+        }
+        let remove = move |host: &Host| {
+            made.directories.iter().for_each(|directory| _ = host.files.remove(directory));
+            Ok(())
+        };
+        let _ = self.blocking(remove).await;
+    }
+
+    /// Sets limits of a cgroup that is there.
+    async fn limit(&self, path: &str, limits: &Limits) -> Result<(), CgroupError> {
+        let limits = self.tell_systemd(path, limits).await?;
+        let at = path.to_owned();
+        self.blocking(move |host| host.write(&at, &limits)).await
+    }
+
+    /// Tells systemd of limits, where it makes cgroups. Gives the limits as they are by then.
+    async fn tell_systemd(&self, path: &str, limits: &Limits) -> Result<Limits, CgroupError> {
+        match &self.0.systemd {
+            Some(systemd) => systemd.set(path, limits, self.0.hierarchy.version()).await,
+            None => Ok(limits.clone()),
+        }
+    }
+
+    /// Kills what is in a cgroup, and removes it from every tree where that is possible by now.
+    async fn try_remove(&self, path: &str) -> Result<Removal, CgroupError> {
+        let at = path.to_owned();
+        let directories = self.blocking(move |host| host.kill(&at)).await?;
+        // Only what is empty: systemd would wait for processes that do not die, with everything that it is asked then.
+        if let (Some(systemd), Some(directory)) = (&self.0.systemd, directories.first()) {
+            let at = path.to_owned();
+            if !self.blocking(move |host| Ok(host.processes(&at)?.is_empty())).await? {
+                return Ok(Removal::Busy(directory.clone()));
+            }
+            systemd.stop(path).await?;
+        }
+        self.blocking(move |host| {
+            let mut removal = Removal::Done;
+            for directory in directories {
+                match tree::remove(&*host.files, &directory)? {
+                    Removal::Done => {}
+                    busy @ Removal::Busy(_) => removal = busy,
+                }
+            }
+            Ok(removal)
+        })
+        .await
+    }
+}
+
 #[async_trait]
 impl Cgroups for HostCgroups {
     async fn ensure_levels(&self, limits: &LevelLimits) -> Result<(), CgroupError> {
-        let limits = limits.clone();
-        self.blocking(move |host| host.ensure_levels(&limits)).await
+        let layout = &self.0.layout;
+        let root = layout.path(layout.root());
+        if let Some(path) =
+            self.blocking(move |host| Ok(host.missing_directories(&root).into_iter().next())).await?
+        {
+            return Err(CgroupError::RootMissing { path });
+        }
+        let kubepods = layout.path(&layout.kubepods());
+        self.make(&kubepods, &limits.node, &mut Made::default()).await?;
+        // What is below may lack what systemd was not told to hand down, as with upstream. What a limit needs and is not
+        // there is an error of that limit.
+        self.blocking(move |host| host.check_controllers(&kubepods)).await?;
+        for (class, limits) in
+            [(QosClass::Burstable, &limits.burstable), (QosClass::BestEffort, &limits.best_effort)]
+        {
+            self.make(&layout.path(&layout.qos(class)), limits, &mut Made::default()).await?;
+        }
+        Ok(())
     }
 
     async fn limit_existing(&self, cgroup: &str, limits: &Limits) -> Result<(), CgroupError> {
-        let layout = &self.0.layout;
-        let (path, limits) = (layout.path(&layout.given(cgroup)), limits.clone());
-        self.blocking(move |host| match host.missing_directories(&path).into_iter().next() {
+        let path = self.0.layout.path(&self.0.layout.given(cgroup));
+        let at = path.clone();
+        match self.blocking(move |host| Ok(host.missing_directories(&at).into_iter().next())).await? {
             Some(path) => Err(CgroupError::Missing { path }),
-            None => host.apply(&path, &limits),
-        })
-        .await
+            None => self.limit(&path, limits).await,
+        }
     }
 
     async fn enter(&self, cgroup: &str) -> Result<(), CgroupError> {
@@ -114,13 +214,23 @@ impl Cgroups for HostCgroups {
     }
 
     async fn ensure_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<Ensured, CgroupError> {
-        let (pod, limits) = (pod.clone(), limits.clone());
-        self.blocking(move |host| host.ensure_pod(&pod, &limits)).await
+        let path = self.pod_path(pod);
+        let at = path.clone();
+        if self.blocking(move |host| host.is_complete(&at)).await? {
+            return Ok(Ensured::Existed);
+        }
+        let mut made = Made::default();
+        match self.make(&path, limits, &mut made).await {
+            Ok(()) => Ok(Ensured::Created),
+            Err(error) => {
+                self.take_back(&path, made).await;
+                Err(error)
+            }
+        }
     }
 
     async fn update_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<(), CgroupError> {
-        let (path, limits) = (self.pod_path(pod), limits.clone());
-        self.blocking(move |host| host.apply(&path, &limits)).await
+        self.limit(&self.pod_path(pod), limits).await
     }
 
     async fn pod_limits(&self, pod: &PodCgroup) -> Result<Limits, CgroupError> {
@@ -142,18 +252,19 @@ impl Cgroups for HostCgroups {
         let path = self.pod_path(pod);
         let mut wait = REMOVE_WAIT;
         for _ in 1..REMOVE_TRIES {
-            let path = path.clone();
-            match self.blocking(move |host| host.try_remove(&path)).await? {
+            match self.try_remove(&path).await? {
                 Removal::Done => return Ok(()),
                 Removal::Busy(_) => tokio::time::sleep(wait).await,
             }
             wait = (wait * 2).min(LONGEST_REMOVE_WAIT);
         }
-        self.blocking(move |host| match host.try_remove(&path)? {
+        match self.try_remove(&path).await? {
             Removal::Done => Ok(()),
-            Removal::Busy(busy) => Err(CgroupError::Busy { path: busy, processes: host.processes(&path)? }),
-        })
-        .await
+            Removal::Busy(busy) => {
+                let processes = self.blocking(move |host| host.processes(&path)).await?;
+                Err(CgroupError::Busy { path: busy, processes })
+            }
+        }
     }
 
     async fn pods(&self) -> Result<Vec<PodCgroup>, CgroupError> {
@@ -170,54 +281,17 @@ impl Cgroups for HostCgroups {
 }
 
 impl Host {
-    fn ensure_levels(&self, limits: &LevelLimits) -> Result<(), CgroupError> {
-        let root = self.layout.path(self.layout.root());
-        if let Some(path) = self.missing_directories(&root).into_iter().next() {
-            return Err(CgroupError::RootMissing { path });
-        }
-        let levels: [(CgroupName, &Limits); 3] = [
-            (self.layout.kubepods(), &limits.node),
-            (self.layout.qos(QosClass::Burstable), &limits.burstable),
-            (self.layout.qos(QosClass::BestEffort), &limits.best_effort),
-        ];
-        for (name, limits) in levels {
-            let path = self.layout.path(&name);
-            self.create(&path)?;
-            self.check_controllers(&path)?;
-            self.apply(&path, limits)?;
-        }
-        Ok(())
-    }
-
-    fn ensure_pod(&self, pod: &PodCgroup, limits: &Limits) -> Result<Ensured, CgroupError> {
-        let path = self.layout.path(&self.layout.pod(pod));
-        if self.is_complete(&path)? {
-            return Ok(Ensured::Existed);
-        }
-        let made = self.create(&path)?;
-        let limited = self.check_controllers(&path).and_then(|()| self.apply(&path, limits));
-        match limited {
-            Ok(()) => Ok(Ensured::Created),
-            Err(error) => {
-                // The error that is told is the one that led here; what stays is made again or removed later.
-                if let Some(systemd) = &self.systemd {
-                    let _ = wait(systemd.stop(&path));
-                }
-                for directory in made {
-                    let _ = self.files.remove(&directory);
-                }
-                Err(error)
-            }
-        }
-    }
-
+    /// Whether a cgroup is there with the controllers that pods are limited by. `cpuset` is not among them: systemd takes it
+    /// from slices of pods that run, and who makes containers hands it down again.
     fn is_complete(&self, path: &str) -> Result<bool, CgroupError> {
         if !self.missing_directories(path).is_empty() {
             return Ok(false);
         }
         match &self.hierarchy {
             Hierarchy::V1(_) => Ok(true),
-            Hierarchy::V2 { mount } => Ok(v2::missing(&*self.files, mount, path)?.is_empty()),
+            Hierarchy::V2 { mount } => {
+                Ok(v2::missing(&*self.files, mount, path)?.iter().all(|controller| controller == "cpuset"))
+            }
         }
     }
 
@@ -231,17 +305,8 @@ impl Host {
         needed.filter(|directory| !self.files.exists(directory)).collect()
     }
 
-    /// Makes a cgroup. Gives the directories that had to be made for it beside those that systemd made.
-    fn create(&self, path: &str) -> Result<Vec<PathBuf>, CgroupError> {
-        if let Some(systemd) = &self.systemd
-            && !self.missing_directories(path).is_empty()
-        {
-            wait(systemd.start_slice(path, self.hierarchy.version()))?;
-        }
-        self.create_files(path)
-    }
-
-    /// Makes a cgroup in the file system, behind systemd's back.
+    /// Makes a cgroup in the file system, as far as systemd has not, and hands controllers down to it. Gives the
+    /// directories that had to be made for it.
     fn create_files(&self, path: &str) -> Result<Vec<PathBuf>, CgroupError> {
         match &self.hierarchy {
             Hierarchy::V1(mounts) => v1::create(&*self.files, mounts, path),
@@ -259,7 +324,7 @@ impl Host {
 
     fn gather(&self, path: &str) -> Result<(), CgroupError> {
         self.create_files(path)?;
-        let mut left = Vec::new();
+        let (mut left, mut last) = (Vec::new(), None);
         for _ in 0..GATHER_TRIES {
             left = self.outside()?;
             if left.is_empty() {
@@ -267,14 +332,17 @@ impl Host {
             }
             for process in &left {
                 match self.put(path, *process) {
+                    Ok(()) => {}
                     // It has ended meanwhile.
                     Err(CgroupError::Write { source, .. })
                         if source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
-                    put => put?,
+                    // One that cannot be moved, as a real-time process under a controller without a budget for it,
+                    // keeps no other where it is.
+                    Err(error) => last = Some(Box::new(error)),
                 }
             }
         }
-        Err(CgroupError::NotGathered { path: path.into(), processes: left })
+        Err(CgroupError::NotGathered { path: path.into(), processes: left, source: last })
     }
 
     /// The processes that stand in the root and can be moved. In v1 it is the tree of devices that tells, as upstream has
@@ -292,17 +360,20 @@ impl Host {
     /// In v2, those above can keep a controller from a cgroup.
     fn check_controllers(&self, path: &str) -> Result<(), CgroupError> {
         let Hierarchy::V2 { mount } = &self.hierarchy else { return Ok(()) };
+        let missing = v2::missing(&*self.files, mount, path)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // systemd may have taken them away since they were handed down: it looks at the tree in its own time.
+        v2::create(&*self.files, mount, path)?;
         match v2::missing(&*self.files, mount, path)? {
             missing if missing.is_empty() => Ok(()),
             missing => Err(CgroupError::ControllersMissing { path: below(mount, path), missing }),
         }
     }
 
-    fn apply(&self, path: &str, limits: &Limits) -> Result<(), CgroupError> {
-        let limits = match &self.systemd {
-            Some(systemd) => &wait(systemd.set(path, limits, self.hierarchy.version()))?,
-            None => limits,
-        };
+    /// Writes limits to the files.
+    fn write(&self, path: &str, limits: &Limits) -> Result<(), CgroupError> {
         match &self.hierarchy {
             Hierarchy::V1(mounts) => v1::apply(&*self.files, mounts, path, limits),
             Hierarchy::V2 { mount } => v2::apply(&*self.files, &below(mount, path), limits),
@@ -336,28 +407,14 @@ impl Host {
         Ok(found.into_iter().collect())
     }
 
-    /// Kills what is in a cgroup, and removes it from every tree where that is possible by now.
-    fn try_remove(&self, path: &str) -> Result<Removal, CgroupError> {
+    /// Kills what is in a cgroup. Gives its directories.
+    fn kill(&self, path: &str) -> Result<Vec<PathBuf>, CgroupError> {
         let directories: Vec<PathBuf> =
             self.directories(path).into_iter().filter(|directory| self.files.exists(directory)).collect();
         for directory in &directories {
             processes::kill(&*self.files, directory)?;
         }
-        // Only what is empty: systemd would wait for processes that do not die, with everything that it is asked then.
-        if let (Some(systemd), Some(directory)) = (&self.systemd, directories.first()) {
-            if !self.processes(path)?.is_empty() {
-                return Ok(Removal::Busy(directory.clone()));
-            }
-            wait(systemd.stop(path))?;
-        }
-        let mut removal = Removal::Done;
-        for directory in directories {
-            match tree::remove(&*self.files, &directory)? {
-                Removal::Done => {}
-                busy @ Removal::Busy(_) => removal = busy,
-            }
-        }
-        Ok(removal)
+        Ok(directories)
     }
 
     fn pods(&self) -> Result<Vec<PodCgroup>, CgroupError> {
@@ -380,9 +437,4 @@ impl Host {
     fn directories(&self, path: &str) -> Vec<PathBuf> {
         self.hierarchy.mounts().into_iter().map(|mount| below(mount, path)).collect()
     }
-}
-
-/// Waits for systemd, in a thread that may.
-fn wait<T>(answer: impl Future<Output = T>) -> T {
-    tokio::runtime::Handle::current().block_on(answer)
 }

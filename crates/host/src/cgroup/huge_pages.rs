@@ -9,23 +9,28 @@ use super::{CgroupError, HugePages};
 /// What counts as no limit. A number, since the two versions have different words for it.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Writes the limit for every size of page. `suffix` is what the version calls a limit.
+/// Writes the limit for every size of page, where the cgroup has limits on huge pages at all. `suffix` is what the version
+/// calls a limit.
 pub(super) fn apply(
     files: &dyn ControlFiles,
     cgroup: &Path,
     suffix: &str,
     huge_pages: &HugePages,
 ) -> Result<(), CgroupError> {
+    if *huge_pages == HugePages::Unchanged {
+        return Ok(());
+    }
+    let sizes = sizes(files, cgroup, suffix)?;
+    if sizes.is_empty() {
+        return Ok(());
+    }
     let wanted: Vec<(String, u64)> = match huge_pages {
-        HugePages::Unchanged => return Ok(()),
-        HugePages::Unlimited => {
-            sizes(files, cgroup, suffix)?.into_iter().map(|size| (size, UNLIMITED)).collect()
-        }
+        HugePages::Unchanged => Vec::new(),
+        HugePages::Unlimited => sizes.into_iter().map(|size| (size, UNLIMITED)).collect(),
         HugePages::Only(limits) => {
             let named: Vec<(String, u64)> =
                 limits.iter().map(|(size, limit)| (size_name(*size), *limit)).collect();
-            let others = sizes(files, cgroup, suffix)?.into_iter();
-            let others = others.filter(|size| !named.iter().any(|(named, _)| named == size));
+            let others = sizes.into_iter().filter(|size| !named.iter().any(|(named, _)| named == size));
             others.map(|size| (size, 0)).chain(named.clone()).collect()
         }
     };

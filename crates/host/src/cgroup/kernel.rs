@@ -35,6 +35,10 @@ struct State {
     broken: Option<String>,
     /// How many more times a process survives being killed.
     stubbornness: usize,
+    /// Processes that cannot be moved.
+    fixed: BTreeSet<u32>,
+    /// Which controller is taken away where as soon as it is handed down, and how many more times.
+    taken: Option<(&'static str, PathBuf, usize)>,
 }
 
 #[derive(Default)]
@@ -77,6 +81,21 @@ impl Kernel {
 
     pub(super) fn make_stubborn(&self, times: usize) {
         self.state(|state| state.stubbornness = times);
+    }
+
+    pub(super) fn fix(&self, process: u32) {
+        self.state(|state| _ = state.fixed.insert(process));
+    }
+
+    /// Takes a controller from those below a cgroup, as systemd does where it was not told to give it, and as often again as
+    /// somebody hands it down.
+    pub(super) fn take(&self, controller: &'static str, cgroup: &str, times: usize) {
+        self.state(|state| {
+            state.taken = Some((controller, at(cgroup), times));
+            if let Some(cgroup) = state.cgroups.get_mut(&at(cgroup)).filter(|_| !cgroup.is_empty()) {
+                cgroup.given.remove(controller);
+            }
+        });
     }
 
     pub(super) fn cgroups(&self) -> Vec<String> {
@@ -150,6 +169,12 @@ impl State {
             }
             given.insert(controller.into());
         }
+        if let Some((controller, cgroup, times @ 1..)) = &mut self.taken
+            && *cgroup == directory
+        {
+            *times -= 1;
+            given.remove(*controller);
+        }
         let cgroup = self.cgroups.get_mut(directory).unwrap();
         match is_root {
             true => {
@@ -207,6 +232,9 @@ impl ControlFiles for Kernel {
                 "cgroup.subtree_control" => state.hand_down(&directory, value)?,
                 "cgroup.procs" => {
                     let process: u32 = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+                    if state.fixed.contains(&process) {
+                        return Err(io::ErrorKind::InvalidInput.into());
+                    }
                     state.cgroups.values_mut().for_each(|cgroup| _ = cgroup.processes.remove(&process));
                     state.cgroups.get_mut(&directory).unwrap().processes.insert(process);
                 }
@@ -379,15 +407,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_without_huge_pages_needs_none_and_one_with_too_little_says_so() {
+    async fn huge_pages_are_not_limited_where_cgroups_cannot() {
         let kernel = Kernel::with(&["cpu", "cpuset", "memory", "pids"]);
         let cgroups = cgroups(&kernel, "");
-        let none = Limits { huge_pages: HugePages::Only([].into()), ..Limits::default() };
-        let levels = LevelLimits { node: none.clone(), ..LevelLimits::default() };
-        cgroups.ensure_levels(&levels).await.unwrap();
-        cgroups.ensure_pod(&pod(QosClass::Guaranteed), &none).await.unwrap();
-        let error = cgroups.update_pod(&pod(QosClass::Guaranteed), &limits()).await.unwrap_err();
-        assert!(error.to_string().ends_with("hugetlb.2MB.max"), "{error}");
+        for pages in
+            [HugePages::Only([].into()), HugePages::Only([(2 << 20, 0)].into()), HugePages::Unlimited]
+        {
+            let node = Limits { huge_pages: pages, ..Limits::default() };
+            cgroups.ensure_levels(&LevelLimits { node, ..LevelLimits::default() }).await.unwrap();
+        }
+        cgroups.ensure_pod(&pod(QosClass::Guaranteed), &limits()).await.unwrap();
+        assert!(!kernel.written().iter().any(|line| line.contains("hugetlb")));
+    }
+
+    #[tokio::test]
+    async fn huge_pages_of_a_size_that_the_machine_does_not_have_are_an_error() {
+        let kernel = Kernel::with(&ALL);
+        let cgroups = cgroups(&kernel, "");
+        let limits =
+            Limits { huge_pages: HugePages::Only([(16 << 30, 16 << 30)].into()), ..Limits::default() };
+        let error = cgroups.ensure_pod(&pod(QosClass::Guaranteed), &limits).await.unwrap_err();
+        assert!(error.to_string().ends_with("hugetlb.16GB.max"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_controller_that_is_taken_away_while_levels_are_made_is_handed_down_again_to_all_pods() {
+        let kernel = Kernel::with(&ALL);
+        let cgroups = cgroups(&kernel, "");
+        kernel.take("cpuset", "", 1);
+        cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
+        kernel.take("cpuset", "kubepods", usize::MAX);
+        cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
+
+        let kernel = Kernel::with(&ALL);
+        let cgroups = super::tests::cgroups(&kernel, "");
+        kernel.take("cpuset", "", usize::MAX);
+        let error = cgroups.ensure_levels(&LevelLimits::default()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the cgroup /sys/fs/cgroup/kubepods lacks the controllers cpuset");
     }
 
     #[tokio::test]
@@ -407,6 +463,20 @@ mod tests {
         cgroups(&kernel, "").gather("/system/daemons").await.unwrap();
         assert_eq!(kernel.processes("system/daemons"), [100, 4000]);
         assert_eq!(kernel.processes(""), [1, 2, 99]);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_cannot_be_moved_keeps_no_other_where_it_is() {
+        let kernel = Kernel::with(&ALL);
+        for process in [100, 200, 300] {
+            kernel.add_process("", process);
+        }
+        kernel.fix(100);
+        let error = cgroups(&kernel, "").gather("/system").await.unwrap_err();
+        assert_eq!(kernel.processes("system"), [200, 300]);
+        assert_eq!(error.to_string(), "the processes [100] do not stay in the cgroup /system");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(source, "cannot write \"100\" to /sys/fs/cgroup/system/cgroup.procs");
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crablet_dbus::{
     Body, Bus, Call, Connection, Error, Signals, Value, connect, connect_to_service, system_bus,
 };
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::limits::accepted_shares;
@@ -32,6 +33,10 @@ const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 
 /// How long a unit may take to come or go, as runc has it.
 const JOB_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How much is asked at the same time, each on a connection of its own: systemd does one thing after the other anyway, and
+/// a bus has few connections for all that a user runs.
+const ASKED_AT_ONCE: usize = 8;
 
 /// How often something is asked for, where a connection breaks: systemd or the bus may start anew.
 const TRIES: u32 = 2;
@@ -62,6 +67,7 @@ pub(super) struct Systemd {
     /// Where it may be, best first.
     places: Vec<Place>,
     version: OnceLock<u32>,
+    turns: Semaphore,
 }
 
 impl Systemd {
@@ -72,29 +78,15 @@ impl Systemd {
     }
 
     pub(super) fn at(places: Vec<Place>) -> Systemd {
-        Systemd { places, version: OnceLock::new() }
+        Systemd { places, version: OnceLock::new(), turns: Semaphore::new(ASKED_AT_ONCE) }
     }
 
-    /// Makes the slice at a path. One that is there is left as it is.
-    pub(super) async fn start_slice(&self, path: &str, cgroups: Version) -> Result<(), CgroupError> {
-        let (unit, properties) = (unit(path), slice(path, cgroups));
-        let values = || {
-            let no_others = Value::Array("(sa(sv))".into(), Vec::new());
-            vec![unit.into(), "replace".into(), Value::properties(properties.clone()), no_others]
-        };
-        let failed = self
-            .ask(unit, async |systemd| match systemd.job("StartTransientUnit", values()).await {
-                Err(Error::Failed { name, .. }) if name == UNIT_EXISTS => Ok(None),
-                Ok(result) if result == "done" => Ok(None),
-                Ok(result) => {
-                    systemd.forget_failure(unit).await;
-                    Ok(Some(result))
-                }
-                Err(error) => Err(error),
-            })
-            .await?;
-        match failed {
-            None => Ok(()),
+    /// Makes the slice at a path, and says whether it had to be made. One that is there is left as it is.
+    pub(super) async fn start_slice(&self, path: &str, cgroups: Version) -> Result<bool, CgroupError> {
+        let unit = unit(path);
+        match self.ask(unit, &Question::Start(slice(path, cgroups))).await? {
+            None => Ok(false),
+            Some(result) if result == "done" => Ok(true),
             Some(result) => Err(CgroupError::NotStarted { unit: unit.to_owned(), result }),
         }
     }
@@ -106,44 +98,26 @@ impl Systemd {
         limits: &Limits,
         cgroups: Version,
     ) -> Result<Limits, CgroupError> {
-        let (unit, rounded) = (unit(path), rounded(limits));
+        let rounded = rounded(limits);
         if !properties(&rounded, cgroups, u32::MAX).is_empty() {
-            self.ask(unit, async |systemd| {
-                let version = systemd.version(&self.version).await?;
-                let properties = properties(&rounded, cgroups, version);
-                let values = vec![unit.into(), true.into(), Value::properties(properties)];
-                systemd.call("SetUnitProperties", values).await
-            })
-            .await?;
+            self.ask(unit(path), &Question::Set(&rounded, cgroups)).await?;
         }
         Ok(rounded)
     }
 
     /// Takes the slice at a path away, with all below it. There may be none.
     pub(super) async fn stop(&self, path: &str) -> Result<(), CgroupError> {
-        let unit = unit(path);
-        self.ask(unit, async |systemd| {
-            match systemd.job("StopUnit", vec![unit.into(), "replace".into()]).await {
-                // What became of it is seen in the file system.
-                Ok(_) => systemd.forget_failure(unit).await,
-                Err(Error::Failed { name, .. }) if name == NO_SUCH_UNIT => {}
-                Err(error) => return Err(error),
-            }
-            Ok(())
-        })
-        .await
+        // What became of it is seen in the file system.
+        self.ask(unit(path), &Question::Stop).await.map(drop)
     }
 
-    /// Asks at the first place where somebody answers.
-    async fn ask<T>(
-        &self,
-        unit: &str,
-        question: impl AsyncFn(&mut Asked) -> Result<T, Error>,
-    ) -> Result<T, CgroupError> {
+    /// Asks at the first place where somebody answers. Says what became of the job, if there was one.
+    async fn ask(&self, unit: &str, question: &Question<'_>) -> Result<Option<String>, CgroupError> {
+        let _turn = self.turns.acquire().await;
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.try_to_ask(&question).await {
+            match self.try_to_ask(unit, question).await {
                 Err(Error::Closed) if tries < TRIES => {}
                 answer => {
                     return answer.map_err(|source| CgroupError::Systemd { unit: unit.to_owned(), source });
@@ -152,10 +126,7 @@ impl Systemd {
         }
     }
 
-    async fn try_to_ask<T>(
-        &self,
-        question: &impl AsyncFn(&mut Asked) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    async fn try_to_ask(&self, unit: &str, question: &Question<'_>) -> Result<Option<String>, Error> {
         let (Connection { bus, signals, driver }, is_bus) = self.connect().await?;
         let mut asked = Asked { bus, signals };
         let answer = async {
@@ -163,7 +134,7 @@ impl Systemd {
                 asked.bus.add_match(JOB_REMOVED).await?;
                 asked.call("Subscribe", Vec::new()).await?;
             }
-            question(&mut asked).await
+            asked.answer(unit, question, &self.version).await
         };
         tokio::select! {
             biased;
@@ -190,6 +161,16 @@ impl Systemd {
     }
 }
 
+/// What systemd is asked about a unit.
+enum Question<'limits> {
+    /// To make it, with these properties.
+    Start(Vec<Property>),
+    /// To hold it to these limits.
+    Set(&'limits Limits, Version),
+    /// To take it away.
+    Stop,
+}
+
 /// systemd, for as long as something is asked of it.
 struct Asked {
     bus: Bus,
@@ -197,6 +178,39 @@ struct Asked {
 }
 
 impl Asked {
+    async fn answer(
+        &mut self,
+        unit: &str,
+        question: &Question<'_>,
+        version: &OnceLock<u32>,
+    ) -> Result<Option<String>, Error> {
+        let job = match question {
+            Question::Start(properties) => {
+                let no_others = Value::Array("(sa(sv))".into(), Vec::new());
+                let properties = Value::properties(properties.clone());
+                let values = vec![unit.into(), "replace".into(), properties, no_others];
+                self.job("StartTransientUnit", values).await
+            }
+            Question::Set(limits, cgroups) => {
+                let properties = properties(limits, *cgroups, self.version(version).await?);
+                let values = vec![unit.into(), true.into(), Value::properties(properties)];
+                return self.call("SetUnitProperties", values).await.map(|_| None);
+            }
+            Question::Stop => self.job("StopUnit", vec![unit.into(), "replace".into()]).await,
+        };
+        match job {
+            Ok(result) => {
+                if result != "done" || matches!(question, Question::Stop) {
+                    self.forget_failure(unit).await;
+                }
+                Ok(Some(result))
+            }
+            // It is there, or gone, already.
+            Err(Error::Failed { name, .. }) if name == UNIT_EXISTS || name == NO_SUCH_UNIT => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn call(&self, member: &str, values: Vec<Value>) -> Result<Body, Error> {
         self.bus.call(Call { member, ..MANAGER }, values).await
     }

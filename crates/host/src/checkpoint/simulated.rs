@@ -28,15 +28,28 @@ pub struct SimulatedCheckpoints(Simulated<Disk, Operation>);
 #[derive(Debug)]
 struct Disk {
     checkpoints: BTreeMap<String, Vec<u8>>,
+    /// Those that need not outlive a crash of the machine, which are newer.
+    memory: BTreeMap<String, Vec<u8>>,
     capacity: usize,
     slow: BTreeMap<String, Duration>,
+}
+
+impl Disk {
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let newer = self.memory.iter().map(|(name, bytes)| (name.clone(), bytes.clone()));
+        self.checkpoints.clone().into_iter().chain(newer).collect()
+    }
 }
 
 impl SimulatedCheckpoints {
     /// An empty disk that never gets full.
     pub fn new() -> SimulatedCheckpoints {
-        let disk = Disk { checkpoints: BTreeMap::new(), capacity: usize::MAX, slow: BTreeMap::new() };
-        SimulatedCheckpoints(Simulated::new(disk))
+        SimulatedCheckpoints(Simulated::new(Disk {
+            checkpoints: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            capacity: usize::MAX,
+            slow: BTreeMap::new(),
+        }))
     }
 
     /// Lets each save and each removal under a name take so long.
@@ -52,11 +65,17 @@ impl SimulatedCheckpoints {
         };
         let effect = |disk: &mut Disk| {
             // As on a real disk, old and new are there together for a moment.
-            let used: usize = disk.checkpoints.values().map(Vec::len).sum();
+            let used: usize = disk.checkpoints.values().chain(disk.memory.values()).map(Vec::len).sum();
             if used.saturating_add(bytes.len()) > disk.capacity {
                 return Err(failed(io::ErrorKind::StorageFull.into()));
             }
-            disk.checkpoints.insert(name.into(), bytes.into());
+            match operation {
+                Operation::SaveUnsynced => disk.memory.insert(name.into(), bytes.into()),
+                Operation::Save | Operation::Remove | Operation::LoadAll => {
+                    disk.memory.remove(name);
+                    disk.checkpoints.insert(name.into(), bytes.into())
+                }
+            };
             Ok(())
         };
         self.0.call(operation, failed, effect).await
@@ -93,9 +112,14 @@ impl SimulatedCheckpoints {
         self.0.calls()
     }
 
+    /// The machine has begun anew: what need not outlive that is gone.
+    pub fn reboot(&self) {
+        self.0.state(|disk| disk.memory.clear());
+    }
+
     /// What is on the disk.
     pub fn content(&self) -> BTreeMap<String, Vec<u8>> {
-        self.0.state(|disk| disk.checkpoints.clone())
+        self.0.state(|disk| disk.content())
     }
 }
 
@@ -109,8 +133,7 @@ impl Default for SimulatedCheckpoints {
 impl Checkpoints for SimulatedCheckpoints {
     async fn load_all(&self) -> Result<Loaded, CheckpointError> {
         let failed = |source| CheckpointError::Directory { path: "/checkpoints".into(), source };
-        let effect =
-            |disk: &mut Disk| Ok(Loaded { checkpoints: disk.checkpoints.clone(), unreadable: Vec::new() });
+        let effect = |disk: &mut Disk| Ok(Loaded { checkpoints: disk.content(), unreadable: Vec::new() });
         self.0.call(Operation::LoadAll, failed, effect).await
     }
 
@@ -128,6 +151,7 @@ impl Checkpoints for SimulatedCheckpoints {
         let failed = |source| CheckpointError::Remove { path: Path::new("/checkpoints").join(name), source };
         let effect = |disk: &mut Disk| {
             disk.checkpoints.remove(name);
+            disk.memory.remove(name);
             Ok(())
         };
         self.0.call(Operation::Remove, failed, effect).await

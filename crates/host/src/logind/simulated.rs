@@ -1,5 +1,6 @@
 //! A logind in memory, for tests of those who listen to it.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ struct State {
     longest_delay: Duration,
     /// Another file of the configuration comes after ours.
     is_stubborn: bool,
+    /// Its configuration cannot be written.
+    is_read_only: bool,
+    /// Nobody who connects gets an answer.
+    hangs: bool,
     /// All that was said: a shutdown begins, or does not come.
     said: Vec<bool>,
     locks: usize,
@@ -38,6 +43,8 @@ impl Default for State {
         State {
             longest_delay: Duration::from_secs(5),
             is_stubborn: false,
+            is_read_only: false,
+            hangs: false,
             said: Vec::new(),
             locks: 0,
             is_away: false,
@@ -79,6 +86,16 @@ impl SimulatedLogind {
         self.change(|state| state.is_stubborn = true);
     }
 
+    /// From now on nobody can ask for another delay than this one.
+    pub fn fix_delay(&self, delay: Duration) {
+        self.change(|state| (state.longest_delay, state.is_read_only) = (delay, true));
+    }
+
+    /// Says whether those who connect from now on wait until this is over.
+    pub fn hang(&self, hangs: bool) {
+        self.change(|state| state.hangs = hangs);
+    }
+
     /// The machine has begun anew.
     pub fn reboot(&self) {
         self.change(|state| state.said.clear());
@@ -113,6 +130,13 @@ impl SimulatedLogind {
 #[async_trait]
 impl Logind for SimulatedLogind {
     async fn connect(&self) -> Result<Box<dyn Session>, LogindError> {
+        loop {
+            let news = self.0.news.notified();
+            if !self.state().hangs {
+                break;
+            }
+            news.await;
+        }
         let mut state = self.state();
         if state.is_away {
             return Err(LogindError::Bus(Error::Closed));
@@ -145,6 +169,9 @@ impl Session for SimulatedSession {
 
     async fn set_longest_delay(&mut self, delay: Duration) -> Result<(), LogindError> {
         let mut state = self.state()?;
+        if state.is_read_only {
+            return Err(LogindError::Configure(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
         if !state.is_stubborn {
             state.longest_delay = delay;
         }

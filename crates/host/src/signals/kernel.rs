@@ -1,10 +1,10 @@
 //! The machine's own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -33,19 +33,10 @@ struct Inner {
     hierarchy: Hierarchy,
     /// The cgroup of all pods.
     pods: String,
-    /// The places of the last look, where all of them answer at once.
-    local: Mutex<Vec<PathBuf>>,
-    /// Whether a thread asks disks.
-    is_reading: AtomicBool,
-}
-
-/// Says that something is over, however it ends.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
+    /// The places that answer at once, as far as is known.
+    local: Mutex<BTreeSet<PathBuf>>,
+    /// Held by the thread that asks disks: there is one.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl KernelSignals {
@@ -59,7 +50,7 @@ impl KernelSignals {
             hierarchy,
             pods,
             local: Mutex::default(),
-            is_reading: AtomicBool::new(false),
+            reading: Arc::default(),
         }))
     }
 
@@ -83,19 +74,16 @@ impl Signals for KernelSignals {
         let all = [Some(&self.0.root_dir), places.images.as_ref(), places.containers.as_ref()];
         let all: Vec<PathBuf> = all.into_iter().flatten().cloned().collect();
         // A thread for each look would cost more than the look.
-        if *self.0.local() == all {
+        if all.iter().all(|place| self.0.local().contains(place)) {
             return self.0.read_disks(places);
         }
-        // Nothing waits behind a disk that does not answer.
-        if self.0.is_reading.swap(true, Ordering::AcqRel) {
-            return DiskReadings::default();
-        }
+        // Behind a disk that does not answer nothing waits but who asks, and that for as long as they like.
+        let reading = Arc::clone(&self.0.reading).lock_owned().await;
         let places = places.clone();
         self.blocking(move |inner| {
-            let _done = Done(&inner.is_reading);
-            if all.iter().all(|place| is_local(place)) {
-                *inner.local() = all;
-            }
+            let _reading = reading;
+            let local: Vec<PathBuf> = all.into_iter().filter(|place| is_local(place)).collect();
+            inner.local().extend(local);
             inner.read_disks(&places)
         })
         .await
@@ -152,7 +140,7 @@ impl Inner {
         }
     }
 
-    fn local(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+    fn local(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

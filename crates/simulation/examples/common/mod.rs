@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::allocations::Allocations;
 use crablet_agent::images::Access;
 use crablet_agent::objects::NoObjects;
 use crablet_agent::pod_files;
 use crablet_agent::sources::Changes;
 use crablet_agent::statuses::Statuses;
+use crablet_agent::users::Users;
+use crablet_core::user_ids::UserIds;
 use crablet_cri::{Client, client};
 use crablet_cri_sim::{Settings, Simulator};
 use crablet_host::cgroup::SimulatedCgroups;
@@ -30,6 +33,7 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
     let images = base.images.iter().cloned().chain(PRESENT.iter().map(|name| image(name))).collect();
     let simulator = Simulator::new(Settings { images, ..base });
     let room = Room::new(Arc::new(Ledger::new(simulator.clone(), Trace::new(false))));
+    let files = Arc::new(pod_files::Simulated::new());
     let parts = Parts {
         runtime: Arc::new(Client::in_process(
             "the simulator",
@@ -39,10 +43,11 @@ pub async fn start_agent(changes: Changes) -> anyhow::Result<(Simulator, Agent)>
         // The runtime's own time: a wait before a restart counts from what the runtime says.
         clock: Clock::simulated(simulator.now()),
         cgroups: Arc::new(SimulatedCgroups::new()),
-        files: Arc::new(pod_files::Simulated::new()),
+        files: Arc::clone(&files) as _,
+        users: Users::recall(UserIds::default(), Arc::clone(&files) as _).await?,
         volumes: Arc::new(SimulatedVolumes::new()),
         checkpoints: Arc::new(SimulatedCheckpoints::new()),
-        state_files: Arc::new(SimulatedCheckpoints::new()),
+        allocations: Allocations::new(Arc::new(SimulatedCheckpoints::new())),
         objects: Arc::new(NoObjects),
         mirrors: tokio::sync::watch::Sender::default().subscribe(),
         access: Access::default(),

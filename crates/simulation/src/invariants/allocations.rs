@@ -2,7 +2,7 @@
 
 use crablet_agent::statuses::Reported;
 use crablet_api::Quantity;
-use crablet_api::core::{PodConditionType, PodPhase, PodStatus, ResourceRequirements};
+use crablet_api::core::{PodConditionType, PodStatus, ResourceRequirements};
 use crablet_api::document::Limits;
 use crablet_core::resize::state_file;
 use crablet_core::translate::cpu_shares;
@@ -23,7 +23,7 @@ pub fn check_allocated(ledger: &Ledger, file: &[u8]) {
     let counts = |uid: &str| {
         let status = state.statuses.as_ref().and_then(|(statuses, _)| statuses.get(uid));
         state.lives.get(uid).is_some_and(|life| life.wanted)
-            && !status.is_some_and(|view| is_over(&view.status))
+            && !status.is_some_and(|view| view.status.is_over())
     };
     let mut total = 0;
     for (uid, info) in entries.iter().filter(|(uid, _)| counts(uid)) {
@@ -45,7 +45,7 @@ pub fn check_resized(ledger: &Ledger) {
     let views = statuses.list();
     let allocated =
         |view: &Reported| view.status.allocated_resources.get("cpu").map_or(0, Quantity::milli_value);
-    let live: Vec<&Reported> = views.iter().filter(|view| !is_over(&view.status)).collect();
+    let live: Vec<&Reported> = views.iter().filter(|view| !view.status.is_over()).collect();
     let total: i64 = live.iter().map(|view| allocated(view)).sum();
     let mut wrong = Vec::new();
     for view in live {
@@ -95,8 +95,4 @@ fn cpu(resources: &ResourceRequirements) -> i64 {
 
 fn has(status: &PodStatus, kind: &PodConditionType) -> bool {
     status.conditions.iter().any(|condition| condition.r#type == *kind)
-}
-
-fn is_over(status: &PodStatus) -> bool {
-    matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
 }

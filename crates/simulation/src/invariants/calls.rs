@@ -7,6 +7,7 @@ use crablet_cri_api::{ContainerState, v1};
 use crablet_cri_sim::ContainerView;
 use tokio::time::Instant;
 
+use super::shutdown::{check_begins, check_ends};
 use crate::ledger::{Ledger, Life, State};
 
 /// Seconds are whole, calls take a while, and every kill has two seconds.
@@ -105,6 +106,7 @@ impl Check<'_> {
 
     /// Something of a pod is begun.
     fn begins(&self, state: &mut State, uid: &str) {
+        check_begins(self.ledger, state, uid, self.words);
         let Some(life) = state.lives.get(uid) else { return };
         if life.over && !state.disk_failed {
             let what = format!("{}, which was over", self.words);
@@ -177,6 +179,7 @@ impl Check<'_> {
         let ledger = self.ledger;
         let sandboxes = ledger.simulator.sandboxes();
         let remembers = !state.disk_failed;
+        check_ends(ledger, state, self.containers, container, self.words);
         let Some(life) = state.lives.get_mut(&container.pod_uid) else { return };
         let mut broken = None;
         if let Some(ends) = life.ends {
@@ -184,8 +187,10 @@ impl Check<'_> {
             let ends = life.sidecars_end.map_or(ends, |own| own.min(ends));
             let promised = ends.max(now);
             // One that stops by itself has its own time.
-            let began_by_itself =
-                life.harmed || life.may_be_evicted || life.pod.spec.active_deadline_seconds.is_some();
+            let began_by_itself = life.harmed
+                || life.may_be_evicted
+                || life.may_be_shut_down
+                || life.pod.spec.active_deadline_seconds.is_some();
             if !began_by_itself && killed + SLACK < promised {
                 broken = Some((9, format!("{}, and was promised {:?}", self.words, promised - now)));
             }
@@ -204,7 +209,10 @@ impl Check<'_> {
                 broken = Some((7, format!("{} while {other} runs, which stops first", self.words)));
             }
         } else if life.wanted && !may_stop(life, container, self.containers, &sandboxes) {
-            broken = Some((1, format!("{}, for no reason", self.words)));
+            broken = Some(match life.evicted {
+                true => (19, format!("{}, which is evicted, and others should go before it", self.words)),
+                false => (1, format!("{}, for no reason", self.words)),
+            });
         } else if life.sidecar(&container.name).is_some()
             && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
             && mains_end(life, self.containers)
@@ -241,6 +249,7 @@ fn may_stop(
     life.edited
         || life.returned
         || life.may_be_evicted
+        || life.may_be_shut_down
         || life.failed_commands.contains(&container.id)
         || spec.active_deadline_seconds.is_some()
         || !in_sandbox

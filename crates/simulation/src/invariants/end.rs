@@ -4,6 +4,7 @@ use crablet_agent::statuses::Reported;
 use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, RestartPolicy};
 use crablet_cri_sim::ContainerView;
 
+use super::shutdown::was_shut_down;
 use crate::behaviour::Behaviour;
 use crate::ledger::{Ledger, Life, State};
 use crate::world::Leftovers;
@@ -66,6 +67,9 @@ fn report_left(ledger: &Ledger, state: &mut State, leftovers: &Leftovers, left: 
 /// What is wrong with a pod that is wanted.
 fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed: bool) -> Option<String> {
     let may_have_ended = may_have_ended(life, disk_failed);
+    if was_shut_down(&view.status) && !life.source.is_static() {
+        return None;
+    }
     if life.evicted {
         if disk_failed {
             return None;
@@ -81,7 +85,7 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed
             .filter(|container| container.alive && container.pod_uid == uid && container.name == name)
             .count()
     };
-    let is_over = matches!(view.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    let is_over = view.status.is_over();
     if is_over {
         let may_end = pod.spec.active_deadline_seconds.is_some() || may_have_ended;
         return (fate(pod) != Fate::Ends && !may_end).then(|| "it ended, and should go on".to_owned());

@@ -21,7 +21,8 @@ pub fn note_ranking(ledger: &Ledger, resource: Resource, usages: &Usages) {
         shown.is_some_and(|shown| shown.status.phase == Some(PodPhase::Running) && !shown.terminated)
     };
     let surely_there = state.lives.iter().filter(|(uid, life)| {
-        let is_left_alone = life.wanted && life.ends.is_none() && !life.evicted && !life.returned;
+        let is_left_alone =
+            life.wanted && life.ends.is_none() && !life.evicted && !life.returned && !life.may_be_shut_down;
         is_left_alone && !life.source.is_static() && !is_critical(&life.pod) && runs(uid)
     });
     let first =

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
 use crablet_api::FeatureGates;
-use crablet_api::core::{ContainerState as Shown, Pod, PodPhase, PodStatus};
+use crablet_api::core::{ContainerState as Shown, Pod, PodStatus};
 use crablet_core::status::keep_what_ended;
 
 use crate::api_server::ApiServer;
@@ -19,7 +19,7 @@ pub fn older(before: &Pod, after: &Pod) -> Option<String> {
         return None;
     }
     let (before, after) = (&before.status, &after.status);
-    if is_over(before) && before.phase != after.phase {
+    if before.is_over() && before.phase != after.phase {
         return Some(format!("{uid} was {:?}, and is told to be {:?}", before.phase, after.phase));
     }
     if after.observed_generation < before.observed_generation {
@@ -42,10 +42,6 @@ pub fn older(before: &Pod, after: &Pod) -> Option<String> {
         }
     }
     None
-}
-
-fn is_over(status: &PodStatus) -> bool {
-    matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed))
 }
 
 /// Checks that the server shows what the agent does, after a long time without faults, and nothing else.

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use crablet_agent::statuses::Reported;
-use crablet_api::core::{ContainerState as Shown, PodConditionType, PodPhase};
+use crablet_api::core::{ContainerState as Shown, PodConditionType};
 use crablet_api::meta::ConditionStatus;
 use crablet_cri_api::ContainerState;
 use crablet_cri_sim::ContainerView;
 
 use super::eviction::check_evicted;
+use super::shutdown::check_shut_down;
 use crate::ledger::{Ledger, State};
 
 /// Checks all that can be seen now.
@@ -58,7 +59,8 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         .map(|container| container.id.clone())
         .collect();
     check_evicted(ledger, state, view);
-    let is_over = matches!(status.phase, Some(PodPhase::Succeeded | PodPhase::Failed));
+    check_shut_down(ledger, state, view);
+    let is_over = status.is_over();
     if is_over && !alive.is_empty() {
         let what = format!("{uid} is shown to be over while {} of its containers run", alive.len());
         return ledger.broken(state, 4, what);
@@ -78,7 +80,11 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
     life.over |= is_over && !life.returned;
     // The same containers run: nothing but the agent, or the runtime's silence, can have made the difference.
     let flipped = life.readiness.as_ref().is_some_and(|(ran, was_ready)| {
-        let is_touched = life.ends.is_some() || life.edited || life.returned || life.may_be_evicted;
+        let is_touched = life.ends.is_some()
+            || life.edited
+            || life.returned
+            || life.may_be_evicted
+            || life.may_be_shut_down;
         *was_ready && !is_ready && *ran == alive && !is_touched
     });
     // A status may be older than what it is about: only one that can be true counts.
@@ -88,7 +94,8 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
         .chain(mains)
         .all(|name| containers.iter().any(|other| alive.contains(&other.id) && other.name == name));
     let has_deadline = life.pod.spec.active_deadline_seconds.is_some();
-    let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline && !life.may_be_evicted;
+    let may_go = life.may_be_evicted || life.may_be_shut_down;
+    let is_left_alone = works && life.ends.is_none() && !life.edited && !has_deadline && !may_go;
     life.readiness = is_left_alone.then_some((alive, is_ready));
     // An agent that could not write anything down has the runtime's word alone, and a call may fail.
     if flipped && !state.disk_failed {

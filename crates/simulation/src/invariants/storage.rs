@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crablet_api::core::{Pod, PodPhase};
+use crablet_api::core::Pod;
 
 use crate::api_server::ApiServer;
 use crate::at_server::volumes_in_use;
@@ -35,7 +35,7 @@ pub fn check_mounted(ledger: &Ledger, storage: &Storage) {
     let Some((statuses, _)) = state.statuses.clone() else { return };
     let is_over = |uid: &str| {
         let shown = statuses.get(uid);
-        shown.is_some_and(|shown| matches!(shown.status.phase, Some(PodPhase::Succeeded | PodPhase::Failed)))
+        shown.is_some_and(|shown| shown.status.is_over())
     };
     let lives = state.lives.iter().filter(|(uid, life)| life.wanted && !is_over(uid));
     let pods: Vec<_> = lives.map(|(_, life)| life.pod.clone()).collect();

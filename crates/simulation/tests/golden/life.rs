@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::agent::{Agent, Parts};
+use crablet_agent::allocations::Allocations;
 use crablet_agent::images::Access;
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::pod_files::{OnDisk, Places};
 use crablet_agent::recorder::{Event, EventQueue};
 use crablet_agent::sources::{PodConfig, Problems, SourceKind, Wanted};
+use crablet_agent::users::Users;
 use crablet_api::core::{Node, Pod, PodStatus, ResourceList};
 use crablet_api::{FeatureGates, Gate};
 use crablet_core::status::{self, to_publish};
 use crablet_core::translate::SysctlAllowlist;
+use crablet_core::user_ids::UserIds;
 use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri::Client;
 use crablet_cri::client::Settings;
@@ -83,14 +86,16 @@ impl Life {
         let clock = Clock::simulated(simulator.now());
         let contents: Arc<dyn Contents> = Arc::clone(cluster) as _;
         let volumes: Arc<dyn Volumes> = Arc::new(HostVolumes::new(&places.root, clock.clone(), contents));
+        let files = Arc::new(OnDisk::new(places));
         let parts = Parts {
             runtime: Arc::new(Client::in_process("the simulator", simulator.services(), Settings::default())),
             clock: clock.clone(),
             cgroups: Arc::new(SimulatedCgroups::new()),
-            files: Arc::new(OnDisk::new(places)),
+            users: Users::recall(UserIds::default(), Arc::clone(&files) as _).await.unwrap(),
+            files,
             volumes: Arc::clone(&volumes),
             checkpoints: Arc::new(SimulatedCheckpoints::new()),
-            state_files: Arc::new(SimulatedCheckpoints::new()),
+            allocations: Allocations::new(Arc::new(SimulatedCheckpoints::new())),
             objects: Arc::clone(cluster) as _,
             mirrors: tokio::sync::watch::Sender::default().subscribe(),
             access: Access { records: Some(records(&clock).await), ..Access::default() },

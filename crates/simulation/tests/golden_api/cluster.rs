@@ -12,7 +12,6 @@ use crablet_certificates::{ClientFiles, Manager};
 use crablet_client::{Chance, Client, Error, PatchType, Resource};
 use crablet_config::{FLAGS, GivenFlag};
 use crablet_core::translate::SysctlAllowlist;
-use crablet_core::user_ids::UserIds;
 use crablet_credentials::{PullRecords, VerificationPolicy};
 use crablet_cri_api::Version;
 use crablet_cri_sim::{Image, Latencies, Latency, Method, Settings};
@@ -232,6 +231,7 @@ fn node(logs: &str) -> NodeConfig {
     effective.configuration.pod_logs_dir = logs.into();
     let machine = Machine {
         cpus: 2,
+        online_cpus: (0..2).collect(),
         memory: 24_684_100 << 10,
         swap: 0,
         huge_pages: [(2 << 20, 0), (1 << 30, 0)].into(),
@@ -258,7 +258,6 @@ fn node(logs: &str) -> NodeConfig {
             addresses: vec![address],
             sysctls: SysctlAllowlist::default(),
             app_armor: false,
-            user_ids: UserIds::default(),
             selinux: false,
             swap_controller: true,
             page_size: 4096,

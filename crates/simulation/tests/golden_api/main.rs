@@ -56,6 +56,11 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
         "our mirror is there before its sandbox, theirs after",
     ),
     ("static-pod", "deleted[1].options.preconditions.uid", "we delete no other mirror than the one we mean"),
+    (
+        "resize",
+        "status.resources.requests.memory",
+        "the memory that a pod asks for follows what it was given, where upstream tells the first amount for ever",
+    ),
     ("start", "status.declaredFeatures", "only what is built is declared"),
     ("start", "last status.declaredFeatures", "only what is built is declared"),
     ("start", "deleted", "no resource slices are published yet, so none are taken back"),

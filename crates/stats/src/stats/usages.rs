@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crablet_core::eviction::{ContainerUsage, FsUsage, PodUsage, Usages};
+use crablet_logging::ErrorChain;
 use futures_util::future::try_join_all;
+use tokio::time::timeout;
+use tracing::debug;
 
 use super::{Answer, Stats, StatsError};
-use crate::cgroup::Depth;
-use crate::lister::Names;
+use crate::cgroup::{Depth, Memory};
+use crate::lister::{Names, PATIENCE};
 use crate::runtime::Listing;
 use crate::summarize::summarize;
 use crate::summary::{FsStats, PodStats};
@@ -18,15 +21,33 @@ use crate::view::View;
 const FEW: usize = 8;
 
 impl Stats {
-    /// The memory that pods have. The kernel tells it: a runtime that hangs because memory is short holds nobody up.
+    /// The memory that pods have. The kernel tells it: a runtime that hangs because memory is short holds nobody up. It
+    /// knows what a container is called, and not what its pod uses.
     pub async fn memory_usages(&self) -> Result<Usages, StatsError> {
         let (listing, names) = self.0.lister.list_or_remember().await;
         let (_, walk) = self.walk_now(Depth::CpuAndMemory, Arc::clone(&listing)).await?;
         let mut view = View::new(walk, listing, names);
         if names == Names::Told && view.lacks_some() {
-            self.ask_runtime(&mut view).await?;
+            match timeout(PATIENCE, self.ask_runtime(&mut view)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    debug!(err = %ErrorChain(&error), "Containers without cgroups are left out")
+                }
+                Err(_) => {
+                    debug!("Containers without cgroups are left out: the runtime does not tell in time")
+                }
+            }
         }
-        Ok(self.usages(&view))
+        let mut usages = self.usages(&view);
+        for (uid, pod) in &view.walk.snapshot.pods {
+            let memory = pod.group.sample.memory.as_ref().map(Memory::working_set);
+            usages.entry(uid.clone()).or_insert_with(|| PodUsage { memory, ..PodUsage::default() });
+        }
+        // Where pods have no cgroups, only the runtime knows.
+        match usages.is_empty() {
+            true => Err(StatsError::NoUsages),
+            false => Ok(usages),
+        }
     }
 
     /// All that pods use.

@@ -9,6 +9,7 @@ use crablet_host::cgroup::CgroupDriver;
 use serde_json::{Value, json};
 
 use super::world::{World, container, sandbox};
+use crate::stats::Stats;
 
 const CREATED: i128 = 1_794_763_425_000_000_000;
 
@@ -299,4 +300,32 @@ async fn disks_have_the_names_that_upstream_gives_them() {
             page.lines().filter(|line| line.contains("device=\"\",id=\"/\"") && line.contains(&numbers));
         assert_eq!(told.count(), 2, "{numbers}: read and written\n{page}");
     }
+}
+
+/// The memory of pods, by UID, and of how many of their containers it is known by name.
+async fn memory(stats: &Stats) -> Vec<(String, Option<u64>, usize)> {
+    let usages = stats.memory_usages().await.unwrap();
+    usages.into_iter().map(|(uid, usage)| (uid, usage.memory, usage.containers.len())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_pod_is_known_whatever_the_runtime_calls_its_containers() {
+    let world = world();
+    let stats = world.stats();
+    let known = |uid: &str, names| (uid.to_owned(), Some(9000), names);
+    assert_eq!(memory(&stats).await, [known("u1", 1)]);
+    // One that came since the runtime answered last, and one whose container is another by now.
+    std::fs::remove_dir_all(world.path("cgroup/kubepods/podu1/c1")).unwrap();
+    for path in ["kubepods/podu1/c2", "kubepods/podu2", "kubepods/podu2/c9"] {
+        group(&world, path, &[]);
+    }
+    world.runtime.counts_slowly.store(true, Ordering::Relaxed);
+    let began = tokio::time::Instant::now();
+    assert_eq!(memory(&stats).await, [known("u1", 0), known("u2", 0)]);
+    assert!(began.elapsed() <= Duration::from_secs(4), "{:?}", began.elapsed());
+    world.runtime.hangs.store(true, Ordering::Relaxed);
+    assert_eq!(memory(&stats).await, [known("u1", 0), known("u2", 0)]);
+    assert_eq!(memory(&world.stats()).await, [known("u1", 0), known("u2", 0)], "nothing was ever listed");
+    std::fs::remove_dir_all(world.path("cgroup/kubepods")).unwrap();
+    assert!(stats.memory_usages().await.is_err(), "nobody knows anything");
 }

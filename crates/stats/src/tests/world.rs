@@ -39,6 +39,8 @@ pub(super) struct Runtime {
     pub(super) images: Mutex<Vec<v1::FilesystemUsage>>,
     pub(super) is_away: AtomicBool,
     pub(super) hangs: AtomicBool,
+    /// Whether it lists, and does not say what containers use.
+    pub(super) counts_slowly: AtomicBool,
     /// How often it was asked for the image of a sandbox.
     pub(super) asked_for_images: AtomicUsize,
     /// How often containers were listed, and their stats.
@@ -66,6 +68,9 @@ impl RuntimeStats for Runtime {
 
     async fn container_stats(&self, _: Option<&str>) -> Result<Vec<v1::ContainerStats>, Error> {
         self.asked_for_stats.fetch_add(1, Ordering::Relaxed);
+        if self.counts_slowly.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         Ok(self.stats.lock().unwrap().clone())
     }
 
@@ -183,6 +188,7 @@ impl World {
 fn machine() -> Machine {
     Machine {
         cpus: 2,
+        online_cpus: vec![0, 1],
         memory: MEMORY,
         swap: 0,
         huge_pages: BTreeMap::new(),

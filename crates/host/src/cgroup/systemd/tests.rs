@@ -27,6 +27,8 @@ struct State {
     result: &'static str,
     /// How many more questions get no answer but the end of the connection.
     breaks: usize,
+    /// Where a process begins when limits are set.
+    settles: Option<(Kernel, String)>,
 }
 
 impl Manager {
@@ -38,6 +40,7 @@ impl Manager {
             asked: Vec::new(),
             result: "done",
             breaks: 0,
+            settles: None,
         })))
     }
 
@@ -100,6 +103,9 @@ impl State {
             "SetUnitProperties" => {
                 assert_eq!(called.values[1], true.into(), "until the machine is started again");
                 self.asked.push(text);
+                if let Some((kernel, cgroup)) = &self.settles {
+                    kernel.add_process(cgroup, 42);
+                }
                 done()
             }
             "StopUnit" => {
@@ -287,6 +293,61 @@ async fn a_limit_that_is_refused_leaves_no_slice() {
     machine.cgroups.ensure_pod(&pod(), &limits()).await.unwrap_err();
     assert!(!machine.systemd.units().contains(&SLICE.to_owned()));
     assert_eq!(machine.cgroups.pods().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_slice_that_cannot_be_completed_is_not_stopped_while_its_pod_lives() {
+    let machine = machine();
+    machine.cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
+    machine.cgroups.ensure_pod(&pod(), &limits()).await.unwrap();
+    let parent = "kubepods.slice/kubepods-burstable.slice";
+    let container = format!("{parent}/{SLICE}/cri-containerd-1.scope");
+    machine.kernel.add_process(&container, 42);
+    machine.kernel.break_file("memory.max");
+    machine.systemd.asked();
+    machine.kernel.take("cpuset", parent, 0);
+    assert_eq!(machine.cgroups.ensure_pod(&pod(), &limits()).await.unwrap(), Ensured::Existed);
+    assert_eq!(machine.systemd.asked(), [""; 0]);
+    machine.kernel.take("memory", parent, 0);
+    machine.cgroups.ensure_pod(&pod(), &limits()).await.unwrap_err();
+    let asked = machine.systemd.asked();
+    assert!(asked.iter().all(|asked| asked.starts_with("SetUnitProperties")), "{asked:?}");
+    assert!(machine.systemd.units().contains(&SLICE.to_owned()));
+    assert_eq!(machine.kernel.processes(&container), [42]);
+}
+
+#[tokio::test]
+async fn a_slice_that_somebody_moved_into_is_not_taken_back() {
+    let machine = machine();
+    machine.cgroups.ensure_levels(&LevelLimits::default()).await.unwrap();
+    let (kernel, below) =
+        (machine.kernel.clone(), format!("kubepods.slice/kubepods-burstable.slice/{SLICE}/c"));
+    machine.systemd.state(|state| state.settles = Some((kernel, below)));
+    machine.kernel.break_file("memory.max");
+    machine.cgroups.ensure_pod(&pod(), &limits()).await.unwrap_err();
+    assert!(machine.systemd.units().contains(&SLICE.to_owned()));
+}
+
+#[tokio::test]
+async fn few_ask_at_the_same_time() {
+    let (_directory, socket) = socket();
+    let bus = StandIn::listen(&socket, |called| match &*called.member {
+        "Subscribe" => Answer::values(Vec::new()),
+        "Get" => Answer::values(vec![Value::variant("252")]),
+        _ => Answer::Silence,
+    });
+    let mut connections = bus.as_ref().unwrap().connections();
+    let asks = Arc::new(Systemd::at(vec![Place::Bus(socket)]));
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..3 * ASKED_AT_ONCE {
+        let asks = Arc::clone(&asks);
+        asking.spawn(async move { asks.set("/a.slice", &memory(), Version::V2).await });
+    }
+    connections.wait_for(|count| *count == ASKED_AT_ONCE).await.unwrap();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*connections.borrow(), ASKED_AT_ONCE);
 }
 
 #[tokio::test]
