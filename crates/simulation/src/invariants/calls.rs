@@ -7,6 +7,7 @@ use crablet_cri_api::{ContainerState, v1};
 use crablet_cri_sim::ContainerView;
 use tokio::time::Instant;
 
+use super::eviction::check_evicted;
 use super::shutdown::{check_begins, check_ends};
 use crate::ledger::{Ledger, Life, State};
 
@@ -180,6 +181,11 @@ impl Check<'_> {
         let sandboxes = ledger.simulator.sandboxes();
         let remembers = !state.disk_failed;
         check_ends(ledger, state, self.containers, container, self.words);
+        // What the agent shows may be from the same step as this call.
+        let shown = state.statuses.as_ref().and_then(|(statuses, _)| statuses.get(&container.pod_uid));
+        if let Some(shown) = shown {
+            check_evicted(ledger, state, &shown);
+        }
         let Some(life) = state.lives.get_mut(&container.pod_uid) else { return };
         let mut broken = None;
         if let Some(ends) = life.ends {
@@ -209,10 +215,7 @@ impl Check<'_> {
                 broken = Some((7, format!("{} while {other} runs, which stops first", self.words)));
             }
         } else if life.wanted && !may_stop(life, container, self.containers, &sandboxes) {
-            broken = Some(match life.evicted {
-                true => (19, format!("{}, which is evicted, and others should go before it", self.words)),
-                false => (1, format!("{}, for no reason", self.words)),
-            });
+            broken = Some((1, format!("{}, for no reason", self.words)));
         } else if life.sidecar(&container.name).is_some()
             && life.pod.spec.restart_policy != Some(RestartPolicy::Always)
             && mains_end(life, self.containers)
