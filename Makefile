@@ -35,12 +35,12 @@ deb: ## Build the Debian package that puts crablet in the kubelet's place (VERSI
 	cargo build --release --package crablet
 	@scripts/deb
 
-conformance: ## Run upstream's node conformance with upstream's programs (LAB_BIN=directory; FOCUS=, SKIP=, KUBELET= for others)
+conformance: ## Run upstream's node conformance with upstream's programs (LAB_BIN=directory; NODE=1 for its suite for nodes; FOCUS=, SKIP=, KUBELET= for others)
 	@scripts/need-root conformance
 	@scripts/setup conformance
 	cargo build --release --package crablet
 	cargo build --package crablet-testkit
-	@scripts/conformance '$(FOCUS)' '$(SKIP)'
+	@scripts/conformance $(if $(NODE),--node) '$(FOCUS)' '$(SKIP)'
 
 drain: ## Drain a node of the Go kubelet to one of ours beside it, and back (LAB_BIN=directory)
 	@scripts/need-root drain

@@ -24,6 +24,7 @@ mod settings;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use crablet_core::qos::{PodLevel, is_critical};
 use crablet_core::status::Failure;
 use crablet_host::signals::{FileSystems, Places, Readings, Signals};
 use crablet_logging::ErrorChain;
+use futures_util::FutureExt as _;
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -49,7 +51,7 @@ use crate::shared::Shared;
 use crate::worker::Checkpoint;
 use alarms::Alarms;
 use disk_use::DiskUse;
-use leavers::{Leaver, is_gone, see_off};
+use leavers::{Departures, Leaver, is_gone, see_off};
 use memory_watch::MemoryWatch;
 use observe::observations;
 
@@ -65,8 +67,6 @@ const RUNTIME_TAKES: Duration = Duration::from_secs(2);
 const MEASURING_TAKES: Duration = Duration::from_secs(20);
 /// How long the removal of images may take before pods are looked at. The next turn goes on with it.
 const REMOVALS_TAKE: Duration = Duration::from_secs(60);
-/// How long disks may take to tell how much room they have.
-const DISKS_TAKE: Duration = Duration::from_secs(5);
 /// For how long something that cannot be told any more counts as it was.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_secs(60);
 
@@ -89,6 +89,8 @@ pub(crate) struct EvictionManager {
     places: Places,
     /// How file systems are spread, once that is known, and when to ask again until then.
     disks: Result<Disks, Instant>,
+    /// Whether people were told that it is not known.
+    told_of_disks: bool,
     alarms: Alarms,
     /// What was seen last.
     seen: Observations,
@@ -98,6 +100,8 @@ pub(crate) struct EvictionManager {
     disk_use: DiskUse,
     /// The pods that were told to go and are not gone.
     leaving: BTreeSet<String>,
+    /// Those of them that nobody waits for any more, since memory came first.
+    departures: Departures,
     /// Those that the agent before told to go.
     left_before: BTreeSet<String>,
 }
@@ -128,11 +132,13 @@ impl EvictionManager {
             settings,
             places: Places::default(),
             disks: Err(Instant::now()),
+            told_of_disks: false,
             alarms: Alarms::default(),
             seen: Observations::new(),
             held: BTreeMap::new(),
             disk_use: DiskUse::new(),
             leaving: BTreeSet::new(),
+            departures: Departures::default(),
             left_before,
         }
     }
@@ -148,6 +154,7 @@ impl EvictionManager {
             tokio::select! {
                 biased;
                 usages = self.disk_use.measured() => self.hold_to_limits(usages).await,
+                () = self.departures.one_is_over() => {}
                 () = self.alarms.ring() => sleep_until(began + BETWEEN_LOOKS).await,
                 () = until(next) => {}
                 () = changed, if next.is_none() => {}
@@ -191,8 +198,7 @@ impl EvictionManager {
 
     /// What is left of everything now. What cannot be told for a moment is as it was, which nothing is done about.
     async fn observe(&mut self) -> (Readings, Observations) {
-        let disks = timeout(DISKS_TAKE, self.parts.signals.read_disks(&self.places));
-        let disks = self.memory_watch().meanwhile(disks).await.and_then(Result::ok);
+        let disks = self.memory_watch().meanwhile(self.parts.signals.read_disks(&self.places)).await;
         // After the disks, which may take their time.
         let (readings, now) = (self.parts.signals.read(), self.node.clock.steady());
         let mut seen = observations(&readings, &disks.unwrap_or_default(), now);
@@ -213,16 +219,33 @@ impl EvictionManager {
             return false;
         }
         self.disks = Err(Instant::now() + LONGEST_WAIT);
+        match self.look_for_disks().await {
+            Ok(disks) => {
+                info!(?disks, "It is known which file systems there are");
+                self.disks = Ok(disks);
+                self.monitor.set_thresholds(thresholds(&self.settings.configured, disks));
+                true
+            }
+            Err(Unknown::MemoryFirst) => false,
+            Err(Unknown::Because(why)) => {
+                // Each time the same would be said, until it is known.
+                if !std::mem::replace(&mut self.told_of_disks, true) {
+                    warn!(
+                        err = why,
+                        "It is not known what is on which disk; no pod is ended and no image removed for the sake of one until it is"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    async fn look_for_disks(&mut self) -> Result<Disks, Unknown> {
         let watch = self.memory_watch();
         let asked = watch.meanwhile(timeout(RUNTIME_TAKES, self.node.runtime.image_file_systems())).await;
-        let told = match asked {
-            Some(Ok(Ok(told))) => told,
-            Some(Ok(Err(error))) => {
-                debug!(err = %ErrorChain(&error), "The runtime does not tell where it keeps images");
-                return false;
-            }
-            Some(Err(_)) | None => return false,
-        };
+        let told = asked.ok_or(Unknown::MemoryFirst)?;
+        let told = told.map_err(|_| Unknown::because("the runtime does not answer"))?;
+        let told = told.map_err(|error| Unknown::because(ErrorChain(&error)))?;
         let first = |file_systems: &[crablet_cri_api::v1::FilesystemUsage]| {
             let id = file_systems.first()?.fs_id.as_ref()?;
             Some(id.mountpoint.clone().into())
@@ -230,24 +253,31 @@ impl EvictionManager {
         let images = first(&told.image_filesystems);
         let containers = first(&told.container_filesystems).or_else(|| images.clone());
         self.places = Places { images, containers };
-        let found = watch.meanwhile(timeout(DISKS_TAKE, self.parts.signals.file_systems(&self.places))).await;
-        let Some(Ok(Some(FileSystems { node, images, containers }))) = found else { return false };
-        let disks = Disks::new(&node, &images, &containers);
-        info!(?disks, "It is known which file systems there are");
-        self.disks = Ok(disks);
-        self.monitor.set_thresholds(thresholds(&self.settings.configured, disks));
-        true
+        let found = watch.meanwhile(self.parts.signals.file_systems(&self.places)).await;
+        let Some(FileSystems { node, images, containers }) = found.ok_or(Unknown::MemoryFirst)? else {
+            let place = |place: &Option<PathBuf>| {
+                place.as_deref().map_or("?".into(), Path::to_string_lossy).into_owned()
+            };
+            let (images, containers) = (place(&self.places.images), place(&self.places.containers));
+            return Err(Unknown::Because(format!(
+                "the runtime keeps images in {images} and what containers write in {containers}, and one of these is not \
+                 here or does not answer"
+            )));
+        };
+        Ok(Disks::new(&node, &images, &containers))
     }
 
     /// A look at memory for the time that something takes which is not done for its sake.
     fn memory_watch(&self) -> MemoryWatch {
-        let is_urgent = |known: &&Threshold| {
-            known.signal.is_memory() && known.is_hard() && !self.held.contains_key(&known.signal)
-        };
+        let now = Instant::now();
+        let hard =
+            self.monitor.thresholds().iter().filter(|known| known.signal.is_memory() && known.is_hard());
+        let with_start =
+            |known: &Threshold| (known.clone(), self.held.get(&known.signal).copied().unwrap_or(now));
         MemoryWatch {
             signals: Arc::clone(&self.parts.signals),
             clock: self.node.clock.clone(),
-            thresholds: self.monitor.thresholds().iter().filter(is_urgent).cloned().collect(),
+            thresholds: hard.map(with_start).collect(),
         }
     }
 
@@ -283,7 +313,10 @@ impl EvictionManager {
     async fn relieve(&mut self, due: &[Threshold], seen: &Observations) -> Relief {
         let now = Instant::now();
         self.held.retain(|_, until| *until > now);
-        let Some(first) = due.iter().find(|threshold| !self.held.contains_key(&threshold.signal)) else {
+        let can_be_helped = |threshold: &&Threshold| {
+            !self.held.contains_key(&threshold.signal) && !self.departures.hold_up(threshold)
+        };
+        let Some(first) = due.iter().find(can_be_helped) else {
             return Relief::NotSought;
         };
         let (signal, resource) = (first.signal, first.signal.resource());
@@ -296,8 +329,15 @@ impl EvictionManager {
         let message = format!("Attempting to reclaim {}", resource.as_str());
         self.node.reports.recorder.event(&node, EventType::Warning, reason::EVICTION_THRESHOLD_MET, message);
         let mut watch = self.memory_watch();
-        if signal.is_memory() {
+        if signal.is_memory() && first.is_hard() {
             watch.thresholds.clear();
+        }
+        if let Some((pod, failure)) = self.departures.take_slower(first) {
+            // Whoever goes for the same thing, and has more time, has no more than others would have now.
+            let grace = grace(&pod, first, self.settings.max_pod_grace);
+            let leaver = self.hasten(pod, failure, grace).await;
+            self.see_off(first, leaver, &watch).await;
+            return Relief::Sought;
         }
         let Some(chosen) = watch.meanwhile(self.choose(first, due, seen)).await else {
             info!(signal = signal.as_str(), "Memory runs short meanwhile, which comes first");
@@ -312,8 +352,17 @@ impl EvictionManager {
         let grace = grace(&pod, first, self.settings.max_pod_grace);
         let leaver = self.evict(pod, failure, grace, told).await;
         self.parts.metrics.evicted(signal.as_str());
-        watch.meanwhile(see_off(Arc::clone(&self.node), vec![leaver])).await;
+        self.see_off(first, leaver, &watch).await;
         Relief::Sought
+    }
+
+    /// Waits until a pod is gone that was told to go. Where memory comes first, it is remembered what it goes for.
+    async fn see_off(&mut self, goes_for: &Threshold, leaver: Leaver, watch: &MemoryWatch) {
+        let (pod, failure) = (Arc::clone(&leaver.pod), leaver.failure.clone());
+        let mut gone = see_off(Arc::clone(&self.node), vec![leaver]).boxed();
+        if watch.meanwhile(&mut gone).await.is_none() {
+            self.departures.add(goes_for.clone(), pod, failure, gone);
+        }
     }
 
     /// Lets go of what the node itself can let go of, and where that is not enough, says which pod goes.
@@ -418,8 +467,32 @@ impl EvictionManager {
             );
         }
         self.leaving.insert(uid.clone());
-        self.parts.evictor.evict(&uid, failure, Some(grace)).await;
-        Leaver::new(pod, grace)
+        self.parts.evictor.evict(&uid, failure.clone(), Some(grace)).await;
+        Leaver::new(pod, failure, grace)
+    }
+
+    /// Tells a pod that goes to go within so many seconds.
+    async fn hasten(&mut self, pod: Arc<Pod>, failure: Failure, grace: i64) -> Leaver {
+        let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+        {
+            let _span = pod_span(&pod.identity()).entered();
+            warn!(?grace, "A pod that is evicted has less time");
+        }
+        self.parts.evictor.evict(&pod.metadata.uid, failure.clone(), Some(grace)).await;
+        Leaver::new(pod, failure, grace)
+    }
+}
+
+/// Why it is not known what is on which disk.
+enum Unknown {
+    /// Nobody waited for the answer.
+    MemoryFirst,
+    Because(String),
+}
+
+impl Unknown {
+    fn because(why: impl std::fmt::Display) -> Unknown {
+        Unknown::Because(why.to_string())
     }
 }
 

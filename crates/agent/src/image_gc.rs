@@ -25,7 +25,7 @@ use crablet_host::signals::{Places, Signals};
 use crablet_logging::ErrorChain;
 use jiff::SignedDuration;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 use crate::metrics::ImageGcMetrics;
@@ -36,8 +36,6 @@ use crate::statuses::Statuses;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(300);
 /// How often what is known is written down though only times have changed.
 const BETWEEN_WRITES: Duration = Duration::from_secs(3600);
-/// How long disks may take to tell how much room they have.
-const DISKS_TAKE: Duration = Duration::from_secs(5);
 /// What the record is called where it is kept.
 const RECORD: &str = "images";
 
@@ -68,6 +66,8 @@ pub(crate) struct ImageGc {
 struct Known {
     /// Nothing before it was read what the agent before knew.
     records: Option<Records>,
+    /// How far the wall clock was ahead of the time that passed since the start, at the last look.
+    ahead: Option<SignedDuration>,
     written: Option<(Instant, Records)>,
     /// The sandbox that was asked for its image last.
     asked: String,
@@ -176,8 +176,7 @@ impl ImageGc {
         }
         let unused = self.free_old(known, look.unused).await?;
         let places = self.places().await?;
-        let disks = timeout(DISKS_TAKE, self.parts.signals.read_disks(&places)).await;
-        let room = disks.ok().and_then(|disks| disks.image_fs).ok_or(ImageGcError::NoRoom)?;
+        let room = self.parts.signals.read_disks(&places).await.image_fs.ok_or(ImageGcError::NoRoom)?;
         let need = self.policy.need(room.capacity, room.available).inspect_err(|error| {
             self.tell(reason::INVALID_DISK_CAPACITY, error.to_string());
         })?;
@@ -204,6 +203,11 @@ impl ImageGc {
         let now = self.parts.clock.now();
         if known.records.is_none() {
             known.records = Some(self.recall().await);
+        }
+        let ahead = now.duration_since(self.parts.clock.steady());
+        let was_ahead = known.ahead.replace(ahead).unwrap_or(ahead);
+        if let Some(records) = &mut known.records {
+            records.clock_was_set(ahead.saturating_sub(was_ahead));
         }
         let images = runtime.list_images().await?;
         let wanted = self.image_volumes();

@@ -2,8 +2,8 @@
 //! addresses, and what its runtime can do.
 //!
 //! Who needs them asks for the newest each time. Whoever learns of something new ([`LiveFacts::change`]) says it of the
-//! node's object, and what statuses and translations are made from follows. When statuses follow, all pods look
-//! ([`LiveFacts::subscribe`]).
+//! node's object, and what statuses and translations are made from follows. Who waits for such is told
+//! ([`LiveFacts::subscribe`]), and all pods look when other statuses follow ([`Facts::show_pods_as`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,6 +40,11 @@ impl Facts {
     pub fn handlers(&self) -> &[v1::RuntimeHandler] {
         self.handlers.as_deref().unwrap_or_default()
     }
+
+    /// Whether pods are shown as they were by others. What the machine has makes no difference.
+    pub fn show_pods_as(&self, others: &Facts) -> bool {
+        self.status == others.status && self.handlers == others.handlers
+    }
 }
 
 impl LiveFacts {
@@ -53,7 +58,7 @@ impl LiveFacts {
         Arc::clone(&self.0.borrow())
     }
 
-    /// Tells when statuses are made from other facts than before.
+    /// Tells when the node has other addresses, handlers or sizes than before.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Facts>> {
         self.0.subscribe()
     }
@@ -78,7 +83,7 @@ impl LiveFacts {
         });
     }
 
-    /// Takes in what the machine has by now. Says whether that is something else than before; then all look.
+    /// Takes in what the machine has by now. Says whether that is something else than before.
     pub fn measure(&self, sizes: &Sizes) -> bool {
         self.0.send_if_modified(|facts| {
             let Sizes { capacity, allocatable, swap, held, .. } = sizes;

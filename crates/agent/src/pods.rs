@@ -121,6 +121,7 @@ impl Pods {
         let mut ready = changes.sources_ready();
         self.tasks.spawn(roll_call::begin_admission(Arc::clone(&self.node), ready.clone()));
         let mut facts = self.node.facts.subscribe();
+        let mut shown_by = Arc::clone(&facts.borrow());
         let strangers = Arc::clone(&self.node.strangers);
         let mut search = Search::Due;
         loop {
@@ -147,7 +148,10 @@ impl Pods {
                 },
                 // What runs shows the node as it is now.
                 Ok(()) = facts.changed() => {
-                    self.workers.values().for_each(|worker| worker.mailbox.tell(Input::Look));
+                    let before = std::mem::replace(&mut shown_by, Arc::clone(&facts.borrow_and_update()));
+                    if !shown_by.show_pods_as(&before) {
+                        self.workers.values().for_each(|worker| worker.mailbox.tell(Input::Look));
+                    }
                 }
                 // Who wants which pods is known only when all sources have spoken.
                 () = ready.ready(), if matches!(search, Search::Due) => {

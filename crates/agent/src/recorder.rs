@@ -20,6 +20,7 @@ pub mod reason;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crablet_api::core::Pod;
 use crablet_api::{Map, Text};
 use crablet_host::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +30,7 @@ use tracing::{info, warn};
 pub use involved::{ContainerKind, Involved, InvolvedObject};
 pub use queue::EventQueue;
 
+use crate::pod_span::pod_span;
 use crate::story::{Stories, Telling};
 use correlate::{Correlated, Correlator, Draft};
 use queue::Queue;
@@ -160,7 +162,15 @@ impl Recorder {
         self.annotated_event(involved, Map::default(), event_type, reason, message);
     }
 
-    /// The same, with something that programs are told beside it.
+    /// Records that a pod was told to go, and has not stopped in its time.
+    pub(crate) fn exceeded_grace_period(&self, pod: &Pod) {
+        let _span = pod_span(&pod.identity()).entered();
+        let message = "Container runtime did not kill the pod within specified grace period.";
+        let involved = Involved::version_of(pod);
+        self.event(&involved, EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+    }
+
+    /// Records that something happened, with something that programs are told beside it.
     pub fn annotated_event(
         &self,
         involved: &Involved,

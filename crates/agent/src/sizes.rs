@@ -16,6 +16,8 @@ use crate::node_facts::LiveFacts;
 
 /// How long nothing more has to be told before it is looked: memory comes block by block.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);
+/// It is looked after this time though more is told.
+const LONGEST_UNSETTLED: Duration = Duration::from_secs(10);
 
 /// Keeps what is known of it as it is. It is looked in a thread of its own: a disk may hang.
 pub async fn keep(
@@ -51,10 +53,11 @@ pub async fn keep(
     }
 }
 
-/// Waits until nothing more is told for a while.
+/// Waits until nothing more is told for a while, though not for ever.
 async fn settle(hotplugs: &mut Option<Hotplugs>) {
     if let Some(hotplugs) = hotplugs {
-        while let Ok(Ok(())) = timeout(SETTLES_WITHIN, hotplugs.next()).await {}
+        let settled = async { while let Ok(Ok(())) = timeout(SETTLES_WITHIN, hotplugs.next()).await {} };
+        let _ = timeout(LONGEST_UNSETTLED, settled).await;
     }
 }
 

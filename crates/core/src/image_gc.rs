@@ -139,6 +139,14 @@ impl Records {
         }
     }
 
+    /// The clock was set forward by so much, or back: nothing is older or younger for that.
+    pub fn clock_was_set(&mut self, by: SignedDuration) {
+        for record in self.images.values_mut() {
+            record.first_detected = later(record.first_detected, by.as_secs());
+            record.last_used = record.last_used.map(|last_used| later(last_used, by.as_secs()));
+        }
+    }
+
     /// The images that sandboxes are made from now: they stay.
     pub fn set_sandbox_images(&mut self, names: impl IntoIterator<Item = String>) {
         self.sandbox_images = names.into_iter().collect();
@@ -156,6 +164,9 @@ impl Records {
                 is_in_use: false,
                 unwatched: 0,
             });
+            // The clock of an agent before may have been ahead.
+            record.first_detected = record.first_detected.min(now);
+            record.last_used = record.last_used.map(|last_used| last_used.min(now));
             let is_in_use = used.contains(&image.id);
             if is_in_use || record.is_in_use {
                 record.last_used = Some(now);
@@ -219,7 +230,8 @@ impl Unused {
 }
 
 fn later(than: Timestamp, seconds: i64) -> Timestamp {
-    than.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+    let most = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    than.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(most)
 }
 
 /// The image that a container was made from, as the runtime names images.
@@ -369,6 +381,32 @@ mod tests {
         let records = records(&[(0, "a b", "a b"), (5_000, "a b", "b")]);
         let unused = records.unused(&images("a b"));
         assert_eq!((ids(&unused), unused[0].last_used), ("a".to_owned(), Some(at(5_000))));
+    }
+
+    #[test]
+    fn images_are_as_old_as_they_are_whatever_the_clock_was_set_to() {
+        let policy = Policy { max_age: Some(SignedDuration::from_secs(1_000)), ..POLICY };
+        let going = |records: &mut Records, second: i64| {
+            records.look(&images("a b"), &used(""), at(second));
+            let unused = records.unused(&images("a b"));
+            let ids = |goes: &dyn Fn(&Unused) -> bool| {
+                let found = unused.iter().filter(|image| goes(image));
+                found.map(|image| &*image.id).collect::<Vec<_>>().join(" ")
+            };
+            let now = at(second);
+            (ids(&|image| image.is_of_age(&policy, now)), ids(&|image| image.is_too_old(&policy, now)))
+        };
+        // An agent before had a clock that was ahead.
+        let mut known = records(&[(1_000_000, "a b", "a"), (1_000_010, "a b", "")]);
+        known.resume(at(10));
+        assert_eq!(going(&mut known, 10), (String::new(), String::new()));
+        assert_eq!(going(&mut known, 130), ("b a".to_owned(), String::new()));
+        // This one's is put right.
+        known.clock_was_set(SignedDuration::from_secs(500_000));
+        assert_eq!(going(&mut known, 500_140), ("b a".to_owned(), String::new()));
+        known.clock_was_set(SignedDuration::from_secs(-400_000));
+        assert_eq!(going(&mut known, 100_150), ("b a".to_owned(), String::new()));
+        assert_eq!(going(&mut known, 101_200), ("b a".to_owned(), "b a".to_owned()));
     }
 
     #[test]

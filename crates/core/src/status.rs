@@ -117,12 +117,11 @@ impl StartError {
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// What made a pod fail as a whole.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FailureCause {
     /// It was active for longer than it may be.
     DeadlineExceeded,
-    #[default]
     /// The node let it go: it ran short of something, or the pod took more than it may.
     Evicted,
     /// A critical pod needed its place.
@@ -138,7 +137,6 @@ pub enum FailureCause {
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// What did it.
-    #[serde(default)]
     pub cause: FailureCause,
     /// Whether its containers had done their work before.
     #[serde(default)]

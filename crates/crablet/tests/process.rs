@@ -621,8 +621,12 @@ async fn a_log_in_json_is_json_from_the_first_line_to_the_last() {
     let mut agent = node.start().await;
     agent.logs(&[READY]).await;
     // Said by other tasks, before or after that, and where the machine does not let it be the last to be killed.
-    let said_meanwhile =
-        ["Container runtime and network are ready", "Event occurred", "Failed to apply oomScoreAdj"];
+    let said_meanwhile = [
+        "Container runtime and network are ready",
+        "It is known which file systems there are",
+        "Event occurred",
+        "Failed to apply oomScoreAdj",
+    ];
     agent.logs(&said_meanwhile[..1]).await;
     agent.stops().await;
     let log = agent.log();

@@ -11,9 +11,6 @@ use super::image::{Image, Stored, Unresolved, in_registry};
 use super::reference::Reference;
 use super::world::World;
 
-/// Where images lie.
-pub(crate) const FILE_SYSTEM: &str = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs";
-
 impl World {
     pub(crate) fn resolve(&self, wanted: &str, context: impl fmt::Display) -> Result<&Stored, Status> {
         self.images.resolve(wanted).map_err(|unresolved| match unresolved {
@@ -95,7 +92,7 @@ impl World {
         v1::ImageFsInfoResponse {
             image_filesystems: vec![v1::FilesystemUsage {
                 timestamp: self.clock.nanoseconds(now),
-                fs_id: Some(v1::FilesystemIdentifier { mountpoint: FILE_SYSTEM.to_owned() }),
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint: self.settings.file_system.clone() }),
                 used_bytes: Some(v1::UInt64Value { value: used }),
                 inodes_used: Some(v1::UInt64Value { value: count * 100 }),
             }],

@@ -29,6 +29,8 @@ pub struct Settings {
     pub pull_anything: bool,
     /// The image of sandboxes: without it, and when it cannot be pulled, no sandbox starts.
     pub sandbox_image: String,
+    /// Where it says that images, and what containers write, are. Nothing is kept there.
+    pub file_system: String,
     /// The names of runtime handlers, the default first.
     pub runtime_handlers: Vec<String>,
     /// Who makes the cgroups of containers.
@@ -63,6 +65,7 @@ impl Default for Settings {
             registry: Vec::new(),
             pull_anything: false,
             sandbox_image: PAUSE.to_owned(),
+            file_system: "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs".to_owned(),
             runtime_handlers: vec!["runc".to_owned()],
             cgroup_driver: CgroupDriver::Cgroupfs,
             pod_network: [10, 88, 0],

@@ -5,7 +5,6 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::container::Container;
-use super::image_calls::FILE_SYSTEM;
 use super::sandbox::has_network;
 use super::world::World;
 
@@ -66,7 +65,7 @@ impl World {
             memory,
             writable_layer: Some(v1::FilesystemUsage {
                 timestamp: 0,
-                fs_id: Some(v1::FilesystemIdentifier { mountpoint: FILE_SYSTEM.to_owned() }),
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint: self.settings.file_system.clone() }),
                 used_bytes: Some(v1::UInt64Value { value: 0 }),
                 inodes_used: Some(v1::UInt64Value { value: 0 }),
             }),

@@ -105,14 +105,12 @@ impl DirectoryCheckpoints {
         let store =
             Store { directory: directory.to_owned(), only: None, limit, renames: SharedSync::default() };
         std::fs::create_dir_all(directory).map_err(|source| store.unusable(source))?;
-        for name in store.names()?.iter().filter(|name| name.starts_with(TEMPORARY_PREFIX)) {
-            let path = directory.join(name);
-            std::fs::remove_file(&path).map_err(|source| CheckpointError::Remove { path, source })?;
-        }
+        store.remove_half_written()?;
         Ok(DirectoryCheckpoints(Arc::new(store)))
     }
 
-    /// The checkpoints in a directory that is there, in which others have their files too.
+    /// The checkpoints in a directory that is there, in which others have their files too. What a crash left half-written,
+    /// by whatever of this agent, is deleted as far as that can be.
     pub fn among_others(
         directory: &Path,
         names: &'static [&'static str],
@@ -120,6 +118,7 @@ impl DirectoryCheckpoints {
     ) -> DirectoryCheckpoints {
         let renames = SharedSync::default();
         let store = Store { directory: directory.to_owned(), only: Some(names), limit, renames };
+        let _ = store.remove_half_written();
         DirectoryCheckpoints(Arc::new(store))
     }
 
@@ -203,9 +202,22 @@ impl Store {
     }
 
     fn names(&self) -> Result<Vec<String>, CheckpointError> {
-        if let Some(names) = self.only {
-            return Ok(names.iter().map(|name| (*name).to_owned()).collect());
+        match self.only {
+            Some(names) => Ok(names.iter().map(|name| (*name).to_owned()).collect()),
+            None => self.all_names(),
         }
+    }
+
+    fn remove_half_written(&self) -> Result<(), CheckpointError> {
+        for name in self.all_names()?.iter().filter(|name| name.starts_with(TEMPORARY_PREFIX)) {
+            let path = self.directory.join(name);
+            std::fs::remove_file(&path).map_err(|source| CheckpointError::Remove { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Those of everybody's files in the directory.
+    fn all_names(&self) -> Result<Vec<String>, CheckpointError> {
         let entries = std::fs::read_dir(&self.directory).map_err(|source| self.unusable(source))?;
         let mut names = Vec::new();
         for entry in entries {
@@ -278,7 +290,7 @@ mod tests {
     #[tokio::test]
     async fn those_among_others_touch_no_other_file() {
         let directory = tempfile::tempdir().unwrap();
-        for name in ["another", ".tmp-1-0"] {
+        for name in ["another", ".half", ".tmp-1-0"] {
             std::fs::write(directory.path().join(name), "x").unwrap();
         }
         let store = DirectoryCheckpoints::among_others(directory.path(), &["a", "b"], 100);
@@ -286,7 +298,13 @@ mod tests {
         store.save("a", b"1").await.unwrap();
         let loaded = store.load_all().await.unwrap();
         assert_eq!(loaded.checkpoints, BTreeMap::from([("a".to_owned(), b"1".to_vec())]));
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
+        let left = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: std::collections::BTreeSet<_> = left.collect();
+        assert_eq!(
+            left,
+            ["another", ".half", "a"].map(Into::into).into(),
+            "what was left half-written is gone"
+        );
     }
 
     #[tokio::test]

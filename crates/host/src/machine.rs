@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::mounts::MountTable;
 
-/// What the machine is and has. Nothing here changes while it runs, but for what is plugged in.
+/// What the machine is and has, as it was when it was read: things are plugged in, set aside and swapped to while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// How many processors are online.

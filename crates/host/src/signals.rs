@@ -24,10 +24,10 @@ pub trait Signals: Send + Sync {
     /// What is left of memory and process IDs. What could not be read is not there. It waits for no disk.
     fn read(&self) -> Readings;
 
-    /// What is left on disks. What could not be read is not there.
+    /// What is left on disks. What could not be read is not there, and neither is a disk that does not answer in time.
     async fn read_disks(&self, places: &Places) -> DiskReadings;
 
-    /// Which file systems the agent's files, images, and what containers write are on, if all of them are known.
+    /// Which file systems the agent's files, images, and what containers write are on, if all of them answer in time.
     async fn file_systems(&self, places: &Places) -> Option<FileSystems>;
 
     /// Has the kernel tell when so many bytes of memory are used, or no longer are. Nothing where it cannot.

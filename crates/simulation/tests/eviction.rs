@@ -41,6 +41,20 @@ async fn with_pods(node: &mut Node, pods: &[(&str, &str, u64)]) {
     assert!(pods.iter().all(|(name, ..)| runs(node, name)));
 }
 
+/// What a pod uses whose container logs much.
+fn on_disk(bytes: u64) -> PodUsage {
+    PodUsage {
+        containers: vec![ContainerUsage {
+            name: "c0".into(),
+            rootfs: FsUsage { bytes: Some(0), inodes: Some(1) },
+            logs: FsUsage { bytes: Some(bytes), inodes: Some(1) },
+            ..ContainerUsage::default()
+        }],
+        ephemeral_storage: Some(bytes),
+        ..PodUsage::default()
+    }
+}
+
 /// A node that evicts in another way.
 async fn node_with(change: fn(&mut Settings)) -> Node {
     let mut node = Node::start().await;
@@ -157,6 +171,52 @@ async fn memory_waits_neither_for_pods_to_be_measured_on_disk_nor_for_what_is_do
         assert!(is_evicted(&node, "eater"));
         assert_kept(&node);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_for_it_also_when_memory_came_in_between() {
+    let mut node = node_with(|settings| {
+        let configured = &mut settings.configured;
+        configured.soft.extend(configured.hard.remove_entry(&Signal::NodeFsAvailable));
+        configured.soft_grace = [(Signal::NodeFsAvailable, SignedDuration::from_secs(1))].into();
+        settings.max_pod_grace = 300;
+    })
+    .await;
+    let patient = "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    with_pods(&mut node, &[("hog", patient, 1), ("small", LASTING, 1), ("eater", LASTING, 1)]).await;
+    node.world.room.set_usage("hog", on_disk(9 * GI));
+    node.world.room.set_usage("small", on_disk(GI));
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(30).await;
+    assert_eq!((evictions(&node, "nodefs.available"), runs(&node, "hog")), (1, true));
+    node.world.room.set_memory("eater", 1000 * GI);
+    seconds(60).await;
+    assert!(is_evicted(&node, "eater"));
+    assert!(runs(&node, "hog") && runs(&node, "small"));
+    node.world.room.recover(Short::Disk);
+    seconds(300).await;
+    assert!(is_evicted(&node, "hog") && runs(&node, "small"), "it was enough");
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
+    let mut node = node_with(|settings| {
+        settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();
+        settings.configured.soft_grace = [(Signal::MemoryAvailable, SignedDuration::from_secs(1))].into();
+        settings.max_pod_grace = 600;
+    })
+    .await;
+    let patient = "{terminationGracePeriodSeconds: 600, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    with_pods(&mut node, &[("slow", patient, 850), ("beside", LASTING, 10)]).await;
+    seconds(60).await;
+    assert_eq!((evictions(&node, "memory.available"), runs(&node, "slow")), (1, true));
+    node.world.room.set_memory("beside", 149 * GI);
+    seconds(15).await;
+    assert!(is_evicted(&node, "slow") && runs(&node, "beside"));
+    seconds(60).await;
+    assert_eq!((evictions(&node, "memory.available"), runs(&node, "beside")), (1, true));
+    assert_kept(&node);
 }
 
 #[tokio::test(start_paused = true)]
@@ -390,16 +450,6 @@ async fn a_full_disk_lets_go_of_dead_containers_and_unused_images_before_any_pod
 #[tokio::test(start_paused = true)]
 async fn when_that_is_not_enough_the_pod_that_takes_most_of_the_disk_goes() {
     let mut node = Node::start().await;
-    let on_disk = |bytes: u64| PodUsage {
-        containers: vec![ContainerUsage {
-            name: "c0".into(),
-            rootfs: FsUsage { bytes: Some(0), inodes: Some(1) },
-            logs: FsUsage { bytes: Some(bytes), inodes: Some(1) },
-            ..ContainerUsage::default()
-        }],
-        ephemeral_storage: Some(bytes),
-        ..PodUsage::default()
-    };
     with_pods(&mut node, &[("small", LASTING, 1), ("large", LASTING, 1)]).await;
     node.world.room.set_usage("small", on_disk(GI));
     node.world.room.set_usage("large", on_disk(9 * GI));

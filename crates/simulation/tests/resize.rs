@@ -240,6 +240,34 @@ async fn memory_that_is_in_use_is_not_taken_away_until_it_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn memory_that_is_in_use_is_not_taken_away_by_the_next_agent_that_starts_a_container_beside_it() {
+    let two = |image: &str, resources: &str| {
+        let container =
+            |name: &str, image: &str| format!("{{name: {name}, image: '{image}', resources: {resources}}}");
+        format!("{{containers: [{}, {}]}}", container("c", "sim/forever:1"), container("d", image))
+    };
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &two("sim/forever:1", LARGE));
+    seconds(5).await;
+    let (large, small) = (Some(Bound::At(192 << 20)), Some(Bound::At(128 << 20)));
+    assert_eq!(pod_cgroup(&node).memory, large);
+    use_memory(&node, 180 << 20);
+    node.want_from(SourceKind::Api, "p", &two("sim/forever:1", SMALL));
+    seconds(5).await;
+    assert_eq!(pod_cgroup(&node).memory, large);
+    let before = node.container("p", "d").container_id;
+    node.world.kill().await;
+    node.want_from(SourceKind::Api, "p", &two("sim/stubborn:1", SMALL));
+    node.restart().await;
+    seconds(60).await;
+    assert_ne!(node.container("p", "d").container_id, before, "it was started anew");
+    assert_eq!(pod_cgroup(&node).memory, large);
+    use_memory(&node, 1 << 20);
+    seconds(60).await;
+    assert_eq!((pod_cgroup(&node).memory, told(&node, "p")), (small, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_files_of_a_pod_stay_up_to_date_while_its_resize_cannot_be_carried_out() {
     let with_volume = |resources: &str| {
         let container = format!(

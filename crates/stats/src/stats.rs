@@ -125,6 +125,8 @@ struct Inner {
     pod_logs_dir: PathBuf,
     most_processes: Option<u64>,
     rates: Rates,
+    /// Held by the thread that asks disks how much room they have.
+    measuring: Arc<tokio::sync::Mutex<()>>,
     cached_for: Duration,
     /// What was read last of the kernel: every answer that needs no more is made from it.
     walked: Kept<Walk>,
@@ -201,6 +203,7 @@ impl Stats {
             pod_logs_dir: settings.pod_logs_dir,
             most_processes: settings.machine.processes,
             rates: Rates::default(),
+            measuring: Arc::default(),
             cached_for: settings.cached_for,
             walked: Mutex::default(),
             collected: Default::default(),
@@ -397,7 +400,10 @@ impl Stats {
             layers.filter_map(|layer| Some(layer.fs_id.as_ref()?.mountpoint.clone())).collect();
         places.sort_unstable();
         places.dedup();
+        // Behind a disk that does not answer there is one thread.
+        let measuring = Arc::clone(&self.0.measuring).lock_owned().await;
         self.blocking(move |inner| {
+            let _measuring = measuring;
             let root = Room::of(&inner.root_dir).map_err(StatsError::RootFs)?;
             let at = |place: &str| Room::of(Path::new(place)).ok();
             let room = image.fs_id.as_ref().and_then(|id| at(&id.mountpoint));

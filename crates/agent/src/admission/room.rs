@@ -66,10 +66,7 @@ impl Admission {
     /// Says of pods that their time to leave is over.
     pub(super) fn tell_slow(&self, books: &Books, room: &MakesRoom) {
         for pod in room.leaving.iter().filter_map(|uid| books.pods.get(uid)).map(|entry| &entry.pod) {
-            let _span = pod_span(&pod.identity()).entered();
-            let message = "Container runtime did not kill the pod within specified grace period.";
-            let involved = Involved::version_of(pod);
-            self.recorder.event(&involved, EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+            self.recorder.exceeded_grace_period(pod);
         }
     }
 

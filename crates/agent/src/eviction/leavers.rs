@@ -1,14 +1,18 @@
 //! Pods that were told to go, until they are gone.
 
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crablet_api::core::{Pod, PodPhase};
+use crablet_core::eviction::Threshold;
+use crablet_core::status::Failure;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::pod_span::pod_span;
-use crate::recorder::{EventType, Involved, reason};
 use crate::shared::Shared;
 
 /// A pod whose containers should have stopped has so long until what it used is given back, as upstream.
@@ -18,14 +22,15 @@ const LEAST_STOP_TAKES: Duration = Duration::from_secs(10);
 
 /// A pod that was told to go.
 pub(super) struct Leaver {
-    pod: Arc<Pod>,
+    pub(super) pod: Arc<Pod>,
+    pub(super) failure: Failure,
     /// When its containers should have stopped.
     stops_by: Instant,
 }
 
 impl Leaver {
-    pub(super) fn new(pod: Arc<Pod>, grace: Duration) -> Leaver {
-        Leaver { pod, stops_by: Instant::now() + (grace + grace / 2).max(LEAST_STOP_TAKES) }
+    pub(super) fn new(pod: Arc<Pod>, failure: Failure, grace: Duration) -> Leaver {
+        Leaver { pod, failure, stops_by: Instant::now() + (grace + grace / 2).max(LEAST_STOP_TAKES) }
     }
 
     fn uid(&self) -> &str {
@@ -33,15 +38,66 @@ impl Leaver {
     }
 }
 
+/// Pods that go, each for a threshold, while memory comes first, until they are gone or had their time.
+#[derive(Default)]
+pub(super) struct Departures(Vec<Departure>);
+
+struct Departure {
+    goes_for: Threshold,
+    pod: Arc<Pod>,
+    failure: Failure,
+    gone: BoxFuture<'static, ()>,
+}
+
+impl Departures {
+    pub(super) fn add(
+        &mut self,
+        goes_for: Threshold,
+        pod: Arc<Pod>,
+        failure: Failure,
+        gone: BoxFuture<'static, ()>,
+    ) {
+        self.0.push(Departure { goes_for, pod, failure, gone });
+    }
+
+    /// Whether nobody else is to go for this yet. One goes at a time, and for memory one more.
+    pub(super) fn hold_up(&self, threshold: &Threshold) -> bool {
+        let is_for_memory = |departure: &Departure| departure.goes_for.signal.is_memory();
+        match threshold.signal.is_memory() {
+            true => !threshold.is_hard() && self.0.iter().any(is_for_memory),
+            false => !self.0.is_empty(),
+        }
+    }
+
+    /// Takes out who goes for the sake of memory and has more time than there is by now: a hard threshold is met.
+    pub(super) fn take_slower(&mut self, met: &Threshold) -> Option<(Arc<Pod>, Failure)> {
+        let is_slower = |departure: &Departure| {
+            met.is_hard() && met.signal.is_memory() && departure.goes_for.signal.is_memory()
+        };
+        let place = self.0.iter().position(is_slower)?;
+        let Departure { pod, failure, .. } = self.0.swap_remove(place);
+        Some((pod, failure))
+    }
+
+    /// Completes when one of them is gone, or had its time.
+    pub(super) async fn one_is_over(&mut self) {
+        if self.0.is_empty() {
+            return pending().await;
+        }
+        poll_fn(|context| {
+            let before = self.0.len();
+            self.0.retain_mut(|departure| departure.gone.poll_unpin(context).is_pending());
+            if self.0.len() < before { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
 /// Waits until pods that were told to go have given back what they used, though not for ever.
 pub(super) async fn see_off(node: Arc<Shared>, leaving: Vec<Leaver>) {
     for leaver in &leaving {
         if !comes_true(&node, leaver.stops_by, || has_stopped(&node, leaver.uid())).await {
-            let _span = pod_span(&leaver.pod.identity()).entered();
-            let involved = Involved::version_of(&leaver.pod);
-            let message = "Container runtime did not kill the pod within specified grace period.";
-            let recorder = &node.reports.recorder;
-            recorder.event(&involved, EventType::Warning, reason::EXCEEDED_GRACE_PERIOD, message);
+            node.reports.recorder.exceeded_grace_period(&leaver.pod);
         }
     }
     let are_gone = || leaving.iter().all(|leaver| is_gone(&node, leaver.uid()));

@@ -45,7 +45,7 @@ pub(super) struct Allocation {
 /// Whether the pod's cgroup has what is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CgroupState {
-    /// It had when it was made, by this agent or another.
+    /// It had when it was made, by this agent or another, and nobody was giving it anything else since, as far as is known.
     Unknown,
     Fits,
     /// Something else was granted since.
@@ -116,6 +116,9 @@ impl Worker {
         if let Some(known) = self.node.allocations.actuated(&self.owner.uid) {
             let features = self.features();
             self.allocation.give(&features, |given| *given = known);
+        }
+        if self.allocation.conditions.is_in_progress() {
+            self.allocation.cgroup = CgroupState::Behind;
         }
     }
 
@@ -211,6 +214,11 @@ impl Worker {
             resize::is_in_progress(&allocation.pod, &actuated, &self.observed, &features)
         };
         if goes_on {
+            // An agent may have died before it told that it goes on.
+            self.allocation.cgroup = match self.allocation.cgroup {
+                CgroupState::Unknown | CgroupState::Behind => CgroupState::Behind,
+                CgroupState::Fits => CgroupState::Fits,
+            };
             let now = self.time();
             self.allocation.conditions.go_on(self.pod.metadata.generation, now);
         } else if let Some(generation) = self.allocation.conditions.finish() {

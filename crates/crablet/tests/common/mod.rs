@@ -75,7 +75,9 @@ impl Node {
     }
 
     pub fn runtime_with(&self, settings: Settings) -> SimulatedRuntime {
-        let settings = Settings { start: Clock::system().now(), ..settings };
+        // An agent that is real looks for the file system.
+        let file_system = self.directory.path().display().to_string();
+        let settings = Settings { start: Clock::system().now(), file_system, ..settings };
         let listener = UnixListener::bind(self.path("runtime.sock")).unwrap();
         let simulator = Simulator::new(settings);
         let served = serve(simulator.clone(), listener, std::future::pending());

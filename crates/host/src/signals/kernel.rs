@@ -6,11 +6,13 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::{
     Alarm, DiskReadings, FileSystems, MemoryOf, MemoryReading, Places, ProcessReading, Readings, Signals,
@@ -21,6 +23,9 @@ use crate::mounts::MountTable;
 
 /// From here on a limit is none: the kernel rounds it.
 const UNLIMITED: u64 = 1 << 62;
+
+/// How long disks may take to answer.
+const DISKS_TAKE: Duration = Duration::from_secs(5);
 
 /// What the kernel says.
 #[derive(Debug, Clone)]
@@ -36,7 +41,7 @@ struct Inner {
     /// The places that answer at once, as far as is known.
     local: Mutex<BTreeSet<PathBuf>>,
     /// Held by the thread that asks disks: there is one.
-    reading: Arc<tokio::sync::Mutex<()>>,
+    asking: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl KernelSignals {
@@ -44,23 +49,24 @@ impl KernelSignals {
     pub fn new(root: &Path, root_dir: &Path, hierarchy: Hierarchy, layout: &Layout) -> KernelSignals {
         let pods = layout.path(&layout.kubepods());
         let (root, root_dir) = (root.to_owned(), root_dir.to_owned());
-        KernelSignals(Arc::new(Inner {
-            root,
-            root_dir,
-            hierarchy,
-            pods,
-            local: Mutex::default(),
-            reading: Arc::default(),
-        }))
+        // The agent has files there already: it answers.
+        let local = is_local(&root_dir).then(|| root_dir.clone()).into_iter().collect();
+        let (local, asking) = (Mutex::new(local), Arc::default());
+        KernelSignals(Arc::new(Inner { root, root_dir, hierarchy, pods, local, asking }))
     }
 
-    /// A disk may take its time.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Inner) -> T + Send + 'static,
-    ) -> Option<T> {
-        let inner = Arc::clone(&self.0);
-        spawn_blocking(move || work(&inner)).await.ok()
+    /// Asks disks in a thread, for which nobody waits too long. Behind a disk that does not answer there is one.
+    async fn on_disks<T: Send + 'static>(&self, ask: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
+        let asked = async {
+            let asking = Arc::clone(&self.0.asking).lock_owned().await;
+            let inner = Arc::clone(&self.0);
+            let ask = move || {
+                let _asking = asking;
+                ask(&inner)
+            };
+            spawn_blocking(ask).await.ok()
+        };
+        timeout(DISKS_TAKE, asked).await.ok().flatten()
     }
 }
 
@@ -71,28 +77,24 @@ impl Signals for KernelSignals {
     }
 
     async fn read_disks(&self, places: &Places) -> DiskReadings {
-        let all = [Some(&self.0.root_dir), places.images.as_ref(), places.containers.as_ref()];
-        let all: Vec<PathBuf> = all.into_iter().flatten().cloned().collect();
-        // A thread for each look would cost more than the look.
-        if all.iter().all(|place| self.0.local().contains(place)) {
-            return self.0.read_disks(places);
+        let all = [Some(self.0.root_dir.clone()), places.images.clone(), places.containers.clone()];
+        let local = |place: &PathBuf| self.0.local().contains(place);
+        let others = all.clone().map(|place| place.filter(|place| !local(place)));
+        // A thread for each look would cost more than the look, and nobody's own disk waits for another one.
+        let mut found = all.map(|place| place.filter(local).and_then(|place| Storage::of(&place).ok()));
+        if others.iter().any(Option::is_some) {
+            let read = self.on_disks(move |inner| others.map(|place| inner.read_disk(&place?)));
+            for (found, other) in found.iter_mut().zip(read.await.unwrap_or_default()) {
+                *found = found.take().or(other);
+            }
         }
-        // Behind a disk that does not answer nothing waits but who asks, and that for as long as they like.
-        let reading = Arc::clone(&self.0.reading).lock_owned().await;
-        let places = places.clone();
-        self.blocking(move |inner| {
-            let _reading = reading;
-            let local: Vec<PathBuf> = all.into_iter().filter(|place| is_local(place)).collect();
-            inner.local().extend(local);
-            inner.read_disks(&places)
-        })
-        .await
-        .unwrap_or_default()
+        let [node_fs, image_fs, container_fs] = found;
+        DiskReadings { node_fs, image_fs, container_fs }
     }
 
     async fn file_systems(&self, places: &Places) -> Option<FileSystems> {
         let places = places.clone();
-        self.blocking(move |inner| inner.file_systems(&places)).await.flatten()
+        self.on_disks(move |inner| inner.file_systems(&places)).await.flatten()
     }
 
     fn watch_memory(&self, whose: MemoryOf, usage: u64) -> io::Result<Option<Box<dyn Alarm>>> {
@@ -119,13 +121,11 @@ impl Inner {
         })
     }
 
-    fn read_disks(&self, places: &Places) -> DiskReadings {
-        let room = |place: &Option<PathBuf>| place.as_deref().and_then(|place| Storage::of(place).ok());
-        DiskReadings {
-            node_fs: Storage::of(&self.root_dir).ok(),
-            image_fs: room(&places.images),
-            container_fs: room(&places.containers),
+    fn read_disk(&self, place: &Path) -> Option<Storage> {
+        if is_local(place) {
+            self.local().insert(place.to_owned());
         }
+        Storage::of(place).ok()
     }
 
     fn read(&self) -> Readings {
@@ -311,6 +311,24 @@ mod tests {
         let pods = signals.read().memory_of_pods;
         assert_eq!(pods, Some(MemoryReading { capacity: 1_000, usage: 500, working_set: 400 }));
         assert!(signals.watch_memory(MemoryOf::Machine, 5).unwrap().is_none(), "v2 tells nothing by itself");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_does_not_answer_hides_no_other_and_takes_one_thread() {
+        let root = tree(&[]);
+        let signals = signals(&root, Hierarchy::V2 { mount: root.path().to_owned() });
+        // A file system of the kernel's own is not among the local ones.
+        let places = Places { images: Some("/proc".into()), containers: Some(root.path().to_owned()) };
+        // Whoever asked it first is still there.
+        let asking = Arc::clone(&signals.0.asking).lock_owned().await;
+        for _ in 0..3 {
+            let found = signals.read_disks(&places).await;
+            assert!(found.node_fs.is_some() && found.container_fs.is_some(), "{found:?}");
+            assert_eq!(found.image_fs, None);
+            assert_eq!(signals.file_systems(&places).await, None);
+        }
+        drop(asking);
+        assert!(signals.read_disks(&places).await.image_fs.is_some());
     }
 
     #[tokio::test]
