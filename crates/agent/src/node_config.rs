@@ -502,7 +502,9 @@ fn translation(
                 Some(_) | None => SwapBehavior::NoSwap,
             },
             single_process_oom_kill: configuration.single_process_oom_kill.unwrap_or(false),
-            cgroups: Some(cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
+            cgroups: configuration
+                .cgroups_per_qos
+                .then(|| cgroup::Layout::new(&configuration.cgroup_root, cgroup_driver(configuration))),
         },
         features: effective.features,
     }

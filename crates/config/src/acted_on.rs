@@ -15,6 +15,7 @@ const FIELDS: &[&str] = &[
     "authorization",
     "cgroupDriver",
     "cgroupRoot",
+    "cgroupsPerQOS",
     "clusterDNS",
     "clusterDomain",
     "configMapAndSecretChangeDetectionStrategy",

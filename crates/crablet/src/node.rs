@@ -370,11 +370,15 @@ fn parts(
     );
     let stats = numbers::stats(effective, node, client.clone(), Arc::clone(&volumes), pods)?;
     let signals = KernelSignals::new(Path::new("/"), root(effective), hierarchy.clone(), &layout);
+    let cgroups = cgroup::HostCgroups::new(hierarchy, layout);
     let parts = Parts {
         runtime: Arc::new(client),
         volumes,
         clock: node.clock.clone(),
-        cgroups: Arc::new(cgroup::HostCgroups::new(hierarchy, layout)),
+        cgroups: match configuration.cgroups_per_qos {
+            true => Arc::new(cgroups),
+            false => Arc::new(cgroup::OnlyOthers(cgroups)),
+        },
         files: recalled.files,
         users: recalled.users,
         checkpoints: keep_pods(effective)?,

@@ -4,8 +4,7 @@
 //! container runtime makes the containers' cgroups below the pod's.
 //!
 //! - [`Cgroups`] is what the agent asks for. [`HostCgroups`] asks the kernel, and systemd where that makes cgroups;
-//!   `SimulatedCgroups` keeps everything in
-//!   memory and fails when told to.
+//!   [`OnlyOthers`] leaves out pods; `SimulatedCgroups` keeps everything in memory and fails when told to.
 //! - [`Layout`] names cgroups, in the form of the driver. Names are `core`'s too, so they have a crate of their own.
 //! - [`Limits`] says what a cgroup may use, in words that fit both versions.
 //! - [`Hierarchy`] is what is mounted: a tree for each controller (v1) or one for all (v2).
@@ -16,6 +15,7 @@ mod hierarchy;
 mod host;
 mod huge_pages;
 mod limits;
+mod only_others;
 mod processes;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
@@ -37,6 +37,7 @@ pub use error::CgroupError;
 pub use hierarchy::{Hierarchy, V1Mounts};
 pub use host::HostCgroups;
 pub use limits::{Bound, CpuBandwidth, HugePages, Limits, shares_of_weight, weight_of_shares};
+pub use only_others::OnlyOthers;
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{Operation, SimulatedCgroups};
 

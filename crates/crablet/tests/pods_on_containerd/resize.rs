@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Server;
 use crate::service::{PODS, ask, awaits_node, awaits_phase, create};
-use crate::world::{OBEDIENT, PATIENCE, World, container_status};
+use crate::world::{OBEDIENT, PATIENCE, World, container_status, of_one};
 
 const POD_CGROUPS: [&str; 2] = ["cpu", "memory"];
 
@@ -86,6 +86,20 @@ async fn is_enforced(server: &Server, container: &str, expected: [(u64, u64); 2]
     })
     .await
     .unwrap()
+}
+
+#[tokio::test]
+async fn without_cgroups_for_pods_containers_are_held_to_their_limits_all_the_same_on_containerd() {
+    let world = World::start_with("cgroupsPerQOS: false\nenforceNodeAllocatable: []").await;
+    let limited = format!("{}    resources: {{limits: {{memory: 64Mi}}}}\n", of_one(OBEDIENT));
+    world.put("p", &limited);
+    let pod = world.awaits_phase("p", "Running").await;
+    assert_eq!(world.node.pod_cgroups().unwrap(), Vec::<PathBuf>::new());
+    let [memory, _, of_pod, _] = enforced(&pod, "main");
+    assert_eq!((memory, of_pod), (Some((64 << 20).to_string()), None));
+    world.take_all().await;
+    world.awaits_end("p").await;
+    world.assert_nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
