@@ -77,15 +77,16 @@ impl World {
             let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
             self.resolve(wanted, format!("failed to ensure image volume {wanted:?}"))?;
         }
-        let directories = config.mounts.iter().filter(|mount| !images(mount));
-        for mount in directories.filter(|mount| !Path::new(&mount.host_path).exists()) {
-            let path = &mount.host_path;
-            fs::create_dir_all(path).and(fs::metadata(path)).map_err(|_| {
-                Status::unknown(format!(
-                    "failed to generate container {id:?} spec: failed to generate spec: failed to mkdir {path:?}: \
-                     mkdir {path}: no such file or directory"
-                ))
-            })?;
+        if self.settings.makes_directories {
+            let directories = config.mounts.iter().filter(|mount| !images(mount));
+            for path in directories.map(|mount| &mount.host_path).filter(|path| !Path::new(path).exists()) {
+                fs::create_dir_all(path).and(fs::metadata(path)).map_err(|_| {
+                    Status::unknown(format!(
+                        "failed to generate container {id:?} spec: failed to generate spec: failed to mkdir {path:?}: \
+                         mkdir {path}: no such file or directory"
+                    ))
+                })?;
+            }
         }
         let mut resources = v1::LinuxContainerResources::default();
         if let Some(wanted) = config.linux.as_ref().and_then(|linux| linux.resources.as_ref()) {

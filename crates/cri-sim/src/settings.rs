@@ -31,6 +31,8 @@ pub struct Settings {
     pub sandbox_image: String,
     /// Where it says that images, and what containers write, are. Nothing is kept there.
     pub file_system: String,
+    /// Whether it makes directories of this machine that are to be mounted and are not there, as runtimes do.
+    pub makes_directories: bool,
     /// The names of runtime handlers, the default first.
     pub runtime_handlers: Vec<String>,
     /// Who makes the cgroups of containers.
@@ -66,6 +68,7 @@ impl Default for Settings {
             pull_anything: false,
             sandbox_image: PAUSE.to_owned(),
             file_system: "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs".to_owned(),
+            makes_directories: false,
             runtime_handlers: vec!["runc".to_owned()],
             cgroup_driver: CgroupDriver::Cgroupfs,
             pod_network: [10, 88, 0],

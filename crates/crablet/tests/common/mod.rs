@@ -77,7 +77,8 @@ impl Node {
     pub fn runtime_with(&self, settings: Settings) -> SimulatedRuntime {
         // An agent that is real looks for the file system.
         let file_system = self.directory.path().display().to_string();
-        let settings = Settings { start: Clock::system().now(), file_system, ..settings };
+        let settings =
+            Settings { start: Clock::system().now(), file_system, makes_directories: true, ..settings };
         let listener = UnixListener::bind(self.path("runtime.sock")).unwrap();
         let simulator = Simulator::new(settings);
         let served = serve(simulator.clone(), listener, std::future::pending());

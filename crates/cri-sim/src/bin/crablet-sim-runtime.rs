@@ -217,6 +217,7 @@ fn settings(wanted: &SimRuntime) -> Settings {
     settings.seed = wanted.seed;
     settings.start = Clock::system().now();
     settings.pull_anything = true;
+    settings.makes_directories = true;
     // A kubelet looks for it, and this one is there.
     if let Some(directory) = wanted.socket.parent() {
         settings.file_system = directory.display().to_string();

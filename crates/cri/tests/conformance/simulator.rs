@@ -54,7 +54,8 @@ impl OnSimulator {
             .cmd(["echo \"$GREETING world\""]);
         let images =
             vec![Image::new(PAUSE).entrypoint(["/pause"]), Image::new(BUSYBOX).cmd(["sh"]), described];
-        let settings = sim::Settings { images, sandbox_image: PAUSE.to_owned(), ..settings };
+        let sandbox_image = PAUSE.to_owned();
+        let settings = sim::Settings { images, sandbox_image, makes_directories: true, ..settings };
         let simulator = Simulator::new(settings);
         let client = Client::in_process("the simulator", simulator.services(), Settings::default());
         OnSimulator { simulator, client: Arc::new(client) }
