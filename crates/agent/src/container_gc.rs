@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crablet_core::container_gc::{Dead, Policy, over_limit};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::mailbox::{Input, Mailbox};
@@ -31,6 +31,7 @@ struct Known {
     mailboxes: BTreeMap<String, Mailbox>,
     /// The pods whose workers are to remove what these left, if they are over.
     reclaiming: BTreeSet<String>,
+    last_removal: Option<Instant>,
 }
 
 impl ContainerGc {
@@ -80,6 +81,16 @@ impl ContainerGc {
         if self.known().reclaiming.remove(uid) {
             self.reclaimed.notify_waiters();
         }
+    }
+
+    /// The runtime has removed containers.
+    pub(crate) fn removed(&self) {
+        self.known().last_removal = Some(Instant::now());
+    }
+
+    /// When it last did.
+    pub(crate) fn last_removal(&self) -> Option<Instant> {
+        self.known().last_removal
     }
 
     /// Takes in what is dead of a pod, and says which of it has to go.

@@ -67,6 +67,11 @@ const RUNTIME_TAKES: Duration = Duration::from_secs(2);
 const MEASURING_TAKES: Duration = Duration::from_secs(20);
 /// How long the removal of images may take before pods are looked at. The next turn goes on with it.
 const REMOVALS_TAKE: Duration = Duration::from_secs(60);
+/// How long a runtime may take to give back what containers took that it has removed: containerd does so when it comes to it,
+/// which it puts off for longer the more it keeps.
+const GIVES_BACK_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks at whether it has.
+const BETWEEN_LOOKS_AT_DISKS: Duration = Duration::from_millis(500);
 /// For how long something that cannot be told any more counts as it was.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_secs(60);
 
@@ -417,9 +422,19 @@ impl EvictionManager {
             return false;
         }
         let began = self.node.clock.steady();
-        let (_, seen) = self.observe().await;
-        let is_known = seen.get(&signal).is_some_and(|seen| seen.at >= began);
-        is_known && self.monitor.is_relieved(&seen)
+        let given_back = self.node.container_gc.last_removal().map(|removed| removed + GIVES_BACK_WITHIN);
+        loop {
+            let (_, seen) = self.observe().await;
+            let is_known = seen.get(&signal).is_some_and(|seen| seen.at >= began);
+            if is_known && self.monitor.is_relieved(&seen) {
+                return true;
+            }
+            let next = Instant::now() + BETWEEN_LOOKS_AT_DISKS;
+            if given_back.is_none_or(|by| by < next) {
+                return false;
+            }
+            sleep_until(next).await;
+        }
     }
 
     /// Has pods measured that may take no more of the disk than so much, where it is time to.

@@ -448,6 +448,32 @@ async fn a_full_disk_lets_go_of_dead_containers_and_unused_images_before_any_pod
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_gives_back_later_what_it_removed_is_waited_for_before_a_pod_goes() {
+    let mut node = Node::start().await;
+    node.create("done", "{restartPolicy: Never, containers: [{name: c0, image: 'sim/exits-0-3:1'}]}");
+    node.create("lasts", LASTING);
+    seconds(20).await;
+    node.world.room.run_short(Short::Disk, 1);
+    let containers = |node: &Node| node.world.simulator.containers().len();
+    let mut waited = 0;
+    while containers(&node) > 1 {
+        seconds(1).await;
+        waited += 1;
+        assert!(waited < 20, "what is over goes");
+    }
+    seconds(5).await;
+    node.world.room.recover(Short::Disk);
+    seconds(20).await;
+    assert!(runs(&node, "lasts"));
+    assert_eq!(evictions(&node, "nodefs.available"), 0);
+    // Nothing was removed since then that could be given back.
+    node.world.room.run_short(Short::Disk, 1);
+    seconds(20).await;
+    assert!(is_evicted(&node, "lasts"));
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_that_is_not_enough_the_pod_that_takes_most_of_the_disk_goes() {
     let mut node = Node::start().await;
     with_pods(&mut node, &[("small", LASTING, 1), ("large", LASTING, 1)]).await;

@@ -138,6 +138,9 @@ impl Worker {
         }
         let removals = removable.iter().map(|id| node.turns.stops.take(|| node.runtime.remove_container(id)));
         let results = self.see_through(join_all(removals)).await;
+        if results.iter().any(Result::is_ok) {
+            self.node.container_gc.removed();
+        }
         results.into_iter().collect::<Result<(), Error>>()?;
         kept
     }
