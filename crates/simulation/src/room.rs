@@ -57,6 +57,8 @@ struct State {
     said: BTreeMap<String, PodUsage>,
     /// What others than pods use.
     taken: Taken,
+    /// What the kernel counts as used and could take back.
+    reclaimable: u64,
     /// Whether nobody can tell what pods use.
     is_unmeasured: bool,
     /// How long it takes to tell what pods have on disk.
@@ -98,6 +100,12 @@ impl Room {
     /// Says how much memory a pod uses.
     pub fn set_memory(&self, uid: &str, memory: u64) {
         self.set_usage(uid, PodUsage { memory: Some(memory), ..usage_of(uid) });
+    }
+
+    /// Says how much memory the kernel could take back.
+    pub fn set_reclaimable(&self, memory: u64) {
+        self.state().reclaimable = memory;
+        self.settle();
     }
 
     /// Whether it can be told what pods use.
@@ -196,12 +204,12 @@ impl Room {
     /// Shows what is left now.
     fn settle(&self) {
         let (used, removable) = (self.used(), self.removable());
-        let taken = {
+        let (taken, reclaimable) = {
             let mut state = self.state();
             if state.freed_by.is_some_and(|there| removable < there) {
                 state.taken.disk = 0;
             }
-            state.taken
+            (state.taken, state.reclaimable)
         };
         let memory = used.memory + taken.memory;
         let disk = Storage {
@@ -214,7 +222,11 @@ impl Room {
         self.0.signals.set_disks(all);
         self.0.signals.change(|readings| {
             *readings = Readings {
-                memory: Some(MemoryReading { capacity: MEMORY, usage: memory, working_set: memory }),
+                memory: Some(MemoryReading {
+                    capacity: MEMORY,
+                    usage: memory + reclaimable,
+                    working_set: memory,
+                }),
                 memory_of_pods: None,
                 processes: Some(ProcessReading {
                     most: PROCESSES,

@@ -150,6 +150,20 @@ async fn an_alarm_of_the_kernel_is_heard_at_once_and_rings_for_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn memory_that_the_kernel_took_back_meanwhile_hides_no_shortage_from_its_alarm() {
+    let mut node = Node::start().await;
+    node.world.room.set_alarms(true);
+    node.world.room.set_reclaimable(50 * GI);
+    with_pods(&mut node, &[("eater", LASTING, 1)]).await;
+    seconds(31).await;
+    // More than may be used for good, and less than was used in all when the alarm was set.
+    node.world.room.set_reclaimable(0);
+    node.world.room.set_memory("eater", 930 * GI);
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    assert_eq!(evictions(&node, "memory.available"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn memory_waits_neither_for_pods_to_be_measured_on_disk_nor_for_what_is_done_for_the_disks_sake() {
     for is_short in [false, true] {
         let mut node = Node::start().await;
