@@ -60,7 +60,7 @@ pub use settings::{Settings, hard_thresholds};
 pub use usage::UsageMeter;
 
 /// However often the kernel rings, looks are so far apart.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 /// How long the runtime has to tell where it keeps things.
 const RUNTIME_TAKES: Duration = Duration::from_secs(2);
 /// How long pods may take to be measured.

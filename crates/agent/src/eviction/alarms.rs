@@ -10,7 +10,7 @@ use futures_util::future::select_all;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// A mark that moved by less than this is left where it is.
+/// A mark that moved by less than this is left where it is: the kernel takes milliseconds to set one.
 const NEAR: u64 = 4 << 20;
 /// A way that is shorter has no mark in its middle.
 const SHORT_WAY: u64 = 64 << 20;
@@ -69,13 +69,19 @@ impl Alarms {
             let (mark_before, middle_before) =
                 before.remove(&place).map_or((None, None), |watched| (Some(watched.mark), watched.middle));
             let at = alarm_at(threshold, seen, reading.usage);
-            let mark = mark_before.filter(|mark| mark.at.abs_diff(at) < NEAR).or_else(|| armed(at));
+            let way = at.saturating_sub(reading.usage);
+            let is_good = |mark: &Armed| match mark.at <= at {
+                // It rings too soon, and once.
+                true => mark.at > reading.usage || at - mark.at < NEAR,
+                // It is set anew half way.
+                false => mark.at - at < NEAR.max(way / 16),
+            };
+            let mark = mark_before.filter(is_good).or_else(|| armed(at));
             let Some(mark) = mark else { continue };
             let is_between = |middle: &Armed| reading.usage < middle.at && middle.at < mark.at;
-            let middle = middle_before.filter(is_between).or_else(|| {
-                let way = mark.at.checked_sub(reading.usage).filter(|way| *way >= SHORT_WAY)?;
-                armed(reading.usage + way / 2)
-            });
+            let middle = middle_before
+                .filter(is_between)
+                .or_else(|| (way >= SHORT_WAY).then(|| armed(reading.usage + way / 2)).flatten());
             self.watched.insert(place, Watched { is_within_reach: at <= reading.capacity, mark, middle });
         }
     }
