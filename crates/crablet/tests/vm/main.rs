@@ -6,6 +6,7 @@
 //! - [`resize`]: pods whose resources change while they run.
 //! - [`shutdown`]: a node that is shut down.
 //! - [`swap`]: a node that swaps.
+//! - [`takeover`]: the Go kubelet and the agent in each other's place.
 //! - [`node`]: what they stand on.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
@@ -16,3 +17,4 @@ mod pressure;
 mod resize;
 mod shutdown;
 mod swap;
+mod takeover;

@@ -11,7 +11,7 @@ use crablet_testkit::{Image, eventually};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,6 +25,8 @@ const DROP_IN: &str = include_str!("../data/10-kubeadm.conf");
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Where what differs from kubeadm's configuration is.
 const DROP_INS: &str = "/etc/kubernetes/kubelet.conf.d";
+/// Where static pods are.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const API: &str = "/var/lib/crablet-api";
 /// Between two questions to an agent that is watched.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,6 +37,27 @@ pub struct Node {
     cursor: String,
     answers: Arc<Mutex<Answers>>,
     _watched: AbortOnDropHandle<()>,
+}
+
+/// Who is the node's kubelet. Both are started by the same unit, with the same flags, configuration and root directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kubelet {
+    Crablet,
+    Go,
+}
+
+impl Kubelet {
+    fn program(self) -> &'static str {
+        match self {
+            Kubelet::Crablet => "/usr/bin/crablet",
+            Kubelet::Go => "/test/go-kubelet",
+        }
+    }
+
+    /// The Go kubelet is on the disk only if `make vm` was told where it is.
+    pub fn is_there(self) -> bool {
+        Path::new(self.program()).exists()
+    }
 }
 
 /// How long the agent took to answer.
@@ -60,15 +83,22 @@ pub async fn run(command: &str) -> String {
     printed
 }
 
-/// Asks the API server as the admin.
-async fn ask(path: &str, arguments: &[&str]) -> Result<Value, String> {
+/// What asks the API server as the admin.
+fn asking(path: &str) -> Command {
     let file = |name: &str| format!("{API}/pki/{name}");
-    let output = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail-with-body", "--max-time", "20"])
+    let mut command = Command::new("curl");
+    command
+        .args(["--silent", "--show-error", "--fail-with-body"])
         .args(["--cacert", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")])
-        .args(arguments)
         .arg(format!("https://127.0.0.1:6443{path}"))
-        .output();
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// What it answers.
+async fn ask(path: &str, arguments: &[&str]) -> Result<Value, String> {
+    let output = asking(path).args(["--max-time", "20"]).args(arguments).output();
     let output = output.await.map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(format!("{path}: {output:?}"));
@@ -84,40 +114,59 @@ async fn cursor() -> String {
 impl Node {
     /// Starts the agent anew on a node without pods, with the configuration that kubeadm writes and these lines in a file beside it, and watches it.
     pub async fn start(fields: &str) -> Node {
+        Node::start_as(Kubelet::Crablet, fields).await
+    }
+
+    /// The same with one or the other.
+    pub async fn start_as(kubelet: Kubelet, fields: &str) -> Node {
         import_images().await;
         start_api_server().await;
         if has_pods().await {
+            put_in_place(Kubelet::Crablet).await;
             run("systemctl start kubelet").await;
             clear().await;
         }
-        Node::restart(fields).await
+        Node::restart_as(kubelet, fields).await
     }
 
-    /// The same where pods stay.
+    /// Starts the agent anew where pods stay.
     pub async fn restart(fields: &str) -> Node {
+        Node::restart_as(Kubelet::Crablet, fields).await
+    }
+
+    /// The same with one or the other, whoever was it before.
+    pub async fn restart_as(kubelet: Kubelet, fields: &str) -> Node {
         // What systemd was told to run does not come back with the machine.
         start_api_server().await;
+        put_in_place(kubelet).await;
         configure(fields).await;
         let cursor = cursor().await;
-        run("systemctl daemon-reload && systemctl restart kubelet").await;
-        await_ready().await;
+        run("systemctl daemon-reload && systemctl start kubelet").await;
+        await_ready(kubelet).await;
         let answers = Arc::default();
-        let watched = tokio::spawn(watch(Arc::clone(&answers)));
+        let watched = tokio::spawn(watch(kubelet, Arc::clone(&answers)));
         Node { cursor, answers, _watched: AbortOnDropHandle::new(watched) }
     }
 
     /// Removes all pods and says how long the agent took to answer while it was watched. It always did.
     pub async fn end(self) {
         clear().await;
+        self.leave();
+    }
+
+    /// The same, and pods stay.
+    pub fn leave(self) {
         let answers = self.answers.lock().unwrap();
-        let worst = |all: &[Duration]| all.iter().max().copied().unwrap_or_default();
-        println!(
-            "the agent answered /healthz {} times, after {:.1?} at worst, and `crablet pods` {} times, after {:.1?} at worst",
-            answers.healthz.len(),
-            worst(&answers.healthz),
-            answers.pods.len(),
-            worst(&answers.pods)
-        );
+        for (question, took) in [("/healthz", &answers.healthz), ("`crablet pods`", &answers.pods)] {
+            let mut took = took.clone();
+            took.sort();
+            if let (Some(median), Some(worst)) = (took.get(took.len() / 2), took.last()) {
+                println!(
+                    "the agent answered {question} {} times, mostly after {median:.1?}, at worst after {worst:.1?}",
+                    took.len()
+                );
+            }
+        }
         assert_eq!(answers.failures, Vec::<String>::new(), "it always answers");
     }
 
@@ -129,7 +178,7 @@ impl Node {
     }
 
     pub async fn delete(&self, name: &str) {
-        delete(name).await;
+        ask(&format!("{PODS}/{name}"), &["--request", "DELETE"]).await.unwrap();
     }
 
     /// Asks for other resources of a container.
@@ -182,6 +231,34 @@ impl Node {
         .unwrap()
     }
 
+    /// The events about something of this name, the oldest first.
+    pub async fn events(&self, about: &str) -> Vec<Value> {
+        let events = ask("/api/v1/events", &[]).await.unwrap();
+        let mut events = events["items"].as_array().cloned().unwrap_or_default();
+        events.retain(|event| event["involvedObject"]["name"] == about);
+        events.sort_by_key(|event| {
+            event["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap()
+        });
+        events
+    }
+
+    /// Follows a pod, from how it is now on.
+    pub async fn follow(&self, name: &str) -> Followed {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let watch = asking(&format!("{PODS}?watch=1&fieldSelector=metadata.name={name}"))
+            .arg("--no-buffer")
+            .stdout(file.reopen().unwrap())
+            .spawn()
+            .unwrap();
+        let followed = Followed { file, _watch: watch };
+        eventually("the pod is followed", PATIENCE, || async {
+            if followed.pods().is_empty() { Err("nothing is told yet") } else { Ok(()) }
+        })
+        .await
+        .unwrap();
+        followed
+    }
+
     /// What the agent has logged since it was started, each line after the seconds since 1970.
     pub async fn log(&self) -> String {
         run(&format!(
@@ -206,6 +283,21 @@ impl Node {
         let line =
             log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("no {text:?}: {log}"));
         line.split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// All that is told of a pod.
+pub struct Followed {
+    file: tempfile::NamedTempFile,
+    _watch: Child,
+}
+
+impl Followed {
+    /// The pod as it was, again and again.
+    pub fn pods(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.file.path()).unwrap();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.map(|mut event| event["object"].take()).collect()
     }
 }
 
@@ -282,19 +374,18 @@ pub fn pod(containers: impl Into<Value>) -> Value {
     json!({"nodeName": "node-1", "terminationGracePeriodSeconds": 1, "containers": containers.into()})
 }
 
-async fn delete(pod: &str) {
-    ask(&format!("{PODS}/{pod}"), &["--request", "DELETE"]).await.unwrap();
-}
-
 async fn has_pods() -> bool {
     ask(PODS, &[]).await.unwrap()["items"].as_array().is_some_and(|pods| !pods.is_empty())
 }
 
 /// Removes all pods, and waits until nothing is left of them.
 async fn clear() {
+    run(&format!("rm -f {MANIFESTS}/*")).await;
     let pods = ask(PODS, &[]).await.unwrap();
     for pod in pods["items"].as_array().into_iter().flatten() {
-        delete(pod["metadata"]["name"].as_str().unwrap()).await;
+        // What stands for a static pod may be gone by then.
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let _ = ask(&format!("{PODS}/{name}"), &["--request", "DELETE"]).await;
     }
     eventually("all pods are gone", PATIENCE, || async {
         let pods = ask(PODS, &[]).await?;
@@ -335,6 +426,11 @@ async fn start_api_server() {
     eventually("the API server answers", PATIENCE, || ask("/api/v1/namespaces/default", &[])).await.unwrap();
 }
 
+/// Ends whoever is the kubelet, and has another one take its name.
+async fn put_in_place(kubelet: Kubelet) {
+    run(&format!("systemctl stop kubelet && ln -sfn {} /usr/bin/kubelet", kubelet.program())).await;
+}
+
 /// Does what `kubeadm join` does before it restarts the kubelet.
 async fn configure(fields: &str) {
     let bootstrap = Path::new("/etc/kubernetes/bootstrap-kubelet.conf");
@@ -372,10 +468,12 @@ async fn condition(kind: &str) -> Result<String, String> {
     Ok(found.and_then(|condition| condition["status"].as_str()).unwrap_or("not there").to_owned())
 }
 
-async fn await_ready() {
+async fn await_ready(kubelet: Kubelet) {
     eventually("the node is ready", PATIENCE, || async {
         healthz().await?;
-        pods().await?;
+        if kubelet == Kubelet::Crablet {
+            pods().await?;
+        }
         let ready = condition("Ready").await?;
         if ready == "True" { Ok(()) } else { Err(ready) }
     })
@@ -403,19 +501,21 @@ async fn pods() -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("crablet pods: {output:?}")) }
 }
 
-/// Asks the agent again and again, one way and the other.
-async fn watch(answers: Arc<Mutex<Answers>>) {
+/// Asks the agent again and again, one way and, if it is ours, the other.
+async fn watch(kubelet: Kubelet, answers: Arc<Mutex<Answers>>) {
     loop {
         let began = Instant::now();
         let healthz = healthz().await;
-        let then = Instant::now();
-        let pods = pods().await;
-        let took = (then - began, then.elapsed());
         {
             let mut answers = answers.lock().unwrap();
-            answers.healthz.push(took.0);
-            answers.pods.push(took.1);
+            answers.healthz.push(began.elapsed());
             answers.failures.extend(healthz.err());
+        }
+        if kubelet == Kubelet::Crablet {
+            let began = Instant::now();
+            let pods = pods().await;
+            let mut answers = answers.lock().unwrap();
+            answers.pods.push(began.elapsed());
             answers.failures.extend(pods.err());
         }
         sleep(PAUSE).await;

@@ -48,6 +48,13 @@ fn is_disrupted(pod: &Value) -> bool {
     })
 }
 
+/// Nothing happened to the only container of a pod that runs.
+async fn assert_same(node: &Node, name: &str, before: &Value) {
+    let pod = node.pod(name).await.unwrap();
+    assert_eq!(pod["status"]["phase"], "Running", "{:#}", pod["status"]);
+    assert_eq!(lives(&pod, "main"), lives(before, "main"), "{name}");
+}
+
 fn assert_evicted(pod: &Value, message: &str) {
     let status = &pod["status"];
     assert_eq!((&status["phase"], &status["reason"]), (&"Failed".into(), &"Evicted".into()), "{status:#}");
@@ -57,23 +64,22 @@ fn assert_evicted(pod: &Value, message: &str) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the machine that `make vm` boots"]
 async fn a_pod_that_eats_the_nodes_memory_is_evicted_and_not_those_beside_it() {
-    const THRESHOLD: u64 = 200 << 20;
-    let node = Node::start(&format!("evictionHard: {{memory.available: 200Mi}}\n{TRANSITION}\n")).await;
+    const THRESHOLD: u64 = 300 << 20;
+    let node = Node::start(&format!("evictionHard: {{memory.available: 300Mi}}\n{TRANSITION}\n")).await;
     let request = json!({"requests": {"memory": "64Mi"}});
     let keeps = "head -c 32m /dev/zero | tail -n 1 | sleep 100000";
     node.create("within", pod([container("main", keeps, request)])).await;
     node.create("beside", pod([container("main", WAITS, json!({}))])).await;
     let mut before = Vec::new();
     for name in ["within", "beside"] {
-        let pod = node.awaits_phase(name, "Running").await;
-        before.push((name, lives(&pod, "main")));
+        before.push((name, node.awaits_phase(name, "Running").await));
     }
     let crossed = AbortOnDropHandle::new(tokio::spawn(crossed(THRESHOLD)));
     node.create("eats", pod([container("main", EATS, json!({}))])).await;
 
     let pressure = node.awaits_condition("MemoryPressure", "True");
     let (evicted, ()) = tokio::join!(node.awaits_phase("eats", "Failed"), pressure);
-    assert_evicted(&evicted, "The node was low on resource: memory. Threshold quantity: 200Mi, available: ");
+    assert_evicted(&evicted, "The node was low on resource: memory. Threshold quantity: 300Mi, available: ");
     node.awaits_event("eats", "Evicted").await;
     node.awaits_event("node-1", "EvictionThresholdMet").await;
     let begun = node.logged_at("Evicting a pod").await;
@@ -87,10 +93,8 @@ async fn a_pod_that_eats_the_nodes_memory_is_evicted_and_not_those_beside_it() {
     );
 
     node.awaits_condition("MemoryPressure", "False").await;
-    for (name, lives_before) in before {
-        let pod = node.pod(name).await.unwrap();
-        assert_eq!(lives(&pod, "main"), lives_before, "{name}");
-        assert_eq!(pod["status"]["phase"], "Running", "{name}");
+    for (name, before) in before {
+        assert_same(&node, name, &before).await;
     }
     assert_eq!(node.kernel_log("Out of memory").await, "", "the kernel had to end nothing");
     node.end().await;
@@ -118,7 +122,7 @@ async fn a_pod_that_fills_the_nodes_disk_is_evicted_and_not_the_one_beside_it() 
     assert!(is_disrupted(&evicted), "{:#}", evicted["status"]);
     node.delete("fills").await;
     node.awaits_condition("DiskPressure", "False").await;
-    assert_eq!(lives(&node.pod("beside").await.unwrap(), "main"), lives(&beside, "main"));
+    assert_same(&node, "beside", &beside).await;
     node.end().await;
 }
 
@@ -151,11 +155,7 @@ async fn pods_over_their_limits_of_local_storage_are_evicted_and_not_the_one_wit
         assert_evicted(&evicted, message);
         assert!(!is_disrupted(&evicted), "{:#}", evicted["status"]);
     }
-    let later = node.pod("within").await.unwrap();
-    assert_eq!(
-        (lives(&later, "main"), &later["status"]["phase"]),
-        (lives(&within, "main"), &"Running".into())
-    );
+    assert_same(&node, "within", &within).await;
     node.end().await;
 }
 
@@ -190,7 +190,7 @@ async fn a_fork_bomb_stays_within_its_pod_and_goes_when_it_is_deleted() {
     })
     .await
     .unwrap();
-    assert_eq!(lives(&node.pod("beside").await.unwrap(), "main"), lives(&beside, "main"));
+    assert_same(&node, "beside", &beside).await;
     node.end().await;
 }
 
