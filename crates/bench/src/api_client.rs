@@ -79,6 +79,11 @@ impl Connection {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
     }
 
+    /// Merges lists by the names of what is in them.
+    pub(crate) async fn merge_strategically(&mut self, path: &str, patch: String) -> anyhow::Result<Bytes> {
+        self.send(Method::PATCH, path, "application/strategic-merge-patch+json", patch).await
+    }
+
     pub(crate) async fn delete(&mut self, path: &str) -> anyhow::Result<Bytes> {
         self.send(Method::DELETE, path, "", String::new()).await
     }

@@ -46,8 +46,8 @@ pub(crate) const WATCHED: Duration = Duration::from_secs(60);
 pub(crate) const SETTLING: Duration = Duration::from_secs(20);
 /// What nothing here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
-const PODS: &str = "/api/v1/namespaces/default/pods";
-const NODE: &str = "/api/v1/nodes/node";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const NODE: &str = "/api/v1/nodes/node";
 
 /// An API server, a node that joins it, and what happens to its pods.
 pub(crate) struct Cluster {
@@ -67,10 +67,20 @@ struct PodEvent {
 impl Cluster {
     /// A node on a runtime; its agent is not started.
     pub(crate) async fn new(crablet: &Path, endpoint: &str, cgroup: &str) -> anyhow::Result<Cluster> {
+        Cluster::with_fields(crablet, endpoint, cgroup, "").await
+    }
+
+    /// The same with more lines in the node's configuration, which count instead of those that it has anyway.
+    pub(crate) async fn with_fields(
+        crablet: &Path,
+        endpoint: &str,
+        cgroup: &str,
+        fields: &str,
+    ) -> anyhow::Result<Cluster> {
         // Its disk is not the node's: what both write would hold up the runtime, whose floor has no server beside it.
         let server = Server::start(crablet, Path::new(IN_MEMORY)).await?;
-        let fields = "maxPods: 300\nregistryPullQPS: 0\nrotateCertificates: false";
-        let mut node = Node::new(crablet, endpoint, cgroup, fields)?;
+        let fields = format!("maxPods: 300\nregistryPullQPS: 0\nrotateCertificates: false\n{fields}");
+        let mut node = Node::new(crablet, endpoint, cgroup, &fields)?;
         node.join(&server.kubeconfig());
         let connection = server.access.connect().await?;
         let mut watching = server.access.connect().await?;
@@ -171,7 +181,7 @@ pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-fn is_true(object: &Value, condition: &str) -> bool {
+pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|found| found["type"] == condition && found["status"] == "True")
 }

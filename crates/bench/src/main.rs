@@ -5,8 +5,10 @@
 //! - [`promises`]: what is promised, and what measures it.
 //! - [`api_server`]: what the API server costs, and how soon it tells of a write; [`api_client`]: its client.
 //! - [`by_hand`]: the floor that pods' starts and ends are held against; [`manifest`]: the pod.
+//! - [`cgroups`]: where the kernel has what pods use and may use.
 //! - [`cluster`]: what a node in a cluster costs, and how soon its pods are ready.
 //! - [`counters`]: what a process costs.
+//! - [`evictions`]: how soon a pod goes when memory runs short.
 //! - [`exits`]: how soon the end of a container is told.
 //! - [`followers`]: what the node's port costs who asks much of it.
 //! - [`idle`]: what the agent costs when nothing happens.
@@ -15,6 +17,7 @@
 //! - [`pods`]: what a decoded pod costs.
 //! - [`probes`]: what probes cost, and how soon they are heard.
 //! - [`relists`]: what the diff of a relist takes.
+//! - [`resizes`]: how soon a resize is what the kernel enforces.
 //! - [`settled`]: what the agent costs with many pods and nothing to do.
 //! - [`starts`]: how long pods take to start and to end.
 //! - [`storage`]: what volumes of CSI drivers cost.
@@ -25,8 +28,10 @@
 mod api_client;
 mod api_server;
 mod by_hand;
+mod cgroups;
 mod cluster;
 mod counters;
+mod evictions;
 mod exits;
 mod followers;
 mod idle;
@@ -37,6 +42,7 @@ mod pods;
 mod probes;
 mod promises;
 mod relists;
+mod resizes;
 mod settled;
 mod specification;
 mod starts;

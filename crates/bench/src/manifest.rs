@@ -26,12 +26,12 @@ pub(crate) fn pod_of_two(name: &str) -> String {
     )
 }
 
-/// The same with a probe.
-pub(crate) fn probed_pod(name: &str, probe: &str) -> String {
+/// The same whose container has more fields.
+pub(crate) fn pod_with(name: &str, fields: &str) -> String {
     format!(
         "apiVersion: v1\n\
          kind: Pod\n\
          metadata: {{name: {name}}}\n\
-         spec: {{containers: [{{name: main, image: \"{IMAGE}\", imagePullPolicy: Never, {probe}}}]}}\n"
+         spec: {{containers: [{{name: main, image: \"{IMAGE}\", imagePullPolicy: Never, {fields}}}]}}\n"
     )
 }

@@ -5,11 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use crablet_host::cgroup::Hierarchy;
-use crablet_host::mounts::PROC_SELF_MOUNTINFO;
 use crablet_testkit::{Containerd, Daemon, Image, Node, eventually};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::cgroups::tree;
 use crate::counters::Counters;
 use crate::manifest::pod_of_two;
 use crate::promises::Figure;
@@ -71,12 +70,7 @@ impl Costs {
             node.put(&name, &pod_of_two(&name))?;
         }
         let mut agent = node.spawn().await?;
-        eventually("all pods run", PATIENCE, || async {
-            let pods = node.pods().await.map_err(|error| format!("{error:#}\n{}", agent.log_tail()))?;
-            let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
-            if running == PODS { Ok(()) } else { Err(format!("{running} of {PODS}")) }
-        })
-        .await?;
+        all_run(&node, &agent, PODS).await?;
         // What comes after a start, and the first samples.
         sleep(Duration::from_secs(5)).await;
         let bytes = ask(&node, &PAGES).await?;
@@ -112,15 +106,21 @@ impl Costs {
     }
 }
 
+/// Waits until so many pods run.
+pub(crate) async fn all_run(node: &Node, agent: &Daemon, pods: usize) -> anyhow::Result<()> {
+    eventually("all pods run", PATIENCE, || async {
+        let known = node.pods().await.map_err(|error| format!("{error:#}\n{}", agent.log_tail()))?;
+        let running = known.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+        if running == pods { Ok(()) } else { Err(format!("{running} of {pods}")) }
+    })
+    .await
+}
+
 /// Has a runtime, and the shims that it starts, in a cgroup of their own, as a service manager has it. The node's root
 /// counts the descriptors of what is in no other.
 fn set_apart(containerd: &Containerd) -> anyhow::Result<()> {
     let pid = containerd.pid().context("the runtime runs")?;
-    let tree = match Hierarchy::detect(Path::new(PROC_SELF_MOUNTINFO))? {
-        Hierarchy::V2 { mount } => mount,
-        Hierarchy::V1(mounts) => mounts.controllers.get("cpu").context("no tree of the CPU")?.clone(),
-    };
-    let cgroup = tree.join(containerd.cgroup().trim_start_matches('/')).join("runtime");
+    let cgroup = tree("cpu")?.join(containerd.cgroup().trim_start_matches('/')).join("runtime");
     std::fs::create_dir_all(&cgroup)?;
     std::fs::write(cgroup.join("cgroup.procs"), pid.to_string())?;
     Ok(())

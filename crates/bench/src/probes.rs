@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::counters::Counters;
-use crate::manifest::probed_pod;
+use crate::manifest::pod_with;
 use crate::on_simulator::OnSimulator;
 use crate::promises::Figure;
 
@@ -90,7 +90,7 @@ async fn readiness(crablet: &Path) -> anyhow::Result<Figure> {
         (0..RUNS).map(|_| Reserved::bind("127.0.0.1:0")?.local_addr()).collect::<std::io::Result<_>>()?;
     let manifests = addresses.iter().enumerate().map(|(number, address)| {
         let probe = format!("readinessProbe: {{{}, periodSeconds: 1}}", connects_to(*address));
-        (format!("pod-{number}"), probed_pod(&format!("pod-{number}"), &probe))
+        (format!("pod-{number}"), pod_with(&format!("pod-{number}"), &probe))
     });
     let on_simulator = OnSimulator::start(crablet, manifests).await?;
     let mut figure = Figure { id: "readiness", runs: Vec::new(), beside: None };
@@ -110,7 +110,7 @@ async fn readiness(crablet: &Path) -> anyhow::Result<Figure> {
 }
 
 fn pods(number: usize, probe: &str) -> impl ExactSizeIterator<Item = (String, String)> {
-    (0..number).map(move |number| (format!("pod-{number}"), probed_pod(&format!("pod-{number}"), probe)))
+    (0..number).map(move |number| (format!("pod-{number}"), pod_with(&format!("pod-{number}"), probe)))
 }
 
 fn connects_to(address: SocketAddr) -> String {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    api_server, cluster, exits, followers, idle, numbers, pods, probes, relists, settled, starts, storage,
-    streams, translation,
+    api_server, cluster, evictions, exits, followers, idle, numbers, pods, probes, relists, resizes, settled,
+    starts, storage, streams, translation,
 };
 
 /// A promise about a figure.
@@ -48,6 +48,8 @@ pub(crate) enum Measure {
     Settled,
     /// The same with very many pods.
     ManySettled,
+    /// The same with fewer pods on a real runtime, and the node's resources looked after.
+    FewSettled,
     /// A pod's translation to CRI.
     Translation,
     Probes,
@@ -66,6 +68,10 @@ pub(crate) enum Measure {
     Numbers,
     /// Those who ask much of the node's port.
     Followers,
+    /// Evictions on a real runtime, when memory runs short.
+    Evictions,
+    /// Resizes on a real runtime.
+    Resizes,
 }
 
 const fn promise(id: &'static str, text: &'static str, limit: f64, unit: &'static str) -> Promise {
@@ -107,6 +113,13 @@ pub(crate) const PROMISES: &[Promise] = &[
     promise("settled-5000-cpu", "CPU with 5,000 settled pods and events", 50.0, "millicores"),
     promise("settled-5000-rss", "resident memory with 5,000 settled pods", 250.0, "MiB"),
     promise("settled-5000-wakes", "voluntary context switches with 5,000 settled pods", 50.0, "a second"),
+    promise(
+        "settled-200-cpu",
+        "CPU with 200 settled pods on containerd, with eviction, image garbage and cgroups looked after",
+        1.0,
+        "millicores",
+    ),
+    promise("settled-200-wakes", "voluntary context switches with those pods", 2.0, "a second"),
     promise("translate", "translating one pod to CRI", 50.0, "µs"),
     promise("probes-tcp", "1,000 TCP probes a second, against a bare connect loop", 2.0, "times"),
     promise("probes-exec", "500 exec probes that take 200 ms each second, behind", 1.0, "periods"),
@@ -197,6 +210,18 @@ pub(crate) const PROMISES: &[Promise] = &[
         3.0,
         "MiB",
     ),
+    promise(
+        "evict-begun",
+        "from a memory threshold crossed, by a pod that eats all at once, to the eviction begun, cgroup v1",
+        100.0,
+        "ms",
+    ),
+    promise(
+        "resize-applied",
+        "a resize is what the kernel enforces, after the API server's answer, less what the runtime takes",
+        50.0,
+        "ms",
+    ),
 ];
 
 impl Measure {
@@ -210,6 +235,7 @@ impl Measure {
         Measure::Crowd,
         Measure::Settled,
         Measure::ManySettled,
+        Measure::FewSettled,
         Measure::Translation,
         Measure::Probes,
         Measure::ApiServer,
@@ -220,6 +246,8 @@ impl Measure {
         Measure::Streams,
         Measure::Numbers,
         Measure::Followers,
+        Measure::Evictions,
+        Measure::Resizes,
     ];
 
     /// What it is called on the command line.
@@ -233,6 +261,7 @@ impl Measure {
             Measure::Crowd => "crowd",
             Measure::Settled => "settled",
             Measure::ManySettled => "many-settled",
+            Measure::FewSettled => "few-settled",
             Measure::Translation => "translation",
             Measure::Probes => "probes",
             Measure::ApiServer => "apiserver",
@@ -243,6 +272,8 @@ impl Measure {
             Measure::Streams => "streams",
             Measure::Numbers => "numbers",
             Measure::Followers => "followers",
+            Measure::Evictions => "evictions",
+            Measure::Resizes => "resizes",
         }
     }
 
@@ -256,6 +287,7 @@ impl Measure {
             Measure::Crowd => "the start and the end of 50 pods",
             Measure::Settled => "500 settled pods",
             Measure::ManySettled => "5,000 settled pods",
+            Measure::FewSettled => "200 settled pods on containerd",
             Measure::Translation => "the translation of a pod",
             Measure::Probes => "probes",
             Measure::ApiServer => "the API server",
@@ -266,6 +298,8 @@ impl Measure {
             Measure::Streams => "commands in containers",
             Measure::Numbers => "what it costs to tell what pods use",
             Measure::Followers => "the followers of a log, and what the node's port keeps",
+            Measure::Evictions => "evictions",
+            Measure::Resizes => "resizes",
         }
     }
 
@@ -279,6 +313,7 @@ impl Measure {
             Measure::Crowd => starts::measure_crowd(crablet).await,
             Measure::Settled => settled::measure(crablet).await,
             Measure::ManySettled => settled::measure_many(crablet).await,
+            Measure::FewSettled => settled::measure_few(crablet).await,
             Measure::Translation => translation::measure(),
             Measure::Probes => probes::measure(crablet).await,
             Measure::ApiServer => api_server::measure(crablet).await,
@@ -289,6 +324,8 @@ impl Measure {
             Measure::Streams => streams::measure(crablet).await,
             Measure::Numbers => numbers::measure(crablet).await,
             Measure::Followers => followers::measure(crablet).await,
+            Measure::Evictions => evictions::measure(crablet).await,
+            Measure::Resizes => resizes::measure(crablet).await,
         }
     }
 }
