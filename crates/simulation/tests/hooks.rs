@@ -5,8 +5,9 @@
 mod common;
 
 use common::{Node, seconds};
+use crablet_api::OneOf;
 use crablet_api::core::ContainerState;
-use crablet_cri_sim::{Fault, Method};
+use crablet_cri_sim::{Fault, Image, Method};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tonic::Code;
@@ -100,6 +101,26 @@ async fn a_container_that_is_not_alive_has_its_hook_before_the_stop_within_its_g
     assert_eq!((node.container("p", "c").restart_count, node.live().len()), (0, 1), "its hook runs");
     seconds(6).await;
     assert_eq!(node.container("p", "c").restart_count, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_before_the_stop_that_takes_too_long_runs_on_until_its_container_ends() {
+    let mut node = Node::start().await;
+    node.world.simulator.add_image(Image::new("shell:1").cmd(["sh"]));
+    let probe =
+        "livenessProbe: {exec: {command: ['false']}, periodSeconds: 1, terminationGracePeriodSeconds: 5}";
+    let command = "command: [sh, -c, 'trap \"exit 3\" USR1; while :; do sleep 1; done']";
+    let hook = "lifecycle: {preStop: {exec: {command: [sh, -c, 'sleep 6; kill -USR1 1']}}}";
+    node.want("p", &format!("{{containers: [{{name: c, image: 'shell:1', {command}, {probe}, {hook}}}]}}"))
+        .await;
+    seconds(12).await;
+    assert!(node.said("c", "FailedPreStopHook", "PreStopHook failed"), "{}", node.all_said());
+    let status = node.container("p", "c");
+    // The runtime would have ended it by force a second later.
+    assert!(
+        matches!(&status.last_state, OneOf::One(ContainerState::Terminated(ended)) if ended.exit_code == 3),
+        "{status:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,11 +52,18 @@ async fn workers_count_by_how_far_they_are_and_who_wants_their_pods() {
     assert_eq!(working(world, "desired", "sync", ""), 1.0);
     seconds(20).await;
     assert_eq!(working(&node.world, "desired", "terminated", ""), 1.0);
+    let wanted = |world: &World, is_static: &str| {
+        ["desired", "active"]
+            .map(|what| value(world, &format!("kubelet_{what}_pods{{static=\"{is_static}\"}}")))
+    };
+    assert_eq!(wanted(&node.world, ""), [1.0, 0.0], "it is over, and still wanted");
+    assert_eq!(wanted(&node.world, "true"), [1.0, 1.0]);
     node.unwant("web");
     seconds(1).await;
     let world = &node.world;
     assert_eq!(working(world, "orphan", "terminating", "true"), 1.0);
     assert_eq!(working(world, "desired", "sync", "true"), 0.0);
+    assert_eq!(wanted(world, "true"), [0.0, 0.0], "it stops, and nobody wants it");
     seconds(90).await;
     let text = rendered(&node.world);
     let lines = text.lines().filter(|line| line.starts_with("kubelet_working_pods{"));

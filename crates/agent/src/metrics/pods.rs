@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crablet_api::core::{Pod, PodConditionType};
-use crablet_core::qos::is_static;
 use crablet_metrics::{Kind, Registry, Samples};
 
 use crate::sources::SourceKind;
@@ -14,20 +13,8 @@ use crate::statuses::Statuses;
 /// Has it told how many pods there are.
 pub(crate) fn register_pods(registry: &Registry, statuses: Statuses, working: WorkingPods) {
     registry.collector(move |samples| {
-        let (mut desired, mut active, mut ephemeral) = ([0_u32; 2], [0_u32; 2], 0);
-        for view in statuses.list() {
-            let is_static = usize::from(is_static(&view.pod));
-            desired[is_static] += 1;
-            ephemeral += view.pod.spec.ephemeral_containers.len();
-            active[is_static] += u32::from(!view.status.is_over());
-        }
-        for (index, is_static) in [(0, ""), (1, "true")] {
-            let labels = [("static", is_static)];
-            let help = "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.";
-            samples.add("kubelet_desired_pods", help, Kind::Gauge, &labels, f64::from(desired[index]));
-            let help = "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.";
-            samples.add("kubelet_active_pods", help, Kind::Gauge, &labels, f64::from(active[index]));
-        }
+        let ephemeral: usize =
+            statuses.list().iter().map(|view| view.pod.spec.ephemeral_containers.len()).sum();
         let help = "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.";
         samples.add("kubelet_managed_ephemeral_containers", help, Kind::Gauge, &[], ephemeral as f64);
         tell_resizes(samples, &statuses);
@@ -101,6 +88,17 @@ impl WorkingPods {
     }
 
     fn tell(&self, samples: &mut Samples) {
+        for (config, is_static) in [(Config::Desired, ""), (Config::DesiredStatic, "true")] {
+            let [sync, terminating, terminated] =
+                LIFECYCLES.map(|(lifecycle, _)| self.0[place(config, lifecycle)].load(Ordering::Relaxed));
+            let labels = [("static", is_static)];
+            let active = sync + terminating;
+            let help = "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.";
+            let desired = (active + terminated) as f64;
+            samples.add("kubelet_desired_pods", help, Kind::Gauge, &labels, desired);
+            let help = "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.";
+            samples.add("kubelet_active_pods", help, Kind::Gauge, &labels, active as f64);
+        }
         let help = "[ALPHA] Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted in the API and consumes resources that are not otherwise visible.";
         for (config, word, is_static) in CONFIGS {
             for (lifecycle, state) in LIFECYCLES {

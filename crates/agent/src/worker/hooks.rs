@@ -2,6 +2,7 @@
 //! and is told to nobody.
 
 use std::fmt::Display;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::prober::exec::took_too_long;
 use crate::prober::http::{self, HttpError};
 use crate::recorder::{EventType, reason};
 use crate::story::State;
@@ -59,8 +59,6 @@ enum Broken {
 enum HookError {
     #[error("command '{command}' exited with {code}: {complaint}, message: {}", quoted(written))]
     Exited { command: String, code: i32, complaint: String, written: Vec<u8> },
-    #[error("command timed out: {} timed out after {seconds}s, message: \"\"", go_quote(command))]
-    TimedOut { command: String, seconds: u64 },
     #[error("{}, message: \"\"", .0.in_go_words())]
     Exec(Error),
     #[error("Get {}: {error}", go_quote(url))]
@@ -108,10 +106,6 @@ impl Hook {
                     stdout.extend(stderr);
                     Err(HookError::Exited { command: command.join(" "), code, complaint, written: stdout })
                 }
-                Err(error) if took_too_long(&error) => {
-                    let seconds = within.unwrap_or_default().as_secs();
-                    Err(HookError::TimedOut { command: command.join(" "), seconds })
-                }
                 Err(error) => Err(HookError::Exec(error)),
             },
             Hook::Http(target) => get(target, Instant::now() + within.unwrap_or(LONGEST)).await,
@@ -139,16 +133,19 @@ async fn ended(runtime: &dyn Runtime, id: &str) {
 }
 
 /// A runtime that went away says nothing about the hook, and that is no reason to stop a container: the command is run
-/// again once the runtime is back.
+/// again once the runtime is back, unless its time is over by then. Nobody ends it then but the end of its container.
 async fn exec(
     runtime: &dyn Runtime,
     id: &str,
     command: &[String],
     within: Option<Duration>,
 ) -> Result<ExecOutput, Error> {
+    let began = Instant::now();
     loop {
-        match runtime.exec_sync(id, command, within).await {
-            Err(error) if error.is_unreachable() => tokio::time::sleep(RUNTIME_AWAY).await,
+        match runtime.exec_sync(id, command, None).await {
+            Err(error) if error.is_unreachable() && within.is_none_or(|within| began.elapsed() < within) => {
+                tokio::time::sleep(RUNTIME_AWAY).await;
+            }
             answer => return answer,
         }
     }
@@ -250,8 +247,8 @@ impl Worker {
         Err(NotStarted { error, until: None, has_event: true })
     }
 
-    /// Runs the hook before a container's stop, within the grace period. How it ends changes nothing: the container
-    /// is stopped.
+    /// Runs the hook before a container's stop, which nobody waits for longer than the grace period. How it ends changes
+    /// nothing: the container is stopped. A command that takes longer runs on until its container ends, as upstream.
     pub(super) fn run_pre_stop(
         &self,
         id: String,
@@ -269,7 +266,9 @@ impl Worker {
         async move {
             let Some(hook) = hook else { return stops::Done::Hook { id } };
             let began = Instant::now();
-            let done = tokio::time::timeout(within, hook.run(&*runtime, &id, Some(within))).await;
+            let container = id.clone();
+            let mut run = pin!(hook.run(&*runtime, &container, Some(within)));
+            let done = tokio::time::timeout(within, &mut run).await;
             let how = match done {
                 Ok(Ok(Done::AsWanted)) => "is done",
                 Ok(Ok(Done::WithoutTls(at))) => {
@@ -285,6 +284,10 @@ impl Worker {
                 Ok(Err(_)) | Err(_) => {
                     let reason = reason::FAILED_PRE_STOP_HOOK;
                     recorder.event(&involved, EventType::Warning, reason, "PreStopHook failed");
+                    if done.is_err() {
+                        // It ends with what holds this, when the container was seen to have ended.
+                        let _ = run.await;
+                    }
                     return stops::Done::Hook { id };
                 }
             };
