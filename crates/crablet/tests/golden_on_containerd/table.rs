@@ -211,7 +211,7 @@ pub(crate) const TABLE: &[(&str, Shows)] = &[
         "workdir-tty-stdin",
         inside("pwd; readlink /proc/1/cwd; readlink /proc/1/fd/0", "/tmp\n/tmp\n/dev/pts/0"),
     ),
-    ("liveness-http", inside("wget -qO- http://127.0.0.1:8080/", "ok")),
+    ("liveness-http", inside("until wget -qO- http://127.0.0.1:8080/ 2>/dev/null; do sleep 0.1; done", "ok")),
     ("readiness-exec", inside("tr '\\0' ' ' < /proc/1/cmdline", "sleep 3600")),
     ("readiness-gate", inside("hostname; hostname -i", "readiness-gate\n<podIP>")),
     ("init-then-main", Writes { container: "i2", log: "two" }),
