@@ -1,4 +1,4 @@
-//! Something that many may wait for, and that wakes them in the order in which they began to.
+//! What many may wait for, and what wakes them in the order in which they began to: news, and an end.
 //!
 //! A `watch` channel would wake them in an order of its own, which differs from run to run.
 
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -44,5 +45,26 @@ impl Listener {
             }
             news.await;
         }
+    }
+}
+
+/// Whether something has ended. What is gone has.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(CancellationToken);
+
+impl Ended {
+    pub(crate) fn tell(&self) {
+        self.0.cancel();
+    }
+
+    /// What is cancelled with the end.
+    pub(crate) fn subscribe(&self) -> CancellationToken {
+        self.0.clone()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.tell();
     }
 }

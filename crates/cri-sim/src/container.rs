@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crablet_cri_api::v1::{self, ContainerState};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::bell::Ended;
 use super::files::Files;
 use super::image::{Image, Images};
 use super::log_file::LogFile;
@@ -36,8 +36,8 @@ pub(crate) struct Container {
     pub(crate) message: String,
     pub(crate) process: Option<Process>,
     pub(crate) files: Files,
-    /// Turns true when CRI says that it has ended.
-    pub(crate) stopped: watch::Sender<bool>,
+    /// When CRI says so.
+    pub(crate) stopped: Ended,
     /// Whether it has been asked to stop: containerd asks once.
     pub(crate) asked_to_stop: bool,
     pub(crate) last_usage: Option<(i64, u64)>,

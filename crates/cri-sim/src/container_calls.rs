@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crablet_cri_api::v1::{self, ContainerEventType, ContainerState, NamespaceMode};
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::bell::Ended;
 use super::container::{Container, Filter, Process, apply};
 use super::event::Happening;
 use super::files::Files;
@@ -116,7 +117,7 @@ impl World {
             message: String::new(),
             process: None,
             files: Files::default(),
-            stopped: watch::Sender::new(false),
+            stopped: Ended::default(),
             asked_to_stop: false,
             last_usage: None,
         };
@@ -195,13 +196,13 @@ impl World {
         Ok(())
     }
 
-    /// Asks a container to stop, if it can. Gives what turns true when it has; nothing when it has not to.
+    /// Asks a container to stop, if it can. Gives what is cancelled when it has; nothing when it has not to.
     pub(crate) fn ask_to_stop(
         &mut self,
         asked: &str,
         gently: bool,
         now: Instant,
-    ) -> Result<Option<(String, watch::Receiver<bool>)>, Status> {
+    ) -> Result<Option<(String, CancellationToken)>, Status> {
         let id = match self.find_container(asked) {
             Ok(id) => id,
             Err(Missing::NotFound) if self.settings.stopping_the_missing == StoppingTheMissing::Succeeds => {

@@ -4,8 +4,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use crablet_cri_api::v1;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::event::Happening;
@@ -25,7 +25,7 @@ struct Command {
     pid: u32,
     machine: Machine,
     /// Ends when the container does.
-    container_stopped: watch::Receiver<bool>,
+    container_stopped: CancellationToken,
     output: Vec<u8>,
     errors: Vec<u8>,
 }
@@ -49,10 +49,9 @@ impl Simulator {
                 });
             }
             let wakes = command.machine.wakes();
-            let mut stopped = command.container_stopped.clone();
             tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = command.container_stopped.cancelled() => {}
                 () = until(wakes) => {}
                 () = until(deadline) => {
                     command.machine.exit(Signal::Kill.exit_code(), Instant::now());

@@ -92,7 +92,7 @@ impl World {
         let exited_at = clock.timestamp(ended);
         self.tell(Happening::TaskDelete { id, pid: process.pid, code, exited_at }, at);
         if let Some(container) = self.containers.get(id) {
-            container.stopped.send_replace(true);
+            container.stopped.tell();
         }
         self.tell_cri(id, &sandbox_id, ContainerEventType::ContainerStoppedEvent, at);
     }
@@ -136,7 +136,7 @@ impl World {
         let Some(sandbox) = self.sandboxes.get_mut(id).filter(|sandbox| sandbox.ready) else { return };
         sandbox.ready = false;
         let pid = std::mem::take(&mut sandbox.pid);
-        sandbox.stopped.send_replace(true);
+        sandbox.stopped.tell();
         let exited_at = self.clock.timestamp(at);
         self.tell(Happening::TaskDelete { id, pid, code: KILLED, exited_at }, at);
         self.tell_cri(id, id, ContainerEventType::ContainerStoppedEvent, at);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crablet_cri_api::v1;
-use tokio::sync::watch;
+
+use super::bell::Ended;
 
 #[derive(Debug)]
 pub(crate) struct Sandbox {
@@ -21,8 +22,8 @@ pub(crate) struct Sandbox {
     /// Its address; none on the machine's own network.
     pub(crate) ip: Option<String>,
     pub(crate) network_closed: bool,
-    /// Turns true when CRI says that it is not ready any more.
-    pub(crate) stopped: watch::Sender<bool>,
+    /// When CRI says that it is not ready any more.
+    pub(crate) stopped: Ended,
     pub(crate) last_usage: Option<(i64, u64)>,
 }
 

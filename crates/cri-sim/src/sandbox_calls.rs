@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crablet_cri_api::v1::{self, ContainerEventType};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::bell::Ended;
 use super::event::Happening;
 use super::sandbox::{Sandbox, has_network};
 use super::world::World;
@@ -63,7 +63,7 @@ impl World {
             ended: false,
             ip: has_network.then(|| self.next_address()),
             network_closed: false,
-            stopped: watch::Sender::new(false),
+            stopped: Ended::default(),
             last_usage: None,
         };
         let pid = sandbox.pid;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crablet_cri_api::v1;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -26,14 +25,14 @@ impl Simulator {
 
     async fn stop(&self, id: &str, grace: Duration) -> Result<(), Status> {
         let gently = !grace.is_zero();
-        let Some((id, mut stopped)) = self.with(|world, now| world.ask_to_stop(id, gently, now))? else {
+        let Some((id, stopped)) = self.with(|world, now| world.ask_to_stop(id, gently, now))? else {
             return Ok(());
         };
-        if gently && timeout(grace, ended(&mut stopped)).await.is_ok() {
+        if gently && timeout(grace, stopped.cancelled()).await.is_ok() {
             return Ok(());
         }
         self.with(|world, now| world.signal(&id, Signal::Kill, now));
-        ended(&mut stopped).await;
+        stopped.cancelled().await;
         Ok(())
     }
 
@@ -81,8 +80,8 @@ impl Simulator {
             world.kill_sandbox(id, now);
             world.sandboxes.get(id).filter(|sandbox| sandbox.ready).map(|sandbox| sandbox.stopped.subscribe())
         });
-        if let Some(mut stopped) = stopped {
-            ended(&mut stopped).await;
+        if let Some(stopped) = stopped {
+            stopped.cancelled().await;
         }
         self.with(|world, _| world.close_network(id));
         Ok(())
@@ -105,9 +104,4 @@ impl Simulator {
         });
         Ok(v1::RemovePodSandboxResponse {})
     }
-}
-
-/// Waits until something has ended; what is gone has.
-async fn ended(stopped: &mut watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stopped| *stopped).await;
 }

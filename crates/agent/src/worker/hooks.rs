@@ -19,6 +19,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use crate::prober::exec::took_too_long;
 use crate::prober::http::{self, HttpError};
 use crate::recorder::{EventType, reason};
 use crate::story::State;
@@ -59,6 +60,9 @@ enum Broken {
 enum HookError {
     #[error("command '{command}' exited with {code}: {complaint}, message: {}", quoted(written))]
     Exited { command: String, code: i32, complaint: String, written: Vec<u8> },
+    /// Nobody gave it a time, which the words tell all the same.
+    #[error("command timed out: {} timed out after 0s, message: \"\"", go_quote(command))]
+    TimedOut { command: String },
     #[error("{}, message: \"\"", .0.in_go_words())]
     Exec(Error),
     #[error("Get {}: {error}", go_quote(url))]
@@ -105,6 +109,9 @@ impl Hook {
                     let complaint = String::from_utf8_lossy(&stderr).into_owned();
                     stdout.extend(stderr);
                     Err(HookError::Exited { command: command.join(" "), code, complaint, written: stdout })
+                }
+                Err(error) if took_too_long(&error) => {
+                    Err(HookError::TimedOut { command: command.join(" ") })
                 }
                 Err(error) => Err(HookError::Exec(error)),
             },
