@@ -219,7 +219,7 @@ impl Agent {
             pulls,
             metrics: ImageGcMetrics::register(&metrics.kubelet)?,
         };
-        let (readiness, keep_readiness) = Readiness::watch(runtime.clone(), facts.clone());
+        let (readiness, keep_readiness) = Readiness::watch(runtime.clone(), facts.clone(), clock.clone());
         let gate = admission::Gate {
             facts: facts.clone(),
             pressure: pressure.clone(),

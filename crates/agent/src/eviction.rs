@@ -186,7 +186,11 @@ impl EvictionManager {
             if let Some(change) = self.monitor.next_change(now) {
                 wait = wait.min(Duration::try_from(change.duration_since(now)).unwrap_or_default());
             }
-            next = Some(Instant::now() + wait);
+            // With much left of everything it comes with what else is looked at then.
+            next = Some(match wait == LONGEST_WAIT {
+                true => self.node.clock.next_beat(wait),
+                false => Instant::now() + wait,
+            });
         } else if !self.has_limited_pods() {
             return None;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crablet_cri::Runtime;
 use crablet_cri_api::Condition;
+use crablet_host::clock::Clock;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -72,12 +73,13 @@ impl Readiness {
     pub fn watch(
         runtime: Arc<dyn Runtime>,
         facts: LiveFacts,
+        clock: Clock,
     ) -> (Readiness, impl Future<Output = ()> + Send) {
         let unknown = Err(NotReady::NotAsked);
         let ready = Mutex::new(Ready { runtime: unknown.clone(), network: unknown, shuts_down: false });
         let readiness =
             Readiness(Arc::new(Board { ready, news: Notify::new(), told: watch::Sender::new(None) }));
-        (readiness.clone(), keep_asking(runtime, facts, readiness))
+        (readiness.clone(), keep_asking(runtime, facts, clock, readiness))
     }
 
     pub fn now(&self) -> Ready {
@@ -130,12 +132,12 @@ impl Readiness {
     }
 }
 
-async fn keep_asking(runtime: Arc<dyn Runtime>, facts: LiveFacts, readiness: Readiness) {
+async fn keep_asking(runtime: Arc<dyn Runtime>, facts: LiveFacts, clock: Clock, readiness: Readiness) {
     loop {
         let said = ask(&*runtime, &facts).await;
         let is_ready = said.runtime.is_ok() && said.network.is_ok();
         readiness.tell(said);
-        tokio::time::sleep(if is_ready { WHEN_READY } else { WHEN_NOT }).await;
+        tokio::time::sleep_until(clock.next_beat(if is_ready { WHEN_READY } else { WHEN_NOT })).await;
     }
 }
 

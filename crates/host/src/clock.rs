@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -48,6 +49,15 @@ impl Clock {
         self.start.checked_add(self.origin.elapsed()).unwrap_or(Timestamp::MAX)
     }
 
+    /// The next moment for what is done once in a while: the same one for all that have this clock and such an interval, so
+    /// that the process wakes once for all of them.
+    pub fn next_beat(&self, every: Duration) -> Instant {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        let later = self.origin.elapsed() + Duration::from_millis(1);
+        let due = milliseconds(later).checked_next_multiple_of(milliseconds(every));
+        self.origin + due.map_or(every, Duration::from_millis)
+    }
+
     /// What the wall clock shows at a steady time, should nobody set it before. It means something to other processes.
     pub fn wall_at(&self, steady: Timestamp) -> Timestamp {
         moved(self.now(), self.steady(), steady)
@@ -86,7 +96,6 @@ enum Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn a_simulated_clock_moves_only_with_tokio_time() {
@@ -118,6 +127,20 @@ mod tests {
         assert_eq!(clock.steady_at(clock.wall_at(in_a_minute)), in_a_minute);
         let (first, last) = (clock.wall_at(Timestamp::MIN), clock.steady_at(Timestamp::MAX));
         assert_eq!((first, last), (Timestamp::MIN, Timestamp::MAX), "there is nothing beyond");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_begins_when_waits_for_the_same_beat() {
+        let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
+        let began = Instant::now();
+        let (ten, twenty) = (Duration::from_secs(10), Duration::from_secs(20));
+        assert_eq!(clock.next_beat(ten), began + ten, "never at once");
+        tokio::time::advance(Duration::from_millis(3_700)).await;
+        assert_eq!(clock.clone().next_beat(ten), began + ten);
+        tokio::time::advance(Duration::from_millis(6_300)).await;
+        assert_eq!(clock.next_beat(ten), began + twenty, "who comes on a beat has had it");
+        assert_eq!(clock.next_beat(twenty), began + twenty);
+        assert!(clock.next_beat(Duration::ZERO) > Instant::now());
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl LogRotation {
     pub async fn run(self, running: impl Fn() -> Vec<RunningContainer>) {
         loop {
             self.look(running()).await;
-            tokio::time::sleep(self.policy.interval).await;
+            tokio::time::sleep_until(self.clock.next_beat(self.policy.interval)).await;
         }
     }
 

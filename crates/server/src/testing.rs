@@ -104,7 +104,7 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
     let runtime = Arc::new(client.expect("an endpoint"));
     let facts = LiveFacts::new(Facts::default());
     // Nobody asks the runtime.
-    let (readiness, _) = Readiness::watch(Arc::clone(&runtime) as _, facts.clone());
+    let (readiness, _) = Readiness::watch(Arc::clone(&runtime) as _, facts.clone(), node.clock.clone());
     let agent = Agent {
         facts,
         readiness,

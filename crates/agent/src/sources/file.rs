@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crablet_host::clock::Clock;
 use crablet_host::watch::{Changes, Watch, WatchError};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 use super::problems::{Consequence, Found};
@@ -54,10 +54,7 @@ impl FileSource {
     pub async fn run(self, feed: Feed) {
         info!(path = %self.path.display(), "Watching path for manifests of pods");
         let mut watching = Watching { path: self.path.clone(), problems: self.problems.clone(), watch: None };
-        let mut folder = Folder::new(self.path, self.pods.clone(), self.problems, self.clock);
-        let mut ticks = interval(self.period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await;
+        let mut folder = Folder::new(self.path, self.pods.clone(), self.problems, self.clock.clone());
         let mut unsettled = Unsettled::default();
         let mut task = Task::Everything;
         loop {
@@ -90,7 +87,7 @@ impl FileSource {
                 names = unsettled.due() => {
                     Task::Names { names, deleted: BTreeSet::new(), haste: Haste::SayIt }
                 }
-                _ = ticks.tick() => Task::Everything,
+                () = sleep_until(self.clock.next_beat(self.period)) => Task::Everything,
             };
         }
     }
