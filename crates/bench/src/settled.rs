@@ -35,6 +35,8 @@ const DEFAULTS: &str = "evictionHard: {memory.available: 100Mi, nodefs.available
 /// What an agent says that looks after disks, and that has limited what all pods may take.
 const LOOKS_AFTER: [&str; 2] =
     ["It is known which file systems there are", "Updated Node Allocatable limit across pods"];
+/// What it says where something runs short: then it measures all pods again and again, as it should.
+const SHORT: &str = "The node is short of";
 const LIMITED: &str = "resources: {requests: {cpu: 1m, memory: 4Mi}, limits: {cpu: 100m, memory: 64Mi}}";
 
 pub(crate) async fn measure(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -82,6 +84,7 @@ pub(crate) async fn measure_few(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
     for told in LOOKS_AFTER {
         ensure!(node.log().contains(told), "the agent does not say {told:?}:\n{}", agent.log_tail());
     }
+    ensure!(!node.log().contains(SHORT), "this machine runs short of something:\n{}", agent.log_tail());
     let cgroups = node.pod_cgroups()?.len();
     ensure!(cgroups >= FEW_PODS, "{cgroups} of {FEW_PODS} pods have cgroups");
 
@@ -93,6 +96,7 @@ pub(crate) async fn measure_few(crablet: &Path) -> anyhow::Result<Vec<Figure>> {
             figure.runs.push(value);
         }
     }
+    ensure!(!node.log().contains(SHORT), "this machine runs short of something:\n{}", agent.log_tail());
     agent.terminate();
     agent.wait().await?;
     containerd.stop().await?;
