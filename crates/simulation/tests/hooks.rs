@@ -124,6 +124,21 @@ async fn a_hook_before_the_stop_that_takes_too_long_runs_on_until_its_container_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_waits_no_longer_for_a_hook_than_it_has() {
+    let mut node = Node::start().await;
+    let hook = "lifecycle: {preStop: {exec: {command: [sleep, infinity]}}}";
+    let container = format!("{{name: c, image: 'sim/forever:1', {hook}}}");
+    node.want("p", &format!("{{terminationGracePeriodSeconds: 5, containers: [{container}]}}")).await;
+    seconds(5).await;
+    node.unwant("p");
+    seconds(4).await;
+    assert_eq!(node.live(), ["c"], "its hook runs");
+    seconds(5).await;
+    assert!(node.live().is_empty(), "{}", node.all_said());
+    assert!(node.said("c", "FailedPreStopHook", "PreStopHook failed"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hook_before_the_stop_that_fails_is_told_and_changes_nothing() {
     let mut node = Node::start().await;
     node.want("p", &pod("preStop: {exec: {command: [sh, -c, 'echo hunter2; exit 1']}}")).await;

@@ -212,6 +212,8 @@ impl Worker {
         for step in steps {
             match step {
                 Step::RunHook { id, name, seconds } => {
+                    // It may go on for longer, and the stop comes then all the same.
+                    wait = earliest(wait, Some(Instant::now() + Duration::from_secs(seconds.unsigned_abs())));
                     let call = self.run_pre_stop(id.clone(), &name, seconds);
                     if let Some(stop) = self.stops.get_mut(&id) {
                         stop.container.hook = Hook::Running;
