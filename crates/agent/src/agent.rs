@@ -43,6 +43,7 @@ use crate::shutdown::{self, NodeShutdown};
 use crate::sources::Changes;
 use crate::statuses::Statuses;
 use crate::story::Stories;
+use crate::sync_loop::SyncLoop;
 use crate::tasks::Tasks;
 use crate::turns::Turns;
 use crate::users::Users;
@@ -111,6 +112,8 @@ pub struct Agent {
     pub recorder: Recorder,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
+    /// Where the task that owns the pods is asked whether it still goes round.
+    pub sync_loop: SyncLoop,
 }
 
 /// Why an agent could not start.
@@ -276,6 +279,7 @@ impl Agent {
             images: images.clone(),
             recorder: node.reports.recorder.clone(),
             readiness: node.readiness.clone(),
+            sync_loop: pods.sync_loop(),
         };
         let shutdown = machine.filter(|_| !shutdown_periods.is_empty()).map(|machine| {
             let parts = shutdown::Parts {

@@ -22,6 +22,7 @@
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent, and [`allocations`] what pods have;
 //! - `log_links` removes links to logs that are left of pods;
+//! - [`sync_loop`] asks whether the task that owns the pods still goes round;
 //! - [`readiness`] asks the runtime how it is;
 //! - [`shutdown`] ends pods in their order when the machine is about to be shut down;
 //! - [`sizes`] follows what the machine has;
@@ -68,6 +69,7 @@ pub mod sizes;
 pub mod sources;
 pub mod statuses;
 pub mod story;
+pub mod sync_loop;
 pub mod tasks;
 pub mod turns;
 pub mod users;

@@ -28,6 +28,7 @@ use crate::pod_span::{in_pod_span, pod_span};
 use crate::roll_call;
 use crate::shared::Shared;
 use crate::sources::{Change, Changes};
+use crate::sync_loop::SyncLoop;
 use crate::tasks::Tasks;
 use crate::worker::{Beginning, Worker};
 
@@ -50,6 +51,8 @@ pub struct Pods {
     names: BTreeMap<(Text, Text), Text>,
     ended: mpsc::Sender<String>,
     requests: mpsc::Receiver<Request>,
+    /// Where it is asked whether it still goes round.
+    sync_loop: SyncLoop,
     tasks: Tasks,
 }
 
@@ -106,8 +109,14 @@ impl Pods {
     pub fn new(node: Arc<Shared>, tasks: Tasks) -> (Pods, mpsc::Receiver<String>, Evictor) {
         let (ended, ends) = mpsc::channel(ENDS);
         let (evictor, requests) = Evictor::new();
-        let pods = Pods { node, workers: BTreeMap::new(), names: BTreeMap::new(), ended, requests, tasks };
+        let (workers, names, sync_loop) = (BTreeMap::new(), BTreeMap::new(), SyncLoop::default());
+        let pods = Pods { node, workers, names, ended, requests, sync_loop, tasks };
         (pods, ends, evictor)
+    }
+
+    /// Where it can be asked whether it still goes round.
+    pub fn sync_loop(&self) -> SyncLoop {
+        self.sync_loop.clone()
     }
 
     /// Follows the sources and the runtime until the sources end. Its workers stop with its tasks, where they are, and
@@ -127,6 +136,7 @@ impl Pods {
         loop {
             tokio::select! {
                 biased;
+                () = self.sync_loop.answer() => {}
                 Some(uid) = ends.recv() => {
                     if self.see_off(&uid) {
                         search.is_needed();

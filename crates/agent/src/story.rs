@@ -187,6 +187,11 @@ impl Teller {
         self.tell(Telling { topic, text, took: None, is_warning: false, is_combined: false });
     }
 
+    /// Notes a reason for concern.
+    pub fn warn(&self, topic: &str, text: fmt::Arguments<'_>) {
+        self.tell(Telling { topic, text, took: None, is_warning: true, is_combined: false });
+    }
+
     /// Notes a step that is done, and how long it took.
     pub fn step(&self, topic: &str, took: Duration, text: fmt::Arguments<'_>) {
         self.tell(Telling { topic, text, took: Some(took), is_warning: false, is_combined: false });

@@ -22,6 +22,7 @@ use crate::lease::Heart;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::node::{self, NodeKeeper};
+use crate::node_headline::NodeHeadline;
 use crate::objects::{ClusterObjects, ObjectTtl};
 use crate::pod_source::PodSource;
 use crate::status_manager::{self, StatusManager};
@@ -50,6 +51,8 @@ pub struct Joining {
     pub lease_seconds: i32,
     /// Where what the server says is kept, if it is.
     pub memory: Option<Memory>,
+    /// What is said of the node in one sentence.
+    pub headline: NodeHeadline,
     /// What the CSI drivers of the node say of it.
     pub csi_drivers: watch::Receiver<BTreeMap<String, NodeInfo>>,
     /// Which volumes are in use, and where it is told which are attached.
@@ -81,6 +84,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         object_ttl,
         lease_seconds,
         memory,
+        headline,
         csi_drivers,
         attachments,
         mirrors: told_mirrors,
@@ -109,6 +113,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         pulls: agent.images.changes(),
         object_ttl,
         story,
+        headline: headline.clone(),
         memory,
         startup: metrics.startup,
     };
@@ -119,7 +124,8 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
         let certificates = objects.issue_certificates(name.clone(), identity.clone(), agent.recorder.clone());
         certificates.count_in(&metrics.registry);
     }
-    let heart = Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds);
+    let heart =
+        Heart::new(client.clone(), clock.clone(), name, identity.clone(), lease_seconds).told_of_in(headline);
     let csi_node = CsiNodeKeeper { client: client.clone(), node: identity.clone(), drivers: csi_drivers };
     let statuses = StatusManager::new(status_manager::Parts {
         client,

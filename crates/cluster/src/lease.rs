@@ -7,11 +7,13 @@ use crablet_api::coordination::Lease;
 use crablet_api::meta::MicroTime;
 use crablet_client::{Client, Error, Lane};
 use crablet_host::clock::Clock;
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use crate::node::{Identity, node_owner};
+use crate::node_headline::NodeHeadline;
 use crate::retry::Backoff;
 
 const NAMESPACE: &str = "kube-node-lease";
@@ -33,6 +35,10 @@ pub struct Heart {
     name: Text,
     seconds: i32,
     backoff: Backoff,
+    /// Where it is told when it does not beat.
+    headline: Option<NodeHeadline>,
+    /// Since when it does not.
+    fails_since: Option<Timestamp>,
 }
 
 impl Heart {
@@ -46,7 +52,13 @@ impl Heart {
     ) -> Heart {
         let client = client.on(Lane::Heartbeat).within(PATIENCE);
         let backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
-        Heart { client, clock, node, name, seconds, backoff }
+        let (headline, fails_since) = (None, None);
+        Heart { client, clock, node, name, seconds, backoff, headline, fails_since }
+    }
+
+    /// One that tells there when it does not beat.
+    pub fn told_of_in(self, headline: NodeHeadline) -> Heart {
+        Heart { headline: Some(headline), ..self }
     }
 
     pub async fn run(mut self) {
@@ -74,7 +86,7 @@ impl Heart {
             self.beat(&mut lease);
             match self.client.replace(&lease).await {
                 Ok(renewed) => {
-                    self.backoff.reset();
+                    self.beats();
                     return Some(renewed);
                 }
                 Err(error) if error.is_conflict() || error.is_not_found() => {
@@ -83,6 +95,7 @@ impl Heart {
                 }
                 Err(error) => {
                     warn!(%error, "Cannot renew the lease of the node; trying again");
+                    self.fails(&error);
                     sleep(self.backoff.after(&error)).await;
                 }
             }
@@ -95,12 +108,13 @@ impl Heart {
         loop {
             match self.try_to_ensure().await {
                 Ok(lease) => {
-                    self.backoff.reset();
+                    self.beats();
                     return lease;
                 }
                 Err(error) => {
                     let wait = self.backoff.after(&error);
                     warn!(%error, ?wait, "Cannot make sure of the lease of the node; trying again");
+                    self.fails(&error);
                     sleep(wait).await;
                 }
             }
@@ -127,6 +141,29 @@ impl Heart {
                 Ok(made)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    fn beats(&mut self) {
+        self.backoff.reset();
+        if self.fails_since.take().is_some()
+            && let Some(headline) = &self.headline
+        {
+            headline.lease_is_not_renewed(None);
+        }
+    }
+
+    fn fails(&mut self, error: &Error) {
+        // A node that is not registered has no lease.
+        if self.node.borrow().is_none() {
+            return;
+        }
+        let since = *self.fails_since.get_or_insert_with(|| self.clock.now());
+        if let Some(headline) = &self.headline {
+            let within = LONGEST_WAIT.as_secs();
+            headline.lease_is_not_renewed(Some(format!(
+                "its lease has not been renewed since {since:.0}: {error}; it is tried again within {within} s"
+            )));
         }
     }
 

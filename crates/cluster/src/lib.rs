@@ -22,6 +22,7 @@ pub mod lease;
 pub mod memory;
 pub mod metrics;
 pub mod node;
+mod node_headline;
 mod node_registration;
 pub mod node_status;
 pub mod objects;
@@ -39,3 +40,4 @@ pub mod tokens;
 
 pub use join::{Joining, join, node_identity};
 pub use metrics::{Begun, Metrics};
+pub use node_headline::NodeHeadline;

@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 use crate::csi_node::ensure_csi_node;
 use crate::memory::{Kept as _, Memory};
 use crate::metrics::NodeStartup;
+use crate::node_headline::NodeHeadline;
 use crate::node_registration::{taken_over, uninitialized};
 use crate::node_status::{self, Cloud, Input};
 use crate::objects::ObjectTtl;
@@ -100,6 +101,7 @@ pub struct Parts {
     pub object_ttl: ObjectTtl,
     /// Where it is told how far the node is.
     pub story: Teller,
+    pub headline: NodeHeadline,
     /// Where what the server says is kept, if it is.
     pub memory: Option<Memory>,
     /// Where it is counted how long the start of a new node takes.
@@ -176,7 +178,6 @@ impl NodeKeeper {
         let unknown =
             Ready { runtime: Err(NotReady::NotAsked), network: Err(NotReady::NotAsked), shuts_down: false };
         let _ = timeout(SHORTEST_REGISTERING, self.parts.readiness.other_than(&unknown)).await;
-        self.parts.story.headline(State::Waiting, format_args!("the API server to know it"));
         if self.settings.registers {
             self.register().await;
         }
@@ -213,7 +214,7 @@ impl NodeKeeper {
     fn cannot_register(&self, error: &Error, took: Duration) {
         let what = format_args!("cannot be registered with the API server: {error}");
         self.parts.story.failed("register", took, what);
-        self.parts.story.headline(State::Blocked, what);
+        self.parts.headline.node_is(State::Blocked, what);
     }
 
     async fn try_to_register(&mut self) -> Result<Node, Error> {
@@ -331,7 +332,7 @@ impl NodeKeeper {
                             let wait = backoff.after(&error);
                             let what = format_args!("cannot tell the API server how it is: {error}");
                             self.parts.story.failed("status", now.elapsed(), what);
-                            self.parts.story.headline(State::Unready, what);
+                            self.parts.headline.node_is(State::Unready, what);
                             look_due = Some(now + wait);
                             report_due = report_due.max(now + wait);
                         }
@@ -459,8 +460,8 @@ impl NodeKeeper {
             let what = format_args!(
                 "somebody deleted its object at the API server, which stays so until the agent starts again"
             );
-            self.parts.story.failed("node", Duration::ZERO, what);
-            self.parts.story.headline(State::Blocked, what);
+            self.parts.story.warn("node", what);
+            self.parts.headline.node_is(State::Blocked, what);
         }
     }
 
@@ -473,18 +474,18 @@ impl NodeKeeper {
                 "the API server has a node of this name on another machine (machine ID {theirs}, here it is {ours}); \
                  two nodes must not have one name"
             );
-            self.parts.story.failed("register", Duration::ZERO, what);
+            self.parts.story.warn("register", what);
         }
     }
 
     fn tell_how_it_is(&self) {
         let Some(node) = &self.at_server else { return };
-        let story = &self.parts.story;
+        let headline = &self.parts.headline;
         match ready(node) {
             Some(ready) if ready.status == ConditionStatus::True => {
-                story.headline(State::Running, format_args!("it is ready"));
+                headline.node_is(State::Running, format_args!("it is ready"));
             }
-            Some(ready) => story.headline(State::Unready, format_args!("{}", ready.message)),
+            Some(ready) => headline.node_is(State::Unready, format_args!("{}", ready.message)),
             None => {}
         }
     }

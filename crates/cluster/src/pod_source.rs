@@ -128,12 +128,12 @@ impl PodSource {
                     self.drop_pod(&pod);
                     self.note(&key, before.as_deref());
                 }
-                Event::Trouble { error, again_in } => {
+                Event::Trouble { error, .. } => {
                     let what = format_args!(
                         "cannot follow the pods of the API server: {error}; those that are known go on"
                     );
                     // Each time is in the story, where they are counted.
-                    self.story.failed("pods", again_in, what);
+                    self.story.warn("pods", what);
                     is_in_trouble = true;
                     continue;
                 }

@@ -45,6 +45,7 @@ pub struct KubeletConfiguration {
     pub enable_server: bool,
     pub address: IpAddr,
     pub port: i32,
+    #[serde(skip_serializing_if = "is_zero")]
     pub read_only_port: i32,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub tls_cert_file: Box<str>,

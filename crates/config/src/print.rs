@@ -21,7 +21,11 @@ impl Effective {
     }
 
     fn to_node(&self) -> Tree {
-        tree(self.to_json(), &Place { source: Arc::from("configuration"), line: 0 })
+        let place = Place { source: Arc::from("configuration"), line: 0 };
+        let mut json = self.to_json();
+        // Upstream leaves a zero out; a person should see that there is no such port.
+        json["readOnlyPort"] = self.configuration.read_only_port.into();
+        tree(json, &place)
     }
 
     fn remark(&self, path: &Path<'_>) -> Option<String> {

@@ -336,6 +336,45 @@ fn flags_are_shown_as_recorded() {
 }
 
 #[test]
+fn the_configuration_of_a_node_is_told_as_recorded() {
+    let recorded = fs::read_to_string(data("configz.json")).unwrap();
+    let recorded: serde_json::Value = serde_json::from_str(&recorded).unwrap();
+    // What was recorded stands for an address there.
+    let body = recorded["body"].as_str().unwrap().replace("<hostIP>", "10.99.0.1");
+    let recorded: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubelet.yaml");
+    // As that node had it. What it did not set is a default in the answer.
+    let fields = "failCgroupV1: false
+cgroupRoot: /
+containerRuntimeEndpoint: unix:///run/lab-containerd/containerd.sock
+rotateCertificates: true
+failSwapOn: false
+maxPods: 250
+address: 10.99.0.1
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: LAB/cp/ca.crt}}
+authorization: {mode: Webhook}
+readOnlyPort: 0
+evictionHard: {memory.available: 100Mi, nodefs.available: '1%', imagefs.available: '1%', nodefs.inodesFree: '1%'}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+serializeImagePulls: false
+registryPullQPS: 0
+staticPodPath: LAB/NODE/manifests
+podLogsDir: LAB/NODE/podlogs
+volumePluginDir: LAB/NODE/volume-plugins
+tlsCertFile: LAB/NODE/pki/kubelet.crt
+tlsPrivateKeyFile: LAB/NODE/pki/kubelet.key
+";
+    fs::write(&file, format!("{HEAD}{}", fields.replace("LAB", "/lab").replace("NODE", "node"))).unwrap();
+    let expected = recorded.to_string().replace("<lab>", "/lab").replace("<node>", "node");
+    let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
+    assert_eq!(with_file(&file).to_json(), expected["kubeletconfig"]);
+}
+
+#[test]
 fn secrets_in_headers_do_not_show_in_debug_output() {
     let effective = with_file(&data("maximal.yaml"));
     assert!(!format!("{:?}", effective.configuration).contains("Bearer"), "{:?}", effective.configuration);

@@ -779,7 +779,7 @@ fn why_a_container_could_not_be_started_is_cut_where_it_is_very_long() {
 }
 
 #[test]
-fn last_words_are_cut_so_that_a_pods_fit_together() {
+fn termination_messages_are_cut_so_that_a_pods_fit_together() {
     let mut world = World::new(pod("Never: a b c d"), "a exited 1");
     let mut containers = world.observed.containers().to_vec();
     containers[0].status.message = "ä".repeat(4000);

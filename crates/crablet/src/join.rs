@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use crablet_agent::agent::Agent;
 use crablet_agent::mirrors::ServerMirrors;
 use crablet_agent::sources::{Feed, SourcesReady};
-use crablet_agent::story::{State, Teller};
+use crablet_agent::story::Teller;
 use crablet_agent::tasks::Tasks;
 use crablet_api::document;
 use crablet_api::features::Gate;
@@ -21,7 +20,7 @@ use crablet_client::{
 use crablet_cluster::memory::Memory;
 use crablet_cluster::node_status::Cloud;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
-use crablet_cluster::{Begun, Joining, Metrics, node, node_identity};
+use crablet_cluster::{Begun, Joining, Metrics, NodeHeadline, node, node_identity};
 use crablet_config::Effective;
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
@@ -43,8 +42,8 @@ pub(crate) struct Membership<'a> {
     client: Client,
     seed: u64,
     tasks: Tasks,
-    /// How far the node's certificate is, where it is ours to ask for.
-    progress: Option<watch::Receiver<Progress>>,
+    /// How far the node's certificate is, and what arrives with it, where it is ours to ask for.
+    certificate: Option<(watch::Receiver<Progress>, Late)>,
     object_ttl: ObjectTtl,
     /// Where what the server says is kept, if it is.
     memory: Option<Memory>,
@@ -83,14 +82,14 @@ impl<'a> Membership<'a> {
             node: name.to_owned(),
             rotate: configuration.rotate_certificates,
         };
-        let (transport, progress) = transport(settings, &user_agent, seed, metrics, &tasks)?;
+        let (transport, certificate) = transport(settings, &user_agent, seed, metrics, &tasks)?;
         let burst = u32::try_from(configuration.kube_api_burst).unwrap_or_default();
         let limit = Limit::new(f64::from(configuration.kube_api_qps), burst);
         let client = Client::new(transport, &user_agent).with_limit(limit);
         let metrics = Metrics::register(metrics, begun())?;
         let object_ttl = ObjectTtl::default();
         let mirrors = watch::Sender::default();
-        Ok(Membership { effective, client, seed, tasks, progress, object_ttl, memory, mirrors, metrics })
+        Ok(Membership { effective, client, seed, tasks, certificate, object_ttl, memory, mirrors, metrics })
     }
 
     /// How the API server is asked.
@@ -138,9 +137,10 @@ impl<'a> Membership<'a> {
     ) {
         let OfNode { runtime, cloud, csi, objects } = of_node;
         let configuration = &self.effective.configuration;
-        if let Some(progress) = self.progress {
-            let story = agent.stories.open(&node_identity(&handles.name));
-            self.tasks.spawn(tell(progress, story));
+        let story = agent.stories.open(&node_identity(&handles.name));
+        let headline = NodeHeadline::new(story.clone());
+        if let Some((progress, late)) = self.certificate {
+            self.tasks.spawn(tell(progress, late.arrives(), story, headline.clone()));
         }
         let joining = Joining {
             client: self.client,
@@ -165,6 +165,7 @@ impl<'a> Membership<'a> {
             object_ttl: self.object_ttl,
             lease_seconds: configuration.node_lease_duration_seconds,
             memory: self.memory,
+            headline,
             csi_drivers: csi.drivers(),
             attachments: csi.attachments(),
             mirrors: self.mirrors,
@@ -198,7 +199,7 @@ fn register_ttl(metrics: &Registry, identities: Identities, clock: Clock) -> any
 
 /// How requests get to the API server, and how far the certificate is that the node shows there, where it is ours to ask
 /// for.
-type Access = (Arc<dyn Transport>, Option<watch::Receiver<Progress>>);
+type Access = (Arc<dyn Transport>, Option<(watch::Receiver<Progress>, Late)>);
 
 fn transport(
     settings: ClientSettings,
@@ -259,16 +260,25 @@ fn transport(
             progress
         }
     };
-    Ok((Arc::new(late), Some(progress)))
+    Ok((Arc::new(late.clone()), Some((progress, late))))
 }
 
-/// A transport that is there once the node has a certificate. Until then requests wait, each for as long as it may.
+/// A transport that is there once the node has a certificate. Until then requests wait, each for as long as it may. Clones
+/// are the same.
+#[derive(Clone)]
 struct Late(watch::Receiver<Option<Arc<dyn Transport>>>);
 
 impl Late {
     fn new() -> (Late, watch::Sender<Option<Arc<dyn Transport>>>) {
         let (sender, receiver) = watch::channel(None);
         (Late(receiver), sender)
+    }
+
+    /// Returns once it is there, if it ever is.
+    async fn arrives(mut self) {
+        if self.0.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -292,17 +302,30 @@ impl Transport for Late {
     }
 }
 
-/// Tells the node's story of how far its certificate is.
-async fn tell(mut progress: watch::Receiver<Progress>, story: Teller) {
+/// Tells the node's story of how far its certificate is. Until the first one arrives, nothing else can be done.
+async fn tell(
+    mut progress: watch::Receiver<Progress>,
+    arrives: impl Future<Output = ()>,
+    story: Teller,
+    headline: NodeHeadline,
+) {
+    tokio::pin!(arrives);
+    let mut is_awaited = true;
     loop {
         let now = progress.borrow_and_update().clone();
         match (&now.stage, &now.trouble) {
             (Stage::Begun, None) => {}
             (_, None) => story.note("certificate", format_args!("{now}")),
-            (_, Some(_)) => story.failed("certificate", Duration::ZERO, format_args!("{now}")),
+            (_, Some(_)) => story.warn("certificate", format_args!("{now}")),
         }
-        if let Stage::Pending { .. } | Stage::Approved { .. } | Stage::Rests { .. } = now.stage {
-            story.headline(State::Waiting, format_args!("its certificate: {now}"));
+        if is_awaited {
+            headline.waits_for_certificate(Some(now.to_string()));
+            tokio::select! {
+                Ok(()) = progress.changed() => continue,
+                () = &mut arrives => {}
+            }
+            is_awaited = false;
+            headline.waits_for_certificate(None);
         }
         if progress.changed().await.is_err() {
             return;
@@ -361,5 +384,54 @@ pub(crate) async fn create_any(
         Ok(_) => Ok((what, "created")),
         Err(error) if error.is_already_exists() => Ok((what, "there already; left as it is")),
         Err(error) => Err(error).with_context(|| format!("cannot create {what}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_agent::story::{Stories, Story};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_says_that_it_waits_for_its_certificate_until_it_has_one_and_not_when_it_is_renewed() {
+        let stories = Stories::new(Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap()));
+        let story = stories.open(&node_identity("n"));
+        let begun = Progress { stage: Stage::Begun, trouble: None };
+        let (progress, heard) = watch::channel(begun.clone());
+        let (arrive, arrives) = oneshot::channel::<()>();
+        let headline = NodeHeadline::new(story.clone());
+        tokio::spawn(tell(heard, async { arrives.await.unwrap() }, story.clone(), headline));
+        let since = "2026-11-15T03:46:01Z".parse().unwrap();
+        let pending = |request: &str| Progress {
+            stage: Stage::Pending { request: request.into(), since },
+            ..begun.clone()
+        };
+        let told = async |what: &str| {
+            for _ in 0..100 {
+                let Story { summary, entries, .. } = story.story();
+                if entries.iter().any(|entry| entry.text.contains(what)) {
+                    return summary.headline.to_string();
+                }
+                tokio::task::yield_now().await;
+            }
+            panic!("{what} is not told");
+        };
+        progress.send_replace(pending("csr-1"));
+        assert_eq!(
+            told("csr-1").await,
+            "is not running yet: it waits for its certificate: the request csr-1 waits since \
+             2026-11-15T03:46:01Z for somebody to approve it (kubectl certificate approve csr-1)"
+        );
+        arrive.send(()).unwrap();
+        progress.send_replace(Progress {
+            stage: Stage::Held { ends: since, renewed_at: since },
+            ..begun.clone()
+        });
+        let waits = "is not running yet: it waits for the API server to know it";
+        assert_eq!(told("valid until").await, waits);
+        progress.send_replace(pending("csr-2"));
+        assert_eq!(told("csr-2").await, waits);
     }
 }

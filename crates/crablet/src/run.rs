@@ -178,9 +178,9 @@ async fn agent(
         hold_lock_file(&effective.flags, &stop, &tasks).await?;
         let recalled = recall(&effective, user_ids).await?;
         other(&stop, &tasks).await?;
-        let health = servers::health(&logging);
         let client = client(&effective.configuration)?;
         let prepared = node::prepare(&effective, &client, &stop, &tasks).await?;
+        let health = servers::health(&effective, &logging, &prepared.node);
         client.count_in(&prepared.node.metrics.kubelet).context("cannot register metrics")?;
         servers::start(&effective, &logging, &health, &prepared.node, &stop, &tasks).await?;
         let endpoint = &effective.configuration.container_runtime_endpoint;

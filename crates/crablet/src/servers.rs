@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use crablet_api::Gate;
@@ -10,7 +11,7 @@ use crablet_host::cgroup;
 use crablet_logging::Handle;
 use crablet_metrics::BuildInfo;
 use crablet_server::{
-    Health, NodeHandles, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
+    Health, NodeHandles, Stage, admin_router, bind_admin_socket, healthz_router, read_only_router, serve,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +22,20 @@ use crate::agent_client::admin_socket;
 use crate::machine_check::MACHINE;
 use crate::version;
 
+/// How long the task that owns the pods may be without an answer, or twice the time between its syncs where that is more.
+const SYNC_LOOP_PATIENCE: Duration = Duration::from_secs(300);
+
 /// How the agent is, as far as its servers are asked.
-pub(crate) fn health(logging: &Handle) -> Health {
-    let logging = logging.clone();
-    Health::new().with_check("log", move || logging.check())
+pub(crate) fn health(effective: &Effective, logging: &Handle, node: &NodeHandles) -> Health {
+    let (logging, stage) = (logging.clone(), node.stage.clone());
+    let longest = SYNC_LOOP_PATIENCE.max(effective.configuration.sync_frequency.to_std() * 2);
+    Health::new().with_check("log", move || logging.check()).with_check("syncloop", move || {
+        match &*stage.borrow() {
+            // What it waits for may take as long as it likes.
+            Stage::WaitingFor(_) => Ok(()),
+            Stage::Running(agent) => agent.sync_loop.check(longest).map_err(|stuck| stuck.to_string()),
+        }
+    })
 }
 
 /// Binds the ports of those who are asked without a runtime, and the administration socket.

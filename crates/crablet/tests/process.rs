@@ -14,7 +14,10 @@ use std::process::Stdio;
 
 use common::{Node, PATIENCE, PROGRAM, READY, free_port, get, parts, run, start_on_a_port};
 use crablet_cri_sim::{CgroupDriver, Settings};
+use crablet_host::clock::Clock;
 use crablet_testkit::{Containerd, eventually};
+use crablet_x509::{Authority, KeyPair, Purpose, Subject};
+use jiff::SignedDuration;
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -185,6 +188,7 @@ async fn the_health_port_answers_health_checks_and_nothing_else() {
         ("/healthz", (200, "ok".to_owned())),
         ("/healthz/ping", (200, "ok".to_owned())),
         ("/healthz/log", (200, "ok".to_owned())),
+        ("/healthz/syncloop", (200, "ok".to_owned())),
         ("/healthz/no-such-check", (404, "404 page not found\n".to_owned())),
         ("/metrics", (404, "404 page not found\n".to_owned())),
         ("/", (404, "404 page not found\n".to_owned())),
@@ -194,6 +198,61 @@ async fn the_health_port_answers_health_checks_and_nothing_else() {
     let listening = format!("address=\"{address}\" purpose=\"health checks\"");
     agent.logs(&["\"Listening\"", &listening]).await;
     assert_eq!(agent.listening(), [address.port()], "the read-only port is off unless it is asked for");
+}
+
+#[tokio::test]
+async fn the_file_of_those_who_sign_clients_certificates_is_read_anew_when_it_changes() {
+    let now = Clock::system().now();
+    let day = SignedDuration::from_hours(24);
+    let authority =
+        |name: &str| Authority::make(KeyPair::generate().unwrap(), name, &[], now - day, day * 2).unwrap();
+    let (first, second) = (authority("first"), authority("second"));
+    let port = free_port().await;
+    let node = Node::new("");
+    let configuration = fs::read_to_string(node.path("kubelet.yaml")).unwrap();
+    let file = node.path("clients.crt");
+    let replace = |content: &str| {
+        fs::write(node.path("new.crt"), content).unwrap();
+        fs::rename(node.path("new.crt"), &file).unwrap();
+    };
+    replace(first.certificate());
+    let served = format!(
+        "address: 127.0.0.1\nport: {port}\nauthorization: {{mode: AlwaysAllow}}\nauthentication: {{anonymous: \
+         {{enabled: false}}, webhook: {{enabled: false}}, x509: {{clientCAFile: {}}}}}\n",
+        file.display()
+    );
+    fs::write(node.path("kubelet.yaml"), format!("{configuration}{served}")).unwrap();
+    let _runtime = node.runtime();
+    let agent = node.start().await;
+    agent.logs(&[READY]).await;
+    for (name, authority) in [("first", &first), ("second", &second)] {
+        let key = KeyPair::generate().unwrap();
+        let subject = Subject { name, groups: &[] };
+        let certificate = authority.issue(key.public(), subject, &[], Purpose::Client, now - day, day * 2);
+        fs::write(node.path(name), certificate.unwrap() + &key.to_pkcs8_pem().unwrap()).unwrap();
+    }
+    let answers = async |name: &str, expected: &str| {
+        let (certificate, url) = (node.path(name), format!("https://127.0.0.1:{port}/pods"));
+        eventually(&format!("who shows {name}'s is answered {expected}"), PATIENCE, || async {
+            let arguments =
+                ["--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}"];
+            let mut curl = Command::new("curl");
+            let asked =
+                curl.args(arguments).arg("--cert").arg(&certificate).arg(&url).output().await.unwrap();
+            let code = String::from_utf8(asked.stdout).unwrap();
+            if code == expected { Ok(()) } else { Err(code) }
+        })
+        .await
+        .unwrap();
+    };
+    answers("first", "200").await;
+    answers("second", "401").await;
+    replace(second.certificate());
+    answers("second", "200").await;
+    answers("first", "401").await;
+    replace("nothing of use");
+    agent.logs(&["clients.crt cannot be used (", "the one from before counts on"]).await;
+    answers("second", "200").await;
 }
 
 #[tokio::test]

@@ -75,6 +75,11 @@ fn pod_list(statuses: &Statuses, version: Option<u64>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use crablet_agent::statuses::Reported;
+    use serde_json::Value;
+
     use super::*;
     use crate::testing::{Server, running_node, view, waiting_node};
 
@@ -95,6 +100,31 @@ mod tests {
         assert_eq!(list["metadata"], serde_json::json!({}));
         assert_eq!(list["items"][0]["metadata"]["name"], "web");
         assert_eq!(list["items"][0]["status"]["phase"], "Running");
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_listed_as_recorded() {
+        for recorded in [
+            include_str!("../tests/data/golden/answers/pods.json"),
+            include_str!("../tests/data/golden/answers/pods-slash.json"),
+        ] {
+            let recorded: Value = serde_json::from_str(recorded).unwrap();
+            let mut expected: Value = serde_json::from_str(recorded["body"].as_str().unwrap()).unwrap();
+            // Who set which field is not kept.
+            expected["items"][0]["metadata"].as_object_mut().unwrap().remove("managedFields");
+            let pod: Pod = serde_json::from_value(expected["items"][0].clone()).unwrap();
+            let status = Arc::new(pod.status.clone());
+            let (node, agent) = running_node();
+            agent.statuses.show(Reported::new(Arc::new(pod), status));
+            let answer = Server::start(list_routes(node)).await.get(recorded["path"].as_str().unwrap()).await;
+            assert_eq!(answer.status, 200);
+            let mut told: Value = serde_json::from_str(&answer.body).unwrap();
+            // Each says of what kind it is, which the list says already.
+            for field in ["apiVersion", "kind"] {
+                told["items"][0].as_object_mut().unwrap().remove(field);
+            }
+            assert_eq!(told, expected);
+        }
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use crablet_agent::users::Users;
 use crablet_client::Chance;
 use crablet_cluster::memory::Memory;
 use crablet_cluster::objects::{self, ClusterObjects, ObjectTtl};
-use crablet_cluster::{Begun, Joining, join, node};
+use crablet_cluster::{Begun, Joining, NodeHeadline, join, node, node_identity};
 use crablet_config::ChangeDetectionStrategy;
 use crablet_core::user_ids::UserIds;
 use crablet_cri::Runtime;
@@ -251,6 +251,7 @@ impl World {
                 .map_or_else(|| watch::Sender::default().subscribe(), Csi::drivers),
             attachments: ground.csi.as_ref().map_or_else(Attachments::default, Csi::attachments),
             memory: ground.memory,
+            headline: NodeHeadline::new(agent.stories.open(&node_identity(name))),
             mirrors: ground.mirrors,
             metrics: counted,
         };

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Node, seconds};
 use crablet_cri_sim::{Fault, Method};
 use tonic::Code;
@@ -101,5 +103,16 @@ async fn a_container_may_have_any_name_and_waits_before_it_is_tried_again() {
         seconds(60).await;
         let tried = node.world.simulator.count_calls(Method::CreateContainer);
         assert!((5..=10).contains(&tried), "{name} was tried {tried} times");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_owns_the_pods_answers_who_asks_whether_it_goes_round() {
+    let node = Node::start().await;
+    let sync_loop = node.world.agent.as_ref().unwrap().agent.sync_loop.clone();
+    let longest = Duration::from_secs(300);
+    for _ in 0..3 {
+        assert!(sync_loop.check(longest).is_ok());
+        seconds(301).await;
     }
 }

@@ -15,13 +15,16 @@ use crablet_client::Resource as _;
 use crablet_cluster::node_status::Cloud;
 use crablet_cri_sim::{Latency, Method, Settings};
 use crablet_host::cgroup::{Bound, Limits};
+use crablet_simulation::api_server::Trouble;
 use crablet_simulation::behaviour::PULLED;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::room::Short;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, settings};
 
-use common::joined::Cluster;
+use jiff::{SignedDuration, Timestamp};
+
+use common::joined::{Cluster, eventually};
 use common::seconds;
 
 /// A node on a runtime of these settings.
@@ -89,6 +92,40 @@ async fn a_runtime_may_be_away_for_half_a_minute() {
     cluster.world.simulator.come_back();
     seconds(15).await;
     assert_eq!(cluster.ready().await.status, ConditionStatus::True);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_says_that_the_api_server_is_away_and_that_it_is_back() {
+    let cluster = Cluster::start().await;
+    let headline = || cluster.story("node").lines().next().unwrap().to_owned();
+    let is_ready = async || headline().starts_with("node/node runs: it is ready (for");
+    eventually("it is said to be ready", is_ready).await;
+    for (trouble, why) in [
+        (Trouble::Refused, "the API server does not answer: "),
+        (Trouble::Hangs, "the API server did not answer within 10 s"),
+    ] {
+        let began = cluster.world.clock.now();
+        cluster.server.set_trouble(Some(trouble));
+        cluster.server.close_watches();
+        let is_said = async || headline().contains(why);
+        eventually("it says who does not answer", is_said).await;
+        let said = headline();
+        assert!(
+            said.starts_with("node/node runs but is not ready: its lease has not been renewed since "),
+            "{said}"
+        );
+        assert!(said.contains("tried again"), "{said}");
+        let since = said.split("renewed since ").nth(1).unwrap().split(": the").next().unwrap();
+        assert!(since.parse::<Timestamp>().unwrap() >= began - SignedDuration::from_secs(1), "{said}");
+        seconds(60).await;
+        assert!(headline().contains(&format!("renewed since {since}: {why}")), "{}", headline());
+        cluster.server.set_trouble(None);
+        eventually("it is said to be ready again", is_ready).await;
+    }
+    let agent = &cluster.world.agent.as_ref().unwrap().agent;
+    let story = agent.stories.find("node").into_iter().next().unwrap();
+    let mut away = story.entries.iter().filter(|entry| entry.text.contains("those that are known go on"));
+    assert!(away.next().is_some() && away.all(|entry| entry.took.is_none()), "{}", cluster.story("node"));
 }
 
 #[tokio::test(start_paused = true)]

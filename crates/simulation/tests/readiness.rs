@@ -139,7 +139,7 @@ async fn while_the_disk_with_its_files_hangs_and_an_end_is_heard_as_well() {
     let helper = node.container("p", "helper").container_id;
     node.world.simulator.exit_container(helper.rsplit('/').next().unwrap(), 1);
     seconds(2).await;
-    // Its last words are being read.
+    // Its termination message is being read.
     becomes_unready(&node).await;
     // The files of the next one are being made.
     seconds(10).await;

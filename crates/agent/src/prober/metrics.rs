@@ -65,3 +65,38 @@ impl Metrics {
 
 const SUCCESSFUL: &str = "successful";
 const FAILED: &str = "failed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the Go kubelet says of probes.
+    const RECORDED: &str = include_str!("../../../server/tests/data/golden/answers/metrics-probes.json");
+
+    /// Names, labels, types and help.
+    fn without_figures(text: &str) -> Vec<&str> {
+        let lines = text.lines().filter(|line| !line.contains("process_start_time_seconds"));
+        lines
+            .map(|line| {
+                if line.starts_with('#') {
+                    line
+                } else {
+                    line.rsplit_once(' ').map_or(line, |(name, _)| name)
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn probes_are_counted_as_recorded() {
+        let recorded: serde_json::Value = serde_json::from_str(RECORDED).unwrap();
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).unwrap();
+        let mut pod = Pod::default();
+        (pod.metadata.namespace, pod.metadata.name) = ("server".into(), "two".into());
+        pod.metadata.uid = "<uid>".into();
+        metrics.count(&pod, "a", ProbeKind::Readiness, &Answer::Success, Duration::from_millis(30));
+        let (ours, recorded) = (registry.render(), recorded["body"].as_str().unwrap());
+        assert_eq!(without_figures(&ours), without_figures(recorded));
+    }
+}

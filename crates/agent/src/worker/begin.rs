@@ -22,7 +22,7 @@ use crate::story::State;
 use crate::worker::{Next, Phase, Worker, probing};
 
 /// How long the termination messages of containers that ended may take to be read.
-const LAST_WORDS_TAKE: Duration = Duration::from_secs(10);
+const TERMINATION_MESSAGES_TAKE: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Finds out whether the node takes the pod, until it does. What runs already is never asked about.
@@ -126,18 +126,19 @@ pub(super) async fn with_termination_messages(
         let known = known.containers().iter().find(|container| container.id == id);
         known.is_some_and(|known| known.state == ContainerState::Exited)
     };
-    let deadline = Instant::now() + LAST_WORDS_TAKE;
+    let deadline = Instant::now() + TERMINATION_MESSAGES_TAKE;
     for container in observed.containers_mut() {
         if container.state == ContainerState::Exited && !is_known(&container.id) {
-            let words = tokio::time::timeout_at(deadline, last_words(files, container)).await;
-            let words = words.unwrap_or_else(|_| b"Error on reading termination log: timed out".to_vec());
-            container.status.message = termination_message(&container.message, &words);
+            let text = tokio::time::timeout_at(deadline, text_of_container(files, container)).await;
+            let text = text.unwrap_or_else(|_| b"Error on reading termination log: timed out".to_vec());
+            container.status.message = termination_message(&container.message, &text);
         }
     }
     observed
 }
 
-async fn last_words(files: &dyn PodFiles, container: &observed::Container) -> Vec<u8> {
+/// What the container left for its termination message.
+async fn text_of_container(files: &dyn PodFiles, container: &observed::Container) -> Vec<u8> {
     let wanted = MessageSource::of(container);
     let from_file = match wanted.file {
         Some(file) => files.tail(file.as_ref(), MAX_MESSAGE_BYTES).await.unwrap_or_else(|error| {
@@ -145,8 +146,8 @@ async fn last_words(files: &dyn PodFiles, container: &observed::Container) -> Ve
         }),
         None => None,
     };
-    match from_file.filter(|words| !words.is_empty()) {
-        Some(words) => words,
+    match from_file.filter(|text| !text.is_empty()) {
+        Some(text) => text,
         None if wanted.log => last_logged(files, container.log_path.as_ref()).await.unwrap_or_else(|error| {
             format!("Error on reading termination message from logs: {error}").into_bytes()
         }),
@@ -170,7 +171,8 @@ mod tests {
     use crate::pod_files::{OnDisk, Places};
 
     #[tokio::test]
-    async fn the_last_words_in_a_log_are_behind_links_too_and_where_there_are_none_it_is_said_why() {
+    async fn a_termination_message_is_read_from_a_log_behind_links_too_and_where_there_is_none_it_is_said_why()
+     {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let files = OnDisk::new(Places { root: at("root"), logs: at("logs"), links: at("links") });

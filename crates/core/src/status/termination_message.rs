@@ -45,14 +45,14 @@ impl MessageSource {
     }
 }
 
-/// The message of a container that ended, from what the runtime says and from its last words, already read: the
+/// The message of a container that ended, from what the runtime says and from the text that it left, already read: the
 /// file's, else the log's. What is no text is replaced.
-pub fn termination_message(runtime_message: &str, last_words: &[u8]) -> String {
-    let last_words: Cow<str> = String::from_utf8_lossy(last_words);
-    match (runtime_message, last_words.as_ref()) {
+pub fn termination_message(runtime_message: &str, left: &[u8]) -> String {
+    let left: Cow<str> = String::from_utf8_lossy(left);
+    match (runtime_message, left.as_ref()) {
         (message, "") => message.to_owned(),
-        ("", last_words) => last_words.to_owned(),
-        (message, last_words) => format!("{message}: {last_words}"),
+        ("", left) => left.to_owned(),
+        (message, left) => format!("{message}: {left}"),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_in_the_file_that_is_mounted_for_them() {
+    fn the_message_is_in_the_file_that_is_mounted_for_it() {
         check(0, "/dev/termination-log", "File", Some("/h/log"), false);
         check(0, "dev/termination-log", "File", Some("/h/log"), false);
         check(0, "/elsewhere", "File", None, false);

@@ -57,7 +57,9 @@ async fn the_node_answers(world: &mut World, server: &Server) {
     .unwrap();
     for version in ["--http1.1", "--http2"] {
         let arguments = [&admin[..], &[version]].concat();
-        assert_eq!(curl(&url("/healthz"), &arguments).await, (200, "ok".to_owned()), "{version}");
+        for path in ["/healthz", "/healthz/syncloop"] {
+            assert_eq!(curl(&url(path), &arguments).await, (200, "ok".to_owned()), "{version} {path}");
+        }
     }
     // What a container wrote, from the node itself and by way of the API server.
     eventually("the log is there", PATIENCE, || async {

@@ -130,6 +130,8 @@ async fn kubectl_gets_into_containers_on_containerd() {
         left(&cluster, speaks, before).await;
     }
     debugs(&cluster).await;
+    logs(&cluster).await;
+    usage(&cluster).await;
     // kubectl falls back to SPDY without a word.
     let (_, metrics) = cluster.world.node.get("/metrics").await.unwrap();
     for (subresource, least) in [("exec", 6), ("attach", 1), ("portforward", 1)] {
@@ -289,6 +291,85 @@ async fn debugs(cluster: &Cluster) {
     let arguments = ["exec", "web", "-c", "looker", "--", "echo", "within"];
     let output = cluster.kubectl(Speaks::WebSockets, &arguments, None).await;
     assert_eq!(text(&output.stdout), "within\n", "{output:?}");
+}
+
+/// What a container wrote: all of it, parts of it, that of the container before, and what it goes on to write.
+async fn logs(cluster: &Cluster) {
+    let script = "if [ ! -e /kept/again ]; then touch /kept/again; echo before; exit 1; fi; \
+                  echo one; echo two; echo three; until [ -e /kept/go ]; do sleep 0.1; done; echo four";
+    let spec = json!({
+        "nodeName": "node", "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "kept", "emptyDir": {}}],
+        "containers": [{
+            "name": "main", "image": "crablet.test/busybox:1", "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", script], "volumeMounts": [{"name": "kept", "mountPath": "/kept"}],
+        }],
+    });
+    create(&cluster.server.data, "talks", spec).await;
+    let logs = async |arguments: &[&str]| {
+        let output =
+            cluster.kubectl(Speaks::WebSockets, &[&["logs", "talks"], arguments].concat(), None).await;
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
+    };
+    const ALL: &str = "one\ntwo\nthree\n";
+    eventually("the second container has written all", PATIENCE, || async {
+        let said = logs(&[]).await?;
+        if said == ALL { Ok(()) } else { Err(said) }
+    })
+    .await
+    .unwrap();
+    for (arguments, expected) in [
+        (&["--previous"][..], "before\n"),
+        (&["--tail=1"], "three\n"),
+        (&["--tail=0"], ""),
+        (&["--since=1h"], ALL),
+        (&["--since-time=2100-01-01T00:00:00Z"], ""),
+        (&["--since=1h", "--tail=2", "--container=main"], "two\nthree\n"),
+    ] {
+        assert_eq!(logs(arguments).await.as_deref(), Ok(expected), "{arguments:?}");
+    }
+    let stamped = logs(&["--timestamps"]).await.unwrap();
+    let words: Vec<(&str, &str)> = stamped.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(words.iter().map(|(_, word)| *word).collect::<Vec<_>>(), ["one", "two", "three"]);
+    assert!(words.iter().all(|(at, _)| at.parse::<jiff::Timestamp>().is_ok()), "{stamped}");
+    assert!(logs(&["--container=nosuch"]).await.unwrap_err().contains("nosuch"));
+
+    let mut command = cluster.command(Speaks::WebSockets, &["logs", "--follow", "talks"]);
+    let mut following = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut line = async || tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+    for expected in ["one", "two", "three"] {
+        assert_eq!(line().await.as_deref(), Some(expected));
+    }
+    let arguments = ["exec", "talks", "--", "touch", "/kept/go"];
+    assert!(cluster.kubectl(Speaks::WebSockets, &arguments, None).await.status.success());
+    assert_eq!(line().await.as_deref(), Some("four"));
+    assert_eq!(line().await, None, "it ends with the container");
+    assert!(following.wait().await.unwrap().success());
+}
+
+/// What nodes and containers use.
+async fn usage(cluster: &Cluster) {
+    for (arguments, head, row) in [
+        (&["top", "node"][..], "NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)", "node "),
+        (&["top", "pod", "web", "--containers"], "POD NAME CPU(cores) MEMORY(bytes)", "web main "),
+    ] {
+        eventually(&format!("{arguments:?} tells"), PATIENCE, || async {
+            let output = cluster.kubectl(Speaks::WebSockets, arguments, None).await;
+            let table: Vec<String> = text(&output.stdout)
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect();
+            let is_told = table.first().is_some_and(|line| line == head)
+                && table.iter().any(|line| line.starts_with(row));
+            if is_told { Ok(()) } else { Err(format!("{output:?}")) }
+        })
+        .await
+        .unwrap();
+    }
 }
 
 /// A gigabyte, which takes a while.

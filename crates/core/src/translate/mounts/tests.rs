@@ -205,7 +205,7 @@ fn paths(mounts: &[v1::Mount]) -> Vec<&str> {
 }
 
 #[test]
-fn hosts_and_last_words_come_after_volumes() {
+fn hosts_and_the_termination_message_come_after_volumes() {
     let mounts = made_on(&node(), "{name: v, mountPath: /a}", |_| {}).unwrap();
     assert_eq!(paths(&mounts), ["/a", "/etc/hosts", "/dev/termination-log"]);
     assert_eq!(mounts[1].host_path, "/pods/u/etc-hosts");

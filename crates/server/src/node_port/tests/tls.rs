@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crablet_x509::{AlternativeName, AnyServer, Authority, KeyPair, Purpose, Subject};
 use jiff::{SignedDuration, Timestamp};
-use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, ClientConfig, ProtocolVersion, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -70,12 +71,16 @@ impl rustls::server::ResolvesServerCert for One {
 }
 
 async fn start(transport: Arc<dyn Transport>) -> Port {
+    start_with(transport, TlsSettings::default()).await
+}
+
+async fn start_with(transport: Arc<dyn Transport>, settings: TlsSettings<'_>) -> Port {
     let authority = authority("clients");
     let authorities = Authorities::default();
     authorities.set(authority.certificate().as_bytes()).unwrap();
     let router = node_router(port(transport, authorities, Some(debugging()))).unwrap();
     let served = certified(&issued(&authority, Purpose::Server, now(), YEAR));
-    let config = tls_config(TlsSettings::default(), Arc::new(One(Arc::new(served)))).unwrap();
+    let config = tls_config(settings, Arc::new(One(Arc::new(served)))).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
@@ -116,6 +121,59 @@ impl Port {
         let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_default();
         (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
     }
+}
+
+/// What a handshake comes to in which only this version and these suites are offered, or the alert that it is refused with.
+async fn shakes_hands(
+    port: &Port,
+    version: &'static SupportedProtocolVersion,
+    suites: &[CipherSuite],
+) -> Result<(ProtocolVersion, CipherSuite), String> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| suites.contains(&suite.suite()));
+    let provider = Arc::new(provider);
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer::new(provider)))
+        .with_no_client_auth();
+    let stream = TcpStream::connect(port.address).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = stream.map_err(|error| error.to_string())?;
+    let (_, connection) = stream.get_ref();
+    Ok((connection.protocol_version().unwrap(), connection.negotiated_cipher_suite().unwrap().suite()))
+}
+
+const OLDER: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+const OTHER_OLDER: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+const NEWER: CipherSuite = CipherSuite::TLS13_AES_128_GCM_SHA256;
+
+#[tokio::test]
+async fn a_version_below_the_least_one_is_refused() {
+    let reviewer = || Reviewer::that_allows(&[]);
+    let usual = start(reviewer()).await;
+    let older = shakes_hands(&usual, &TLS12, &[OLDER]).await;
+    assert_eq!(older, Ok((ProtocolVersion::TLSv1_2, OLDER)));
+    let newest = TlsSettings { min_version: "VersionTLS13", ..TlsSettings::default() };
+    let newest = start_with(reviewer(), newest).await;
+    let refused = shakes_hands(&newest, &TLS12, &[OLDER]).await.unwrap_err();
+    assert!(refused.contains("ProtocolVersion"), "{refused}");
+    assert_eq!(shakes_hands(&newest, &TLS13, &[NEWER]).await, Ok((ProtocolVersion::TLSv1_3, NEWER)));
+}
+
+#[tokio::test]
+async fn a_cipher_suite_that_is_not_listed_is_refused() {
+    let suites = [format!("{OLDER:?}").into()];
+    let settings = TlsSettings { cipher_suites: &suites, ..TlsSettings::default() };
+    let port = start_with(Reviewer::that_allows(&[]), settings).await;
+    let refused = shakes_hands(&port, &TLS12, &[OTHER_OLDER]).await.unwrap_err();
+    assert!(refused.contains("HandshakeFailure"), "{refused}");
+    let both = shakes_hands(&port, &TLS12, &[OTHER_OLDER, OLDER]).await;
+    assert_eq!(both, Ok((ProtocolVersion::TLSv1_2, OLDER)));
+    // The newer suites are not chosen among, as upstream.
+    assert_eq!(shakes_hands(&port, &TLS13, &[NEWER]).await, Ok((ProtocolVersion::TLSv1_3, NEWER)));
 }
 
 /// The descriptors of this process that are sockets.
