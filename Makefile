@@ -49,7 +49,7 @@ drain: ## Drain a node of the Go kubelet to one of ours beside it, and back (LAB
 	cargo build --package crablet-testkit
 	@scripts/conformance --drain
 
-soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, its disk at each write, and send a gigabyte through exec
+soak: ## Kill the agent 50 times under 20 pods (SEED=… for other moments), the API server 100 times, its disk at each write, hold 10,000 slow connections to it, and send a gigabyte through exec
 	@scripts/need-root soak
 	@scripts/setup run
 	cargo nextest run --package crablet --package crablet-apiserver --run-ignored only -E 'test(/soak_/)' --no-capture

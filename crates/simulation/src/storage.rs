@@ -84,10 +84,9 @@ impl Storage {
             })
             .collect();
         deaths.set_drivers(drivers.iter().map(SimulatedDriver::process).collect());
-        for kind in DRIVERS {
-            let spec = json!({
-                "attachRequired": kind.attach_required, "volumeLifecycleModes": ["Persistent", "Ephemeral"],
-            });
+        // The volumes of one that says nothing of itself the server attaches.
+        for kind in DRIVERS.iter().filter(|kind| !kind.attach_required) {
+            let spec = json!({"attachRequired": false, "volumeLifecycleModes": ["Persistent", "Ephemeral"]});
             create(
                 server,
                 "/apis/storage.k8s.io/v1/csidrivers",

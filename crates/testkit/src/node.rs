@@ -35,6 +35,7 @@ pub struct Node {
     port: u16,
     starts: usize,
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 impl Node {
@@ -49,6 +50,7 @@ impl Node {
             port: 0,
             starts: 0,
             flags: Vec::new(),
+            variables: Vec::new(),
         };
         fs::create_dir_all(node.path("manifests"))?;
         // What is left on the disk of whoever runs tests is nobody's business.
@@ -104,6 +106,12 @@ impl Node {
         self.flags.push(format!("--client-ca-file={}", authority.display()));
     }
 
+    /// Has the agents that are started from now on find programs in a directory first.
+    pub fn with_programs(&mut self, directory: &Path) {
+        let others = std::env::var("PATH").unwrap_or_default();
+        self.variables.push(("PATH".to_owned(), format!("{}:{others}", directory.display())));
+    }
+
     /// Something in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -153,7 +161,8 @@ impl Node {
         let keeps = program.file_name() == Some("crablet".as_ref());
         let ours = keeps.then(|| "--keep-kernel-settings".to_owned());
         let arguments = arguments.iter().chain(&self.flags).chain(&ours);
-        Daemon::spawn(program, arguments, [], &self.log_file()).await
+        let variables = self.variables.iter().map(|(name, value)| (&**name, &**value));
+        Daemon::spawn(program, arguments, variables, &self.log_file()).await
     }
 
     /// Starts an agent and waits until it is up.

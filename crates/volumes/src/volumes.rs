@@ -31,6 +31,7 @@ use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, N
 use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
 use crate::tear_down::{self, Part};
+use crate::tools;
 use crate::volume_file::{self, VolumeFile};
 use all_at_once::Why;
 
@@ -157,7 +158,7 @@ impl HostVolumes {
             Arc::new(Projected(Arc::clone(&contents))),
             Arc::new(Image),
             Arc::new(local.clone()),
-            Arc::new(Nfs),
+            Arc::new(Nfs(tools::mount)),
         ];
         let places = Places::new(root);
         let inventory = Inventory::default();

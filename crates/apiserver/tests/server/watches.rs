@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use http::Method;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Collected};
+use hyper::body::{Bytes, Incoming};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::running::{CONFIG_MAPS, Running, config_map};
@@ -58,18 +58,31 @@ async fn a_watch_tells_what_there_is_and_what_changes_until_the_server_stops() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_holds_up_neither_writes_nor_others_nor_the_end() {
+async fn a_watch_that_nobody_reads_holds_up_neither_writes_nor_others_and_is_closed() {
     let server = Running::start().await;
     let admin = server.admin();
     let query = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0");
     let unread = admin.begin(admin.request(Method::GET, &query, "")).await.unwrap();
     let mut silent = admin.clone().http1().connect().await;
     silent.write_all(format!("GET {query} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+    let mut written = 0;
     for turn in 0..40 {
         let data = format!("{turn}{}", "x".repeat(500_000));
+        written += data.len();
         assert_eq!(admin.post(CONFIG_MAPS, &config_map(&format!("m{turn}"), &data)).await.code, 201);
     }
     assert_eq!(admin.get("/readyz").await.code, 200);
-    drop((unread, silent));
+    // The minute that the server has patience for. Nothing but the server waits for time.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    let mut rest = Vec::new();
+    let end = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.unwrap();
+    assert!(end.is_err() && rest.len() < written, "{end:?} after {} bytes of {written}", rest.len());
+    let told = timeout(PATIENCE, unread.into_body().collect()).await.unwrap();
+    let told = told.map_or_else(|_| Bytes::new(), Collected::to_bytes);
+    // Read on, it would be told that it is too late for the rest.
+    let is_too_late = String::from_utf8_lossy(&told).contains("\"type\":\"ERROR\"");
+    assert!(told.len() < written && !is_too_late, "{} bytes of {written}", told.len());
     timeout(PATIENCE, server.stop()).await.unwrap();
 }

@@ -58,7 +58,7 @@ pub(crate) async fn put_claim(server: &Server, name: &str, source: Value) {
     merge(server, &format!("/api/v1/persistentvolumes/{name}"), reference).await;
 }
 
-async fn merge(server: &Server, path: &str, patch: Value) -> Value {
+pub(crate) async fn merge(server: &Server, path: &str, patch: Value) -> Value {
     let kind = "Content-Type: application/merge-patch+json";
     let request = ["--request", "PATCH", "--header", kind, "--data", &patch.to_string()];
     ask(&server.data, path, &request).await.unwrap()

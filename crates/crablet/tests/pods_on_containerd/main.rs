@@ -6,6 +6,7 @@
 //! - [`adoption`]: pods that another kubelet ran.
 //! - [`cluster`]: a node in a cluster, with a real API server too where there is one ([`real`]).
 //! - [`csi`]: claims, and a CSI driver that stands in for one.
+//! - [`kinds_of_volumes`]: what pods find in each of them.
 //! - [`lives`]: what a person expects of pods.
 //! - [`kills`]: the same pods under an agent that is killed again and again.
 //! - [`node_port`]: the node's API, for those who may.
@@ -25,6 +26,7 @@ mod adoption;
 mod cluster;
 mod csi;
 mod kills;
+mod kinds_of_volumes;
 mod lives;
 mod logs;
 mod node_port;

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use async_trait::async_trait;
 use crablet_host::mounts::{self, UnmountMode};
@@ -126,6 +127,7 @@ impl Effects for LocalVolumes {
             Ok(()) | Err(_) => {}
         }
         bind(&from, target)?;
+        set_flags(target, request.volume_capability.as_ref())?;
         match request.readonly {
             true => mounts::remount_bind_read_only(target).map_err(failed),
             false => Ok(()),
@@ -171,6 +173,20 @@ fn is_block(capability: Option<&v1::VolumeCapability>) -> bool {
     match capability.and_then(|capability| capability.access_type.as_ref()) {
         Some(AccessType::Block(_)) => true,
         Some(AccessType::Mount(_)) | None => false,
+    }
+}
+
+/// Has a bind mount do what is asked of it by words of `mount`.
+fn set_flags(target: &Path, capability: Option<&v1::VolumeCapability>) -> Result<(), Status> {
+    let flags = match capability.and_then(|capability| capability.access_type.as_ref()) {
+        Some(AccessType::Mount(mount)) if !mount.mount_flags.is_empty() => mount.mount_flags.join(","),
+        Some(AccessType::Mount(_) | AccessType::Block(_)) | None => return Ok(()),
+    };
+    let done = Command::new("mount").args(["-o", &format!("remount,bind,{flags}")]).arg(target).output();
+    let done = done.map_err(failed)?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(Status::internal(String::from_utf8_lossy(&done.stderr))),
     }
 }
 

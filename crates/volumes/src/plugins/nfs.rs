@@ -14,11 +14,14 @@ use crate::error::PluginError;
 use crate::files::make_all;
 use crate::places::NFS;
 use crate::plugin::{Plugin, Request};
-use crate::tools;
+use crate::tools::ToolError;
 
-/// Volumes of the kind `nfs`.
+/// What mounts, given its arguments.
+type Mount = fn(&[&str]) -> Result<(), ToolError>;
+
+/// Volumes of the kind `nfs`, which the tool `mount` mounts.
 #[derive(Debug, Clone, Copy)]
-pub struct Nfs;
+pub struct Nfs(pub(crate) Mount);
 
 #[async_trait]
 impl Plugin for Nfs {
@@ -41,11 +44,12 @@ impl Plugin for Nfs {
             }
             _ => return Err(PluginError::NoSource),
         };
-        request.blocking(move |request| mount(request, &source)).await
+        let tool = self.0;
+        request.blocking(move |request| mount(request, &source, tool)).await
     }
 }
 
-fn mount(request: &Request, source: &NFSVolumeSource) -> Result<MountedVolume, PluginError> {
+fn mount(request: &Request, source: &NFSVolumeSource, tool: Mount) -> Result<MountedVolume, PluginError> {
     let target = request.places.volume(request.uid(), NFS, request.spec_name());
     // What a piece of storage says of itself is not looked at, as upstream.
     let read_only = if request.claimed.is_some() { request.read_only } else { source.read_only };
@@ -65,7 +69,7 @@ fn mount(request: &Request, source: &NFSVolumeSource) -> Result<MountedVolume, P
     }
     let arguments = arguments(source, &options, &target);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    tools::mount(&arguments).inspect_err(|_| {
+    tool(&arguments).inspect_err(|_| {
         // It is only a place to mount something on; the first error is the one to tell.
         let _ = std::fs::remove_dir(&target);
     })?;

@@ -15,6 +15,7 @@ use super::*;
 use crate::contents::NoContents;
 use crate::plugin::Request;
 use crate::testing::Place;
+use crate::tools::{Ending, ToolError};
 
 fn node() -> NodeContext {
     let allocatable: ResourceList = [("cpu", "4"), ("memory", "64Mi")]
@@ -392,6 +393,54 @@ async fn a_disk_that_does_not_answer_holds_up_its_own_pod_alone() {
     answer.send(()).unwrap();
     while volumes.tear_down("uid").await.is_err() {}
     assert!(volumes.set_up(&hung, &node()).await.is_ok());
+}
+
+/// In place of the tool `mount`: what would be on a server is on this machine, where the server has it. How often it is
+/// asked is told beside that.
+fn mount_by_hand(arguments: &[&str]) -> Result<(), ToolError> {
+    let [.., from, target] = arguments else { panic!("{arguments:?}") };
+    let exported = Path::new(from.split_once(':').unwrap().1);
+    let calls = exported.with_extension("calls");
+    let arguments = arguments.join(" ");
+    fs::write(&calls, fs::read_to_string(&calls).unwrap_or_default() + &arguments + "\n").unwrap();
+    if !exported.exists() {
+        return Err(ToolError::Mount { arguments, how: Ending::Exit(32), output: "no\n".to_owned() });
+    }
+    crablet_host::mounts::bind(exported, Path::new(target), false).unwrap();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_of_a_server_is_mounted_once_and_a_failed_mount_leaves_nothing() {
+    let place = Place::new();
+    let volumes = || volumes(&place).with_plugin(Arc::new(Nfs(mount_by_hand)));
+    let exported = place.path().join("exported");
+    let source = format!("nfs: {{server: s, path: {}, readOnly: true}}", exported.display());
+    let pod = pod("", "", &[("v", &source)]);
+    let target = place.path().join("pods/uid/volumes/kubernetes.io~nfs/v");
+    let asked = format!("-t nfs -o ro s:{} {}", exported.display(), target.display());
+    let errors = said(volumes().set_up(&pod, &node()).await.unwrap_err());
+    let expected = format!(
+        "MountVolume.SetUp failed for volume \"v\" : mount failed: exit status 32\nMounting command: mount\n\
+         Mounting arguments: {asked}\nOutput: no\n"
+    );
+    assert_eq!(errors, [expected]);
+    assert!(!target.exists());
+
+    place.directory("exported");
+    fs::write(exported.join("file"), "x").unwrap();
+    for _ in 0..2 {
+        let mounted = volumes().set_up(&pod, &node()).await.unwrap();
+        let host_path = target.display().to_string();
+        assert_eq!(mounted["v"], MountedVolume::Files { host_path, read_only: true, relabel: false });
+    }
+    let calls = fs::read_to_string(exported.with_extension("calls")).unwrap();
+    assert_eq!(calls, format!("{asked}\n{asked}\n"), "once in vain, and once");
+    assert_eq!(place.mounts(), std::slice::from_ref(&target));
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "x");
+    volumes().tear_down("uid").await.unwrap();
+    assert!(place.mounts().is_empty() && !target.exists());
+    assert_eq!(fs::read_to_string(exported.join("file")).unwrap(), "x");
 }
 
 /// A kind of volume whose volumes wait for each other.
