@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crablet_api::core::{Node, NodeAddress, NodeAddressType, NodeFeatures};
+use crablet_core::declared_features::declared;
 use crablet_core::{status, translate};
 use crablet_cri_api::v1;
 use crablet_host::cgroup::Limits;
@@ -113,6 +114,10 @@ impl LiveFacts {
     /// Takes in what the runtime says that it can do.
     pub fn tell_runtime(&self, handlers: Vec<v1::RuntimeHandler>, features: Option<v1::RuntimeFeatures>) {
         self.0.send_if_modified(|facts| {
+            let declared = declared(&facts.translation.features, features);
+            if facts.node.status.declared_features != declared {
+                Arc::make_mut(facts).node.status.declared_features = declared;
+            }
             let features = features.map(|can| {
                 let supplemental_groups_policy = Some(can.supplemental_groups_policy);
                 NodeFeatures { supplemental_groups_policy }
