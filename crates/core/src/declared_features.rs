@@ -1,7 +1,10 @@
-//! What others may rely on of a node that not every node of its version has.
+//! What others may rely on of a node that not every node of its version has, and which pods do.
 
+use crablet_api::core::Pod;
 use crablet_api::{FeatureGates, Gate, Text};
 use crablet_cri_api::v1;
+
+use crate::restart;
 
 /// What a node declares: what is built, switched on, and can be done by a runtime of these features.
 pub fn declared(features: &FeatureGates, runtime: Option<v1::RuntimeFeatures>) -> Box<[Text]> {
@@ -16,6 +19,15 @@ pub fn declared(features: &FeatureGates, runtime: Option<v1::RuntimeFeatures>) -
     let is_on = |gate| features.enabled(Gate::NodeDeclaredFeatures) && features.enabled(gate);
     let declared = built.into_iter().filter(|(gate, can_be_done)| *can_be_done && is_on(*gate));
     declared.map(|(gate, _)| gate.name().into()).collect()
+}
+
+/// What a node has to declare to take a pod.
+pub fn needed(pod: &Pod) -> impl Iterator<Item = Gate> {
+    let needed = [
+        (Gate::RestartAllContainersOnContainerExits, restart::could_restart_all(&pod.spec)),
+        (Gate::UserNamespacesHostNetworkSupport, pod.spec.host_network && pod.spec.host_users == Some(false)),
+    ];
+    needed.into_iter().filter(|(_, is_needed)| *is_needed).map(|(gate, _)| gate)
 }
 
 #[cfg(test)]
