@@ -12,6 +12,7 @@ use crablet_api::core::{Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_client::PatchType;
 use crablet_simulation::api_server::Trouble;
+use crablet_simulation::manifest::from_text;
 
 use common::joined::{Cluster, FOREVER, eventually};
 
@@ -286,6 +287,49 @@ async fn what_others_say_of_the_node_is_what_pods_are_admitted_by() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.create("late", spec).await;
     cluster.until_phase("late", PodPhase::Running).await;
+}
+
+/// Lets a folder have the manifest of a static pod for nodes in zone `a`.
+fn want_in_zone(cluster: &mut Cluster) {
+    let pod = from_text(
+        "metadata: {name: st-node, namespace: default, uid: h, annotations: {kubernetes.io/config.source: file, \
+         kubernetes.io/config.hash: h}}
+spec: {nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}
+",
+    );
+    cluster.world.ledger.want(&pod, SourceKind::File);
+    cluster.world.wanted.entry(SourceKind::File).or_default().insert("h".to_owned(), pod);
+    cluster.world.tell(SourceKind::File);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_of_which_the_watch_has_not_told_yet_lets_a_pod_in() {
+    let mut cluster = Cluster::start().await;
+    cluster.server.silence_watches(true);
+    cluster.patch_node("", r#"{"metadata": {"labels": {"zone": "a"}}}"#).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    want_in_zone(&mut cluster);
+    eventually("it runs", async || cluster.running() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_label_lets_in_fails_whether_the_server_says_so_or_not() {
+    for trouble in [None, Some(Trouble::Hangs), Some(Trouble::Refused)] {
+        let mut cluster = Cluster::start().await;
+        cluster.server.set_trouble(trouble);
+        cluster.server.take_asked();
+        want_in_zone(&mut cluster);
+        let statuses = cluster.world.agent.as_ref().unwrap().agent.statuses.clone();
+        eventually("it has failed", async || {
+            let report = statuses.get("h");
+            report.is_some_and(|report| report.status.phase == Some(PodPhase::Failed))
+        })
+        .await;
+        assert_eq!(statuses.get("h").unwrap().status.reason, "NodeAffinity");
+        let asked = cluster.server.take_asked().into_iter();
+        let read = asked.filter(|asked| asked.method == "GET" && asked.path.ends_with("/nodes/node"));
+        assert_ne!(read.count(), 0, "{trouble:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
