@@ -65,6 +65,7 @@ pub fn node_owner(node: &Identity) -> OwnerReference {
 }
 
 /// How the node is kept.
+#[derive(Clone)]
 pub struct Settings {
     pub name: Text,
     /// Whether the object is made if it is not there.
