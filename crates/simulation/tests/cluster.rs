@@ -100,6 +100,69 @@ async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_others_wait_for_is_told_first_when_the_server_is_back() {
+    let cluster = Cluster::start().await;
+    let names: Vec<String> = (0..6).map(|number| format!("p{number}")).collect();
+    for name in &names {
+        cluster.create(name, FOREVER).await;
+        cluster.until_phase(name, PodPhase::Running).await;
+    }
+    let spec = "{restartPolicy: Never, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("job", spec).await;
+    cluster.until_phase("job", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    cluster.server.set_trouble(Some(Trouble::Refused));
+    let containers = cluster.containers();
+    for name in &names {
+        cluster.world.simulator.exit_container(&containers[name], 3);
+    }
+    // Before the node counts as lost, with which its pods' readiness would go.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.running(), 7, "all were restarted");
+    // It is the last to have something to tell.
+    cluster.world.simulator.exit_container(&containers["job"], 0);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    cluster.server.take_asked();
+    cluster.server.set_trouble(None);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let told = patches(&cluster, "");
+    assert_eq!(told.first().map(String::as_str), Some("job"), "{told:?}");
+    assert!(names.iter().all(|name| told.contains(name)), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_pod_one_status_at_a_time_is_under_way() {
+    let cluster = Cluster::start().await;
+    let spec = "{restartPolicy: Never, containers: [{name: a, image: 'sim/forever:1'},
+                 {name: b, image: 'sim/forever:1'}, {name: c, image: 'sim/forever:1'}]}";
+    cluster.create("web", spec).await;
+    cluster.until_phase("web", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    cluster.server.take_asked();
+    cluster.server.set_trouble(Some(Trouble::Hangs));
+    for container in cluster.world.simulator.containers() {
+        cluster.world.simulator.exit_container(&container.id, 0);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let agent = &cluster.world.agent.as_ref().unwrap().agent;
+    let shown = agent.statuses.list().into_iter().find(|report| &*report.pod.metadata.name == "web").unwrap();
+    assert_eq!(shown.status.phase, Some(PodPhase::Succeeded), "there was more to tell each time");
+    assert_eq!(patches(&cluster, "web").len(), 1);
+    cluster.server.set_trouble(None);
+    cluster.until_phase("web", PodPhase::Succeeded).await;
+}
+
+/// The pods of which statuses were told since this was asked last, in order; or those of one pod.
+fn patches(cluster: &Cluster, of: &str) -> Vec<String> {
+    let asked = cluster.server.take_asked().into_iter().filter(|asked| asked.method == "PATCH");
+    let pods = asked.filter_map(|asked| {
+        let (_, rest) = asked.path.split_once("/pods/")?;
+        rest.strip_suffix("/status").map(str::to_owned)
+    });
+    pods.filter(|pod| of.is_empty() || pod == of).collect()
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_starts_again_restarts_nothing_and_goes_on() {
     let mut cluster = Cluster::start().await;
     cluster.create("web", FOREVER).await;
