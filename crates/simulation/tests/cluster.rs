@@ -79,7 +79,8 @@ async fn a_pod_that_begins_anew_in_another_sandbox_is_told_of_though_its_init_co
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
-    for trouble in [Trouble::Refused, Trouble::Hangs, Trouble::AnswersAreLost, Trouble::Says(500, None)] {
+    let says = [403, 409, 410, 500].map(|code| Trouble::Says(code, None));
+    for trouble in [Trouble::Refused, Trouble::Hangs, Trouble::AnswersAreLost].into_iter().chain(says) {
         let cluster = Cluster::start().await;
         cluster.create("web", FOREVER).await;
         cluster.until_phase("web", PodPhase::Running).await;
@@ -96,6 +97,9 @@ async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
         })
         .await;
         cluster.until_ready().await;
+        let containers = cluster.world.simulator.containers().into_iter();
+        assert_eq!(containers.filter(|one| one.alive).count(), 1, "{trouble:?}");
+        assert_eq!(cluster.phase("web").await, Some(PodPhase::Running), "{trouble:?}");
     }
 }
 
