@@ -7,7 +7,9 @@
 //!                 └─ nothing of it is there ─────────────────────────── in its turn ──┐ │
 //!                                                                                     ▼ ▼
 //!               Rejected ◄── no ── does it fit? ── yes ──► Granted      MakesRoom ── room ──► Granted
-//!                                               └── it is critical, and others have to go ──┘
+//!                                    │  ▲       └── it is critical, and others have to go ──┘
+//!                  but for its labels ▼  │ once more
+//!                            Doubted ── the node is read at the API server
 //! ```
 //!
 //! What runs when the agent begins is taken over first, wherever it comes from. Everything else waits until the
@@ -20,11 +22,13 @@
 //!
 //! - [`line`]: who is decided about when.
 //! - [`gate`]: what a pod has to pass, beside those that are there.
+//! - [`doubt`]: labels that only just changed may let a pod in.
 //! - [`room`]: others leave for a critical pod.
 //! - [`resize`]: pods that were taken ask for other resources.
 //! - [`census`]: who is there.
 
 mod census;
+mod doubt;
 mod gate;
 mod line;
 mod resize;
@@ -45,6 +49,7 @@ use crate::allocations::Allocations;
 use crate::mailbox::{Input as Told, Mailbox};
 use crate::metrics::AdmissionMetrics;
 use crate::recorder::Recorder;
+use doubt::Word;
 use line::Stage;
 use resize::{Trigger, Waiting};
 use room::MakesRoom;
@@ -63,6 +68,8 @@ pub struct Admission {
     allocations: Allocations,
     books: Arc<Mutex<Books>>,
     changes: Arc<Notify>,
+    /// Tells when there is somebody in doubt.
+    doubts: Arc<Notify>,
     metrics: Option<AdmissionMetrics>,
 }
 
@@ -116,6 +123,8 @@ enum State {
     Asked,
     /// Decided when its worker finds that it is not over. Nobody waits for that.
     Late,
+    /// Only the node's labels speak against it, and it is looked whether they still do.
+    Doubted,
     Granted {
         was_there: bool,
     },
@@ -159,6 +168,7 @@ impl Admission {
             allocations,
             books: Arc::default(),
             changes: Arc::default(),
+            doubts: Arc::default(),
             metrics: None,
         }
     }
@@ -192,7 +202,7 @@ impl Admission {
                 self.move_on(&mut books);
             }
             Some(Entry { state: State::Late, .. }) if is_open => {
-                self.decide(&mut books, uid);
+                self.decide(&mut books, uid, Word::First);
                 self.decide_resizes(&mut books);
                 self.changes.notify_waiters();
             }
@@ -201,7 +211,7 @@ impl Admission {
         self.grant_if_there_is_room(&mut books, uid);
         let Some(entry) = books.pods.get(uid) else { return Verdict::Undecided };
         match &entry.state {
-            State::Waits | State::Asked | State::Late | State::Leaves => Verdict::Undecided,
+            State::Waits | State::Asked | State::Late | State::Doubted | State::Leaves => Verdict::Undecided,
             State::Granted { was_there } => {
                 self.write_down(&entry.pod);
                 Verdict::Granted { was_there: *was_there }
@@ -252,9 +262,14 @@ impl Admission {
         self.retry(&mut books, trigger);
     }
 
-    fn decide(&self, books: &mut Books, uid: &str) {
+    fn decide(&self, books: &mut Books, uid: &str, word: Word) {
         let Some(pod) = books.pods.get(uid).map(|entry| Arc::clone(&entry.pod)) else { return };
-        let state = match self.gate.admit(&pod, &books.others(uid), books.is_closed) {
+        let others = books.others(uid);
+        let state = match self.gate.admit(&pod, &others, books.is_closed) {
+            Err(_) if word == Word::First && self.gate.only_labels_refuse(&pod, &others) => {
+                self.doubts.notify_one();
+                State::Doubted
+            }
             Err(rejection) => {
                 if let Some(metrics) = &self.metrics {
                     metrics.rejected(&rejection.reason);

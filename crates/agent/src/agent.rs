@@ -299,6 +299,7 @@ impl Agent {
         }
         tasks.spawn(keep_readiness);
         tasks.spawn(node_cgroups.keep(node.admission.clone()));
+        tasks.spawn(node.admission.clone().resolve_doubts());
         tasks.spawn(Arc::clone(&node.log_links).run(Arc::clone(&node.host.files)));
         if let Some(log) = kernel_log {
             tasks.spawn(oom_watcher::watch(log, node_name, recorder));

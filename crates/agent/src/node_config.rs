@@ -14,6 +14,7 @@ use crablet_config::{
     SwapBehavior as ConfiguredSwap,
 };
 use crablet_core::backoff::Limits;
+use crablet_core::declared_features::declared;
 use crablet_core::eviction::Signal;
 use crablet_core::node_allocatable::{Held, PROCESSES, Reserved};
 use crablet_core::resize::decision::Exclusive;
@@ -121,7 +122,7 @@ impl NodeConfig {
         node.status.addresses = node_facts::node_addresses(&name, &found.addresses);
         node.status.daemon_endpoints.kubelet_endpoint.port = configuration.port;
         node.status.node_info = system_info(found, sizes.swap.clone());
-        node.status.declared_features = declared_features(effective);
+        node.status.declared_features = declared(&effective.features, None);
         if configuration.enable_controller_attach_detach {
             node.metadata.annotations.insert(ATTACH_DETACH, "true".into());
         }
@@ -227,18 +228,6 @@ fn system_info(found: &Found<'_>, swap: Option<NodeSwapStatus>) -> NodeSystemInf
 /// A runtime and its version, as a node's object tells of it.
 pub fn runtime_version(runtime: &Version) -> Text {
     format!("{}://{}", runtime.name, runtime.version).into()
-}
-
-/// What others may rely on of this node that not every node of this version has: what is built, and switched on.
-fn declared_features(effective: &Effective) -> Box<[Text]> {
-    let is_on = |gate| effective.features.enabled(gate);
-    let built = [
-        Gate::ExtendWebSocketsToKubelet,
-        Gate::InPlacePodLevelResourcesVerticalScaling,
-        Gate::InPlacePodVerticalScalingInitContainers,
-    ];
-    let declared = built.into_iter().filter(|gate| is_on(Gate::NodeDeclaredFeatures) && is_on(*gate));
-    declared.map(|gate| gate.name().into()).collect()
 }
 
 fn labels(

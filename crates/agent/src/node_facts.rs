@@ -4,21 +4,36 @@
 //! Who needs them asks for the newest each time. Whoever learns of something new ([`LiveFacts::change`]) says it of the
 //! node's object, and what statuses and translations are made from follows. Who waits for such is told
 //! ([`LiveFacts::subscribe`]), and all pods look when other statuses follow ([`Facts::show_pods_as`]).
+//!
+//! Who follows the node at an API server hears of a change some time after it was made. It can be asked to look there now
+//! ([`LiveFacts::read_again`]).
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crablet_api::core::{Node, NodeAddress, NodeAddressType, NodeFeatures};
+use crablet_core::declared_features::declared;
 use crablet_core::{status, translate};
 use crablet_cri_api::v1;
 use crablet_host::cgroup::Limits;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::node_config::Sizes;
 
+/// How long the API server has to say how it has the node now.
+pub const READ_WITHIN: Duration = Duration::from_secs(10);
+
 /// The newest facts. Clones tell the same.
 #[derive(Debug, Clone)]
-pub struct LiveFacts(watch::Sender<Arc<Facts>>);
+pub struct LiveFacts {
+    newest: watch::Sender<Arc<Facts>>,
+    reader: Arc<OnceLock<mpsc::Sender<Read>>>,
+}
+
+/// Somebody waits for the node to be read at the API server, until this is dropped.
+pub type Read = oneshot::Sender<()>;
 
 /// What is known of the node at one moment.
 #[derive(Debug, Clone, Default)]
@@ -50,22 +65,46 @@ impl Facts {
 impl LiveFacts {
     /// These, until somebody says otherwise.
     pub fn new(facts: Facts) -> LiveFacts {
-        LiveFacts(watch::Sender::new(Arc::new(facts)))
+        LiveFacts { newest: watch::Sender::new(Arc::new(facts)), reader: Arc::default() }
     }
 
     /// The newest facts.
     pub fn now(&self) -> Arc<Facts> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.newest.borrow())
     }
 
     /// Tells when the node has other addresses, handlers or sizes than before.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Facts>> {
-        self.0.subscribe()
+        self.newest.subscribe()
+    }
+
+    /// Whoever keeps the node at an API server reads it there when somebody asks for that here.
+    pub fn reads(&self) -> mpsc::Receiver<Read> {
+        let (reader, reads) = mpsc::channel(1);
+        let _ = self.reader.set(reader);
+        reads
+    }
+
+    /// Whether the node is kept at an API server, and can be read there.
+    pub fn can_be_read(&self) -> bool {
+        self.reader.get().is_some()
+    }
+
+    /// Completes when the node was read at the API server, and what was found is known here; or cannot be within a time.
+    pub async fn read_again(&self) {
+        let Some(reader) = self.reader.get() else { return };
+        let (read, is_done) = oneshot::channel();
+        let reading = async {
+            if reader.send(read).await.is_ok() {
+                let _ = is_done.await;
+            }
+        };
+        let _ = timeout(READ_WITHIN, reading).await;
     }
 
     /// Takes in that the node is different from now on. What is decided next is decided from that.
     pub fn change(&self, change: impl FnOnce(&mut Node)) {
-        self.0.send_if_modified(|facts| {
+        self.newest.send_if_modified(|facts| {
             let facts = Arc::make_mut(facts);
             let addresses = facts.node.status.addresses.clone();
             change(&mut facts.node);
@@ -85,7 +124,7 @@ impl LiveFacts {
 
     /// Takes in what the machine has by now. Says whether that is something else than before.
     pub fn measure(&self, sizes: &Sizes) -> bool {
-        self.0.send_if_modified(|facts| {
+        self.newest.send_if_modified(|facts| {
             let Sizes { capacity, allocatable, swap, held, .. } = sizes;
             let mut changed = Facts::clone(facts);
             changed.held.clone_from(held);
@@ -112,7 +151,11 @@ impl LiveFacts {
 
     /// Takes in what the runtime says that it can do.
     pub fn tell_runtime(&self, handlers: Vec<v1::RuntimeHandler>, features: Option<v1::RuntimeFeatures>) {
-        self.0.send_if_modified(|facts| {
+        self.newest.send_if_modified(|facts| {
+            let declared = declared(&facts.translation.features, features);
+            if facts.node.status.declared_features != declared {
+                Arc::make_mut(facts).node.status.declared_features = declared;
+            }
             let features = features.map(|can| {
                 let supplemental_groups_policy = Some(can.supplemental_groups_policy);
                 NodeFeatures { supplemental_groups_policy }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_agent::recorder::{Event as Recorded, EventQueue, EventType, InvolvedObject};
-use crablet_api::Text;
 use crablet_api::core::{Event, EventSource, EventType as ApiEventType, ObjectReference};
 use crablet_api::meta::Time;
+use crablet_api::{Text, dns1123_subdomain_errors};
 use crablet_client::{Client, Error, PatchType, Priority};
 use jiff::Timestamp;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -114,7 +115,7 @@ impl EventWriter {
     }
 }
 
-/// An event as the API has it. The moment it happened first is part of its name, which is how it is found again.
+/// An event as the API has it.
 fn to_api(event: &Recorded, node: &Text) -> Event {
     let involved_object = match &event.involved.object {
         InvolvedObject::Pod(pod) => ObjectReference {
@@ -161,14 +162,46 @@ fn to_api(event: &Recorded, node: &Text) -> Event {
         reporting_instance: node.clone(),
         ..Event::default()
     };
-    let moment = event.first.as_nanosecond();
-    object.metadata.name = format!("{}.{moment:x}", involved_object.name).into();
+    object.metadata.name = event_name(&involved_object.name, event.first);
     object.metadata.namespace = namespace;
     object.metadata.annotations = event.annotations.clone();
     object.involved_object = involved_object;
     object
 }
 
+/// The moment it happened first is part of its name, by which it is found again when it is counted. Where that is no name,
+/// most of all because the pod's is long, a digest of it in the form of a UUID stands in.
+fn event_name(involved: &str, first: Timestamp) -> Text {
+    let name = format!("{involved}.{:x}", first.as_nanosecond());
+    if dns1123_subdomain_errors(&name).is_empty() {
+        return name.into();
+    }
+    let digest: String = Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let (first, rest) = digest.split_at(8);
+    let (second, rest) = rest.split_at(4);
+    let (third, rest) = rest.split_at(4);
+    let (fourth, fifth) = rest.split_at(4);
+    format!("{first}-{second}-{third}-{fourth}-{fifth}").into()
+}
+
 fn time(at: Timestamp) -> Time {
     Time::from_unix_seconds(at.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_a_name_that_the_server_takes_however_long_its_pods_is() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(event_name("web", at(16)), "web.3b9aca000");
+        let (long, longer) = ("a".repeat(240), "a".repeat(253));
+        assert!(event_name(&long, at(16)).starts_with(&long));
+        let name = event_name(&longer, at(16));
+        let lengths: Vec<usize> = name.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert_eq!(event_name(&longer, at(16)), name, "it is found again when it is counted");
+        assert_ne!(event_name(&longer, at(17)), name);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crablet_agent::eviction::Pressure;
 use crablet_agent::node_config;
-use crablet_agent::node_facts::LiveFacts;
+use crablet_agent::node_facts::{LiveFacts, READ_WITHIN, Read};
 use crablet_agent::readiness::{NotReady, Readiness, Ready};
 use crablet_agent::recorder::{EventType, Involved, Recorder, reason};
 use crablet_agent::story::{State, Teller};
@@ -17,7 +17,7 @@ use crablet_client::{Chance, Client, Error, Event, Follower, PatchType};
 use crablet_cri::Runtime;
 use crablet_host::clock::Clock;
 use crablet_volumes::Attachments;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
@@ -66,6 +66,7 @@ pub fn node_owner(node: &Identity) -> OwnerReference {
 }
 
 /// How the node is kept.
+#[derive(Clone)]
 pub struct Settings {
     pub name: Text,
     /// Whether the object is made if it is not there.
@@ -113,6 +114,8 @@ pub struct NodeKeeper {
     parts: Parts,
     settings: Settings,
     identity: watch::Sender<Option<Identity>>,
+    /// Who wants to know what the server has now.
+    reads: mpsc::Receiver<Read>,
     /// Whether the server has said what it has of the node, if anything.
     heard: watch::Sender<bool>,
     /// What the server has.
@@ -150,6 +153,7 @@ impl NodeKeeper {
             pod_cidrs: PodCidrs::default(),
             own,
             heard: watch::Sender::new(false),
+            reads: parts.facts.reads(),
             parts,
             settings,
             identity,
@@ -291,6 +295,10 @@ impl NodeKeeper {
             tokio::select! {
                 biased;
                 event = self.parts.follower.next() => self.hear(event),
+                Some(read) = self.reads.recv() => {
+                    self.read().await;
+                    drop(read);
+                }
                 Ok(()) = facts.changed() => look_due = Some(Instant::now()),
                 Ok(()) = volumes.changed() => look_due = Some(Instant::now()),
                 Ok(()) = pressure.changed() => look_due = Some(Instant::now()),
@@ -342,6 +350,15 @@ impl NodeKeeper {
             }
             // What others did to the object may have to be undone, or is what was waited for.
             look_due = look_due.or(Some(Instant::now()));
+        }
+    }
+
+    /// Finds out what the server has now, of which its watch may not have told yet.
+    async fn read(&mut self) {
+        match timeout(READ_WITHIN, self.parts.client.get::<Node>("", &self.settings.name)).await {
+            Ok(Ok(node)) => self.take(node),
+            Ok(Err(error)) => debug!(%error, "Cannot read the node's object at the API server"),
+            Err(_) => debug!("The API server does not say how it has the node's object"),
         }
     }
 

@@ -13,7 +13,7 @@ use crablet_api::core::{Node, OSName, Pod, SupplementalGroupsPolicy, TaintEffect
 use crablet_api::{FeatureGates, Gate, Text};
 
 use crate::preemption::{Requirement, pods_to_preempt};
-use crate::qos;
+use crate::{declared_features, qos};
 
 /// The label that names an operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -194,6 +194,14 @@ pub fn check_kind(input: &Input) -> Result<(), Rejection> {
     if !features.enabled(Gate::PodLevelResources) && qos::pod_level_resources_set(pod) {
         let message = "PodLevelResources feature gate is disabled";
         return Err(Rejection::new("PodLevelResourcesNotSupported", message));
+    }
+    let declared = &node.status.declared_features;
+    let undeclared = declared_features::needed(pod).map(Gate::name);
+    let undeclared: Vec<&str> =
+        undeclared.filter(|name| declared.iter().all(|other| **other != **name)).collect();
+    if features.enabled(Gate::NodeDeclaredFeatures) && !undeclared.is_empty() {
+        let message = format!("Pod requires node features that are not available: {}", undeclared.join(", "));
+        return Err(Rejection::new("PodFeatureUnsupported", message));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ pub mod admission;
 pub mod adoption;
 pub mod backoff;
 pub mod container_gc;
+pub mod declared_features;
 pub mod eviction;
 /// The hash by which a running container is recognised.
 pub mod hash;

@@ -370,3 +370,40 @@ fn the_status_of_a_pod_that_was_refused_says_why() {
          \"qosClass\":\"Burstable\"}"
     );
 }
+
+#[test]
+fn what_a_pod_relies_on_has_to_be_declared() {
+    let restarting =
+        "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]";
+    let in_init = format!("{{initContainers: [{{name: i, {restarting}}}], containers: [{{name: c}}]}}");
+    let in_main = format!("{{containers: [{{name: c, {restarting}}}]}}");
+    let hidden_users = "{hostNetwork: true, hostUsers: false, containers: [{name: c}]}";
+    let both = format!("{{hostNetwork: true, hostUsers: false, containers: [{{name: c, {restarting}}}]}}");
+    let (restarts, users) = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport");
+    let on = FeatureGates::default();
+    let missing = |spec: &str, declared: &[&str], features: &FeatureGates| {
+        let mut node = node();
+        node.status.declared_features = declared.iter().map(|name| (*name).into()).collect();
+        let verdict = admit(&Input { pod: &pod(spec), node: &node, others: &[], features }).map(drop);
+        verdict.map_err(|rejection| {
+            assert_eq!(rejection.reason, "PodFeatureUnsupported");
+            let before = "Pod requires node features that are not available: ";
+            rejection.message.strip_prefix(before).expect("upstream's words").to_owned()
+        })
+    };
+    for spec in [&*in_init, &in_main] {
+        assert_eq!(missing(spec, &[users], &on), Err(restarts.to_owned()));
+        assert_eq!(missing(spec, &[restarts], &on), Ok(()));
+    }
+    assert_eq!(missing(hidden_users, &[restarts], &on), Err(users.to_owned()));
+    assert_eq!(missing(hidden_users, &[users], &on), Ok(()));
+    assert_eq!(missing(&both, &[], &on), Err(format!("{restarts}, {users}")));
+    assert_eq!(missing(&both, &[], &on.with(Gate::NodeDeclaredFeatures, false)), Ok(()));
+    for spec in [
+        "{hostNetwork: true, containers: [{name: c}]}",
+        "{hostUsers: false, containers: [{name: c}]}",
+        "{containers: [{name: c, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]}]}",
+    ] {
+        assert_eq!(missing(spec, &[], &on), Ok(()), "{spec}");
+    }
+}

@@ -211,8 +211,9 @@ fn serving_certificate(
     if let (true, Some((client, chance))) = (configuration.server_tls_bootstrap, of_cluster) {
         let (addresses, told) = watch::channel(facts.now().node.status.addresses.clone());
         tasks.spawn(tell_addresses(facts.subscribe(), addresses));
+        let dns_only = effective.features.enabled(Gate::AllowDNSOnlyNodeCSR);
         let manager =
-            Manager::serving(directory, &node.name, files, told, false, node.clock.clone(), chance)?
+            Manager::serving(directory, &node.name, files, told, dns_only, node.clock.clone(), chance)?
                 .counted_in(Renewals::of_serving(&node.metrics.kubelet)?);
         let identities = manager.identities();
         register_ttl(&node.metrics.kubelet, manager.identities(), node.clock.clone())?;

@@ -347,6 +347,7 @@ fn said(code: u16, retry_after: Option<u32>) -> Result<Response<Body>, Transport
     }
     let reason = match code {
         403 => "Forbidden",
+        409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",
         _ => "InternalError",

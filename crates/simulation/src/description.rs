@@ -59,9 +59,9 @@ pub fn settings(seed: u64) -> Settings {
 /// What the node is called.
 pub(crate) const NODE: &str = "node";
 
-pub(crate) fn node_settings(name: &str) -> node::Settings {
+pub(crate) fn node_settings() -> node::Settings {
     node::Settings {
-        name: name.into(),
+        name: NODE.into(),
         registers: true,
         taints: Vec::new(),
         provider_id: "".into(),

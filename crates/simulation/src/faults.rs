@@ -158,6 +158,8 @@ pub(crate) fn of_server(world: &World, random: &mut Random) -> Option<Trouble> {
         (1, Some(Trouble::Api(Says(500, None)))),
         (1, Some(Trouble::Api(Says(429, Some(2))))),
         (1, Some(Trouble::Api(Says(403, None)))),
+        (1, Some(Trouble::Api(Says(409, None)))),
+        (1, Some(Trouble::Api(Says(410, None)))),
         (1, Some(Trouble::Silence)),
         (3, None),
     ]);

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::crash::Crash;
-use crate::description::{node_settings, settings};
+use crate::description::settings;
 use crate::invariants::note_no_shutdown;
 use crate::lies::{Lie, LyingCheckpoints, LyingLogind, WatchedStateFiles};
 use crate::watched_runtime::WatchedRuntime;
@@ -242,7 +242,7 @@ impl World {
             ready,
             features: self.features,
             objects,
-            node: node::Settings { cloud: self.cloud.clone(), ..node_settings(name) },
+            node: node::Settings { name: name.into(), ..self.node.clone() },
             object_ttl: ObjectTtl::default(),
             lease_seconds: 40,
             csi_drivers: ground

@@ -12,7 +12,7 @@ use crablet_agent::pod_files::Simulated;
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind, Wanted};
 use crablet_api::FeatureGates;
 use crablet_api::core::Pod;
-use crablet_cluster::node_status::Cloud;
+use crablet_cluster::node;
 use crablet_core::container_gc::Policy;
 use crablet_cri::Client;
 use crablet_cri::client::Settings as ClientSettings;
@@ -26,6 +26,7 @@ use crablet_host::state_file::SimulatedStateFile;
 use crablet_volumes::SimulatedVolumes;
 
 pub(crate) use crate::description::NODE;
+use crate::description::node_settings;
 pub use crate::description::{CPUS, description, settings};
 pub use crate::incarnation::Incarnation;
 pub use crate::leftovers::Leftovers;
@@ -64,8 +65,8 @@ pub struct World {
     pub storage: Option<Arc<Storage>>,
     /// Which gates the next agent has open towards the cluster.
     pub features: FeatureGates,
-    /// The cloud whose controllers look after the next agent's node, if there is one.
-    pub cloud: Option<Cloud>,
+    /// How the next agent keeps its node.
+    pub node: node::Settings,
     /// The disk that the next agents keep on what it says, if they do.
     pub memory: Option<SimulatedCheckpoints>,
     /// The cluster's objects.
@@ -123,7 +124,7 @@ impl World {
             api_server: None,
             storage: None,
             features: FeatureGates::default(),
-            cloud: None,
+            node: node_settings(),
             memory: None,
             objects: Arc::new(NoObjects),
             access: Access::default(),

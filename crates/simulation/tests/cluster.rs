@@ -12,6 +12,7 @@ use crablet_api::core::{Node, Pod, PodPhase};
 use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_client::PatchType;
 use crablet_simulation::api_server::Trouble;
+use crablet_simulation::manifest::from_text;
 
 use common::joined::{Cluster, FOREVER, eventually};
 
@@ -78,7 +79,8 @@ async fn a_pod_that_begins_anew_in_another_sandbox_is_told_of_though_its_init_co
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
-    for trouble in [Trouble::Refused, Trouble::Hangs, Trouble::AnswersAreLost, Trouble::Says(500, None)] {
+    let says = [403, 409, 410, 500].map(|code| Trouble::Says(code, None));
+    for trouble in [Trouble::Refused, Trouble::Hangs, Trouble::AnswersAreLost].into_iter().chain(says) {
         let cluster = Cluster::start().await;
         cluster.create("web", FOREVER).await;
         cluster.until_phase("web", PodPhase::Running).await;
@@ -95,7 +97,73 @@ async fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
         })
         .await;
         cluster.until_ready().await;
+        let containers = cluster.world.simulator.containers().into_iter();
+        assert_eq!(containers.filter(|one| one.alive).count(), 1, "{trouble:?}");
+        assert_eq!(cluster.phase("web").await, Some(PodPhase::Running), "{trouble:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_wait_for_is_told_first_when_the_server_is_back() {
+    let cluster = Cluster::start().await;
+    let names: Vec<String> = (0..6).map(|number| format!("p{number}")).collect();
+    for name in &names {
+        cluster.create(name, FOREVER).await;
+        cluster.until_phase(name, PodPhase::Running).await;
+    }
+    let spec = "{restartPolicy: Never, containers: [{name: c, image: 'sim/forever:1'}]}";
+    cluster.create("job", spec).await;
+    cluster.until_phase("job", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    cluster.server.set_trouble(Some(Trouble::Refused));
+    let containers = cluster.containers();
+    for name in &names {
+        cluster.world.simulator.exit_container(&containers[name], 3);
+    }
+    // Before the node counts as lost, with which its pods' readiness would go.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.running(), 7, "all were restarted");
+    // It is the last to have something to tell.
+    cluster.world.simulator.exit_container(&containers["job"], 0);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    cluster.server.take_asked();
+    cluster.server.set_trouble(None);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let told = patches(&cluster, "");
+    assert_eq!(told.first().map(String::as_str), Some("job"), "{told:?}");
+    assert!(names.iter().all(|name| told.contains(name)), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_pod_one_status_at_a_time_is_under_way() {
+    let cluster = Cluster::start().await;
+    let spec = "{restartPolicy: Never, containers: [{name: a, image: 'sim/forever:1'},
+                 {name: b, image: 'sim/forever:1'}, {name: c, image: 'sim/forever:1'}]}";
+    cluster.create("web", spec).await;
+    cluster.until_phase("web", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    cluster.server.take_asked();
+    cluster.server.set_trouble(Some(Trouble::Hangs));
+    for container in cluster.world.simulator.containers() {
+        cluster.world.simulator.exit_container(&container.id, 0);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let agent = &cluster.world.agent.as_ref().unwrap().agent;
+    let shown = agent.statuses.list().into_iter().find(|report| &*report.pod.metadata.name == "web").unwrap();
+    assert_eq!(shown.status.phase, Some(PodPhase::Succeeded), "there was more to tell each time");
+    assert_eq!(patches(&cluster, "web").len(), 1);
+    cluster.server.set_trouble(None);
+    cluster.until_phase("web", PodPhase::Succeeded).await;
+}
+
+/// The pods of which statuses were told since this was asked last, in order; or those of one pod.
+fn patches(cluster: &Cluster, of: &str) -> Vec<String> {
+    let asked = cluster.server.take_asked().into_iter().filter(|asked| asked.method == "PATCH");
+    let pods = asked.filter_map(|asked| {
+        let (_, rest) = asked.path.split_once("/pods/")?;
+        rest.strip_suffix("/status").map(str::to_owned)
+    });
+    pods.filter(|pod| of.is_empty() || pod == of).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,6 +354,49 @@ async fn what_others_say_of_the_node_is_what_pods_are_admitted_by() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.create("late", spec).await;
     cluster.until_phase("late", PodPhase::Running).await;
+}
+
+/// Lets a folder have the manifest of a static pod for nodes in zone `a`.
+fn want_in_zone(cluster: &mut Cluster) {
+    let pod = from_text(
+        "metadata: {name: st-node, namespace: default, uid: h, annotations: {kubernetes.io/config.source: file, \
+         kubernetes.io/config.hash: h}}
+spec: {nodeName: node, nodeSelector: {zone: a}, containers: [{name: c, image: 'sim/forever:1'}]}
+",
+    );
+    cluster.world.ledger.want(&pod, SourceKind::File);
+    cluster.world.wanted.entry(SourceKind::File).or_default().insert("h".to_owned(), pod);
+    cluster.world.tell(SourceKind::File);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_of_which_the_watch_has_not_told_yet_lets_a_pod_in() {
+    let mut cluster = Cluster::start().await;
+    cluster.server.silence_watches(true);
+    cluster.patch_node("", r#"{"metadata": {"labels": {"zone": "a"}}}"#).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    want_in_zone(&mut cluster);
+    eventually("it runs", async || cluster.running() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_label_lets_in_fails_whether_the_server_says_so_or_not() {
+    for trouble in [None, Some(Trouble::Hangs), Some(Trouble::Refused)] {
+        let mut cluster = Cluster::start().await;
+        cluster.server.set_trouble(trouble);
+        cluster.server.take_asked();
+        want_in_zone(&mut cluster);
+        let statuses = cluster.world.agent.as_ref().unwrap().agent.statuses.clone();
+        eventually("it has failed", async || {
+            let report = statuses.get("h");
+            report.is_some_and(|report| report.status.phase == Some(PodPhase::Failed))
+        })
+        .await;
+        assert_eq!(statuses.get("h").unwrap().status.reason, "NodeAffinity");
+        let asked = cluster.server.take_asked().into_iter();
+        let read = asked.filter(|asked| asked.method == "GET" && asked.path.ends_with("/nodes/node"));
+        assert_ne!(read.count(), 0, "{trouble:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

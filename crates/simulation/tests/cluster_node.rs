@@ -251,7 +251,7 @@ async fn an_image_that_was_pulled_is_told_soon() {
 #[tokio::test(start_paused = true)]
 async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
     let mut world = World::on(settings(0), Trace::new(false));
-    world.cloud = Some(Cloud { provided_ips: Some("10.0.0.9".into()) });
+    world.node.cloud = Some(Cloud { provided_ips: Some("10.0.0.9".into()) });
     let cluster = with(world).await;
     let node = cluster.node().await;
     let taints: Vec<_> = node.spec.taints.iter().map(ToString::to_string).collect();
@@ -268,6 +268,41 @@ async fn a_cloud_says_which_addresses_a_node_has_and_when_it_may_be_used() {
     let node = cluster.node().await;
     assert_eq!(&*node.status.addresses[0].address, "192.0.2.5");
     assert!(node.spec.taints.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_register_itself_is_kept_once_somebody_made_it() {
+    let mut world = World::on(settings(0), Trace::new(false));
+    world.node.registers = false;
+    world.node.provider_id = "sim://ours".into();
+    let cluster = with(world).await;
+    seconds(60).await;
+    assert!(cluster.admin.get::<Node>("", "node").await.is_err(), "nobody made it");
+    let mut node = Node::default();
+    node.metadata.name = "node".into();
+    cluster.admin.create(&node).await.unwrap();
+    cluster.until_ready().await;
+    assert_eq!(cluster.node().await.spec.provider_id, "", "what is registered with is not told later");
+    cluster.create("web", common::joined::FOREVER).await;
+    cluster.until_phase("web", PodPhase::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_registered_with_its_taints_and_its_providers_id_which_others_may_take_away() {
+    let mut world = World::on(settings(0), Trace::new(false));
+    let taints = ["example.com/special=yes:NoSchedule", "example.com/new=:PreferNoSchedule"];
+    world.node.taints = taints.iter().map(|taint| taint.parse().unwrap()).collect();
+    world.node.provider_id = "sim://ours".into();
+    let mut cluster = with(world).await;
+    let node = cluster.node().await;
+    let found: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
+    assert_eq!(found, taints);
+    assert_eq!(node.spec.provider_id, "sim://ours");
+    cluster.patch_node("", r#"{"spec": {"taints": null}}"#).await;
+    cluster.world.kill().await;
+    cluster.start_agent().await;
+    seconds(15).await;
+    assert!(cluster.node().await.spec.taints.is_empty(), "it is registered already");
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,12 @@ impl State {
     pub(super) fn counts(&self) -> bool {
         match self {
             State::Granted { .. } | State::MakesRoom(_) => true,
-            State::Waits | State::Asked | State::Late | State::Leaves | State::Rejected(_) => false,
+            State::Waits
+            | State::Asked
+            | State::Late
+            | State::Doubted
+            | State::Leaves
+            | State::Rejected(_) => false,
         }
     }
 
@@ -34,6 +39,7 @@ impl State {
             State::Waits
             | State::Asked
             | State::Late
+            | State::Doubted
             | State::MakesRoom(_)
             | State::Leaves
             | State::Rejected(_) => false,
@@ -49,7 +55,7 @@ impl State {
     fn may_run(&self) -> bool {
         match self {
             State::Granted { .. } | State::MakesRoom(_) | State::Leaves | State::Late => true,
-            State::Waits | State::Asked | State::Rejected(_) => false,
+            State::Waits | State::Asked | State::Doubted | State::Rejected(_) => false,
         }
     }
 }

@@ -55,6 +55,13 @@ impl Gate {
         Ok(victims.iter().map(|victim| victim.metadata.uid.to_string()).collect())
     }
 
+    /// Whether nothing but the node's labels speaks against a pod, and it can be looked whether they are still the same.
+    pub(super) fn only_labels_refuse(&self, pod: &Pod, others: &[&Pod]) -> bool {
+        let facts = self.facts.now();
+        let input = Input { pod, node: &facts.node, others, features: &facts.translation.features };
+        self.facts.can_be_read() && failures(&input) == [admission::Failure::NodeAffinity]
+    }
+
     /// What speaks for ever against a pod's having other resources, if something does.
     pub(super) fn infeasible(&self, wanted: &Pod, allocated: &Pod) -> Option<Infeasible> {
         decision::infeasible(wanted, allocated, &self.facts.now().translation, self.exclusive)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Admission, Books, Entry, State};
+use super::{Admission, Books, Entry, State, Word};
 
 /// What the runtime had of a pod when the agent began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,7 +136,7 @@ impl Admission {
             } else if is_held_up {
                 still.push(uid);
             } else {
-                self.decide(books, &uid);
+                self.decide(books, &uid, Word::First);
             }
         }
         books.line = still;

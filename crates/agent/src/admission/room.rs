@@ -80,6 +80,7 @@ impl Admission {
             | State::Waits
             | State::Asked
             | State::Late
+            | State::Doubted
             | State::Granted { .. }
             | State::Leaves
             | State::Rejected(_) => return,

@@ -145,3 +145,37 @@ fn mirror_of(pod: &Pod, node: &Identity) -> Pod {
         Box::new([OwnerReference { controller: Some(true), ..node_owner(node) }]);
     mirror
 }
+
+#[cfg(test)]
+mod tests {
+    use crablet_api::core::{PodCondition, PodIP, PodPhase};
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_readiness_of_the_address_or_to_the_end_is_awaited() {
+        let ready = |status: ConditionStatus| {
+            let condition =
+                PodCondition { r#type: PodConditionType::Ready, status, ..PodCondition::default() };
+            PodStatus { conditions: Box::new([condition]), ..PodStatus::default() }
+        };
+        let of_phase = |phase| PodStatus { phase: Some(phase), ..PodStatus::default() };
+        let none = PodStatus::default;
+        let address = PodStatus { pod_ips: Box::new([PodIP { ip: "10.0.0.1".into() }]), ..none() };
+        let (is, is_not) = (ready(ConditionStatus::True), ready(ConditionStatus::False));
+        for (old, new, expected) in [
+            (none(), is.clone(), Urgency::Awaited),
+            (is.clone(), is_not.clone(), Urgency::Awaited),
+            (none(), is_not, Urgency::Usual),
+            (is.clone(), is, Urgency::Usual),
+            (none(), address.clone(), Urgency::Awaited),
+            (address.clone(), address, Urgency::Usual),
+            (of_phase(PodPhase::Running), of_phase(PodPhase::Failed), Urgency::Awaited),
+            (of_phase(PodPhase::Running), of_phase(PodPhase::Succeeded), Urgency::Awaited),
+            (of_phase(PodPhase::Pending), of_phase(PodPhase::Running), Urgency::Usual),
+            (of_phase(PodPhase::Succeeded), of_phase(PodPhase::Failed), Urgency::Usual),
+        ] {
+            assert_eq!(urgency(&old, &new), expected, "{old:?} {new:?}");
+        }
+    }
+}

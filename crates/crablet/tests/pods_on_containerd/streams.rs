@@ -117,7 +117,8 @@ async fn kubectl_gets_into_containers_on_containerd() {
         json!([
             "ExtendWebSocketsToKubelet",
             "InPlacePodLevelResourcesVerticalScaling",
-            "InPlacePodVerticalScalingInitContainers"
+            "InPlacePodVerticalScalingInitContainers",
+            "RestartAllContainersOnContainerExits"
         ])
     );
     let before = cluster.descriptors();

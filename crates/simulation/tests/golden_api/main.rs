@@ -61,8 +61,6 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
         "status.resources.requests.memory",
         "the memory that a pod asks for follows what it was given, where upstream tells the first amount for ever",
     ),
-    ("start", "status.declaredFeatures", "only what is built is declared"),
-    ("start", "last status.declaredFeatures", "only what is built is declared"),
     ("start", "deleted", "no resource slices are published yet, so none are taken back"),
 ];
 
