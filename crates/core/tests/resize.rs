@@ -340,7 +340,7 @@ proptest! {
         let had = PodResourceInfo::of(&before, &features);
         let entry = state_file::entry(&had);
         let file = state_file::encode([("uid", &*entry)].into_iter());
-        let read = state_file::decode(&file, Limits::API).expect("a state file").remove("uid");
+        let read = state_file::decode(&file, Limits::API).expect("a state file").entries.remove("uid");
         prop_assert_eq!(read.as_ref(), Some(&had));
         prop_assert_eq!(&*had.applied_to(&after, &features), &before);
         let same = PodResourceInfo::of(&after, &features).applied_to(&after, &features);

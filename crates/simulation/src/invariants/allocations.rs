@@ -17,7 +17,7 @@ const INVARIANT: u8 = 20;
 pub fn check_allocated(ledger: &Ledger, file: &[u8]) {
     let mut state = ledger.state();
     let entries = match state_file::decode(file, Limits::API) {
-        Ok(entries) => entries,
+        Ok(content) => content.entries,
         Err(error) => return ledger.broken(&mut state, INVARIANT, format!("a state file is none: {error}")),
     };
     let counts = |uid: &str| {
