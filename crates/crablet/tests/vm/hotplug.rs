@@ -14,10 +14,13 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 
 /// Waits until the node has so many processors and so much in huge pages, and says what all pods weigh then.
 async fn has(node: &Node, cpus: usize, huge_pages: &str) -> (Value, u64) {
-    let status = eventually(&format!("{cpus} processors, {huge_pages} of huge pages"), PATIENCE, || async {
+    let expected = [cpus.to_string(), huge_pages.to_owned()];
+    let status = eventually(&format!("{expected:?}: processors and huge pages"), PATIENCE, || async {
         let status = node.status().await?;
         let capacity = &status["capacity"];
-        match capacity["cpu"] == cpus.to_string() && capacity["hugepages-2Mi"] == huge_pages {
+        let told =
+            ["cpu", "hugepages-2Mi"].map(|name| capacity[name].as_str().unwrap_or_default().to_owned());
+        match told == expected {
             true => Ok(status),
             false => Err(capacity.to_string()),
         }
