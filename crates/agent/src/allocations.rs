@@ -129,9 +129,16 @@ impl Allocations {
         for file in File::IN_ORDER {
             let name = file.name();
             let Some(bytes) = loaded.checkpoints.remove(name) else { continue };
-            let entries = state_file::decode(&bytes, LIMITS)
+            let content = state_file::decode(&bytes, LIMITS)
                 .map_err(|source| AllocationsError::Content { name, source })?;
-            for (uid, info) in entries {
+            if content.entries.is_empty() && !content.unknown.is_empty() {
+                let holds = content.unknown.join(", ");
+                warn!(
+                    name,
+                    holds, "A state file of another version names no pods: nothing counts as allocated"
+                );
+            }
+            for (uid, info) in content.entries {
                 books.put(file, &uid, &state_file::entry(&info));
             }
         }
@@ -259,7 +266,7 @@ impl Books {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
+    use std::io::{ErrorKind, Write};
 
     use crablet_api::FeatureGates;
     use crablet_api::testing::pod_yaml;
@@ -337,6 +344,39 @@ mod tests {
         assert_eq!(open(&disk).await.allocated("a"), Some(info("1")));
         allocations.written().await.unwrap();
         assert_eq!(open(&disk).await.allocated("a"), Some(info("2")));
+    }
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_of_another_version_that_names_no_pods_is_told_of() {
+        let log = Log::default();
+        let (subscriber, _handle) =
+            crablet_logging::subscriber(crablet_logging::Settings::default(), log.clone());
+        let _guard = tracing::subscriber::set_default(subscriber);
+        // The checksums are those of upstream.
+        let old = r#"{"data":"{\"allocationEntries\":{\"u\":{}}}","checksum":2405921080}"#;
+        for (file, is_told) in [(r#"{"data":"{}","checksum":694314937}"#, false), (old, true)] {
+            let disk = SimulatedCheckpoints::new();
+            disk.save("allocated_pods_state", file.as_bytes()).await.unwrap();
+            Allocations::open(Arc::new(disk)).await.map(drop).unwrap();
+            let said = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
+            let tells = said.contains("allocated_pods_state") && said.contains("allocationEntries");
+            assert_eq!(tells, is_told, "{said}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //!
 //! The kernel tells of what is plugged in; all else is looked at when the node reports anyway.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +20,27 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 /// It is looked after this time though more is told.
 const LONGEST_UNSETTLED: Duration = Duration::from_secs(10);
 
-/// Keeps what is known of it as it is. It is looked in a thread of its own: a disk may hang.
+/// Who tells that something was plugged in or out.
+pub trait Teller {
+    /// Waits until something was, since the last time. Dropping the future loses nothing.
+    fn next(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl Teller for Hotplugs {
+    fn next(&mut self) -> impl Future<Output = io::Result<()>> + Send {
+        Hotplugs::next(self)
+    }
+}
+
+/// Keeps what is known of it as it is. It is looked in a thread of its own: a disk may hang. Without a teller it is looked at
+/// each report.
 pub async fn keep(
     facts: LiveFacts,
     every: Duration,
+    mut hotplugs: Option<impl Teller>,
     look: impl Fn() -> Result<Sizes, MachineError> + Send + Sync + 'static,
 ) {
     let look = Arc::new(look);
-    let mut hotplugs = Hotplugs::watch().ok();
     loop {
         let told = async {
             match &mut hotplugs {
@@ -54,7 +68,7 @@ pub async fn keep(
 }
 
 /// Waits until nothing more is told for a while, though not for ever.
-async fn settle(hotplugs: &mut Option<Hotplugs>) {
+async fn settle(hotplugs: &mut Option<impl Teller>) {
     if let Some(hotplugs) = hotplugs {
         let settled = async { while let Ok(Ok(())) = timeout(SETTLES_WITHIN, hotplugs.next()).await {} };
         let _ = timeout(LONGEST_UNSETTLED, settled).await;
@@ -76,10 +90,13 @@ fn take(facts: &LiveFacts, sizes: &Result<Sizes, MachineError>) {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use crablet_api::Quantity;
     use crablet_config::Flag;
     use crablet_host::machine::{Machine, Storage};
+    use tokio::sync::mpsc;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::node_facts::Facts;
@@ -139,5 +156,61 @@ mod tests {
         check(machine(4, 20, 512, 0), 200, Some(["3500m", "17Gi", "200Gi", "1Gi", "0"]));
         check(machine(4, 20, 512, 4), 200, Some(["3500m", "17Gi", "200Gi", "1Gi", "4294967296"]));
         check(machine(1, 10, 0, 0), 100, Some(["500m", "8Gi", "100Gi", "0", "0"]));
+    }
+
+    /// What a test says that the kernel does.
+    struct Told(mpsc::Receiver<io::Result<()>>);
+
+    impl Teller for Told {
+        async fn next(&mut self) -> io::Result<()> {
+            match self.0.recv().await {
+                Some(told) => told,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_looked_once_when_the_kernel_is_done_telling_and_at_reports_when_it_tells_no_more() {
+        const REPORTS: Duration = Duration::from_secs(3600);
+        let (cpus, looks) = (Arc::new(AtomicU32::new(2)), Arc::new(AtomicU32::new(0)));
+        let facts = LiveFacts::new(Facts::default());
+        let (tell, told) = mpsc::channel(100);
+        let effective = crablet_config::load(&[]).unwrap();
+        let look = {
+            let (cpus, looks) = (Arc::clone(&cpus), Arc::clone(&looks));
+            move || {
+                looks.fetch_add(1, Ordering::Relaxed);
+                let machine = machine(cpus.load(Ordering::Relaxed), 10, 0, 0);
+                Ok(Sizes::new(
+                    &effective.configuration,
+                    &effective.flags,
+                    &effective.features,
+                    &machine,
+                    None,
+                ))
+            }
+        };
+        let keeper = tokio::spawn(keep(facts.clone(), REPORTS, Some(Told(told)), look));
+        let mut news = facts.subscribe();
+        let mut follows = async |count: u32| {
+            let began = Instant::now();
+            cpus.store(count, Ordering::Relaxed);
+            news.changed().await.unwrap();
+            assert_eq!(facts.now().node.status.capacity["cpu"].to_string(), count.to_string());
+            began.elapsed()
+        };
+        // Memory comes block by block.
+        for _ in 0..40 {
+            tell.send(Ok(())).await.unwrap();
+        }
+        assert!(follows(4).await < REPORTS);
+        assert_eq!(looks.load(Ordering::Relaxed), 1);
+        tell.send(Ok(())).await.unwrap();
+        assert!(follows(3).await < REPORTS);
+        tell.send(Err(io::Error::other("no room"))).await.unwrap();
+        assert!(follows(5).await >= REPORTS);
+        assert_eq!(looks.load(Ordering::Relaxed), 3);
+        keeper.abort();
     }
 }

@@ -36,6 +36,10 @@ pub struct PodResourceInfo {
     containers: Map<ResourceRequirements>,
     #[serde(rename = "PodLevelResources", default)]
     pod: Option<Box<ResourceRequirements>>,
+    /// The most that something of the pod may have while it is being changed, so that it is not known. Upstream passes
+    /// over it.
+    #[serde(rename = "AtMost", default, skip_serializing_if = "Option::is_none")]
+    at_most: Option<Box<PodResourceInfo>>,
 }
 
 fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
@@ -47,7 +51,8 @@ impl PodResourceInfo {
     pub fn of(pod: &Pod, features: &FeatureGates) -> PodResourceInfo {
         let containers =
             resizable(pod, features).map(|container| (container.name.clone(), container.resources.clone()));
-        PodResourceInfo { containers: containers.collect(), pod: whole(pod, features).cloned().map(Box::new) }
+        let pod = whole(pod, features).cloned().map(Box::new);
+        PodResourceInfo { containers: containers.collect(), pod, at_most: None }
     }
 
     /// What the containers of a pod are given when they are made from it.
@@ -55,7 +60,8 @@ impl PodResourceInfo {
         let containers = pod.spec.init_and_regular_containers();
         let given = containers
             .map(|container| (container.name.clone(), effective(pod, container, features).into_owned()));
-        PodResourceInfo { containers: given.collect(), pod: whole(pod, features).cloned().map(Box::new) }
+        let pod = whole(pod, features).cloned().map(Box::new);
+        PodResourceInfo { containers: given.collect(), pod, at_most: None }
     }
 
     /// What a container has, by its name in the pod.
@@ -76,6 +82,46 @@ impl PodResourceInfo {
     /// The pod as a whole has something.
     pub fn set_pod_level(&mut self, resources: Option<ResourceRequirements>) {
         self.pod = resources.map(Box::new);
+    }
+
+    /// It is being changed to this. Until it is known that nothing has anything else, anything may have the larger of both.
+    pub fn begin_change(&mut self, to: &PodResourceInfo) {
+        let mut most = std::mem::take(self);
+        let before = most.clone();
+        most.raise(to);
+        if let Some(at_most) = most.at_most.take() {
+            most.raise(&at_most);
+        }
+        *self = PodResourceInfo { at_most: Some(Box::new(most)), ..before };
+    }
+
+    /// What it has is known.
+    pub fn end_change(&mut self) {
+        self.at_most = None;
+    }
+
+    /// Whether something of it may have more than is known.
+    pub fn is_changing(&self) -> bool {
+        self.at_most.is_some()
+    }
+
+    /// The most that anything of it may have.
+    pub fn most(mut self) -> PodResourceInfo {
+        if let Some(at_most) = self.at_most.take() {
+            self.raise(&at_most);
+        }
+        self
+    }
+
+    fn raise(&mut self, least: &PodResourceInfo) {
+        for (name, least) in least.containers.iter() {
+            let mut resources = self.get(name).cloned().unwrap_or_default();
+            raise(&mut resources, least);
+            self.set(name, resources);
+        }
+        if let Some(least) = least.pod_level() {
+            raise(self.pod.get_or_insert_default(), least);
+        }
     }
 
     /// What containers were given, without what they have of the pod as a whole: a limit that they have not set.
@@ -225,6 +271,12 @@ pub fn allocated<'p>(granted: &'p Pod, container: &'p Container) -> &'p Containe
 pub(crate) struct Resizable {
     pub(crate) limit: i64,
     pub(crate) request: i64,
+}
+
+impl Resizable {
+    pub(crate) fn is_nothing(self) -> bool {
+        self == Resizable { limit: 0, request: 0 }
+    }
 }
 
 /// A resource that can change while a container runs. Memory is changed first, as upstream.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::World;
 use crablet_api::FeatureGates;
-use crablet_api::core::{Pod, PodPhase, RestartPolicy};
+use crablet_api::core::{Pod, PodPhase, ResourceRequirements, RestartPolicy};
 use crablet_api::document::Limits;
 use crablet_api::testing::pod_yaml;
 use crablet_core::resize::{PodResourceInfo, is_in_progress, state_file, still_having};
@@ -84,6 +84,14 @@ fn what_shrinks_goes_before_what_grows() {
         "update b-0 to 80m/32Mi up to 160m/64Mi, update a-0 to 50m/48Mi up to 100m/96Mi, \
          update b-0 to 50m/32Mi up to 100m/64Mi, update a-0 to 80m/48Mi up to 160m/96Mi",
     );
+}
+
+#[test]
+fn what_is_not_known_since_an_agent_died_is_told_as_it_is_allocated() {
+    let large = of("80m", "48Mi", "160m", "96Mi");
+    let mut world = World::new(pod(&[("c", &large, "")]), "c running");
+    world.actuated.set("c", ResourceRequirements::default());
+    world.plans("update c-0 to 80m/48Mi up to 160m/96Mi, update c-0 to 80m/48Mi up to 160m/96Mi");
 }
 
 #[test]
@@ -236,8 +244,56 @@ fn any_resources() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_pods() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
-    (1..4_usize).prop_flat_map(|count| (vec(any_resources(), count), vec(any_resources(), count)))
+fn any_pods() -> impl Strategy<Value = (Vec<String>, Vec<String>, Vec<String>)> {
+    let of = |count| vec(any_resources(), count);
+    (1..4_usize).prop_flat_map(move |count| (of(count), of(count), of(count)))
+}
+
+/// How far an agent comes with a resize.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    /// So many updates, or fewer where there are no more.
+    After(usize),
+    Done,
+}
+
+fn any_cut() -> impl Strategy<Value = Cut> {
+    prop_oneof![(0..7_usize).prop_map(Cut::After), Just(Cut::Done)]
+}
+
+/// An agent gives containers what is planned, as far as it comes, and writes down what the next one knows of it.
+fn give(world: &mut World, has: &mut PodResourceInfo, cut: Cut) -> Result<(), TestCaseError> {
+    let mut updates = world.plan().update;
+    let allocated = PodResourceInfo::given_by(&world.pod, &world.features);
+    world.actuated.begin_change(&allocated);
+    for update in &updates {
+        let known = world.actuated.get(&update.name).cloned().unwrap_or_default();
+        world.actuated.set(&update.name, update.under_way(known));
+    }
+    let goes_on = match cut {
+        Cut::After(count) => {
+            updates.truncate(count);
+            true
+        }
+        Cut::Done => false,
+    };
+    for update in updates {
+        prop_assert!(update.resources.requests.contains_key("cpu"), "it would have next to none");
+        has.set(&update.name, update.resources);
+    }
+    if !goes_on {
+        world.actuated = allocated;
+    }
+    let counted = world.actuated.clone().most();
+    for container in &world.pod.spec.containers {
+        let amounts = |of: &PodResourceInfo| {
+            let requests = &of.get(&container.name).expect("it is known").requests;
+            ["cpu", "memory"].map(|name| requests[name].milli_value())
+        };
+        let (counted, has) = (amounts(&counted), amounts(has));
+        prop_assert!(counted[0] >= has[0] && counted[1] >= has[1], "{counted:?} count, and it has {has:?}");
+    }
+    Ok(())
 }
 
 fn pod_of(resources: &[String]) -> Pod {
@@ -248,44 +304,43 @@ fn pod_of(resources: &[String]) -> Pod {
 }
 
 proptest! {
-    /// An agent that dies knows what it gave until then, or a part of that.
+    /// An agent may die before it does anything, amid it, and when all is done, and the pod may be wanted in another form
+    /// at any of these. What the node counts is never less than a container has.
     #[test]
-    fn what_is_allocated_is_given_in_the_end_wherever_an_agent_is_cut_off(
-        (before, after) in any_pods(),
-        cuts in vec((0..4_usize, any::<bool>()), 0..4),
+    fn what_is_allocated_last_is_given_in_the_end_wherever_agents_are_cut_off(
+        (before, first, last) in any_pods(),
+        cuts in vec(any_cut(), 0..4),
+        cuts_of_last in vec(any_cut(), 0..4),
     ) {
-        let (before, after) = (pod_of(&before), pod_of(&after));
-        let mut world = resized(&before, after.clone());
-        for (done, forgets) in cuts {
-            let known = world.actuated.clone();
-            for update in world.plan().update.into_iter().take(done) {
-                world.actuated.set(&update.name, update.resources);
-            }
-            if forgets {
-                world.actuated = known;
+        let [before, first, last] = [before, first, last].map(|resources| pod_of(&resources));
+        let mut world = resized(&before, first.clone());
+        let mut has = PodResourceInfo::of(&before, &world.features);
+        for (wanted, cuts) in [(&first, cuts), (&last, cuts_of_last)] {
+            world.pod = wanted.clone();
+            for cut in cuts {
+                give(&mut world, &mut has, cut)?;
             }
         }
         let plan = world.plan();
         prop_assert!(plan.kill.is_empty() && plan.start.is_empty());
-        prop_assert!(plan.update.len() <= 2 * after.spec.containers.len());
-        for update in plan.update {
-            world.actuated.set(&update.name, update.resources);
-        }
+        prop_assert!(plan.update.len() <= 2 * last.spec.containers.len());
+        give(&mut world, &mut has, Cut::Done)?;
         prop_assert!(world.plan().update.is_empty());
         let features = &world.features;
-        prop_assert!(!is_in_progress(&after, &world.actuated, &world.observed, features));
-        prop_assert_eq!(&world.actuated, &PodResourceInfo::of(&after, features));
+        prop_assert!(!is_in_progress(&last, &world.actuated, &world.observed, features));
+        prop_assert_eq!(&world.actuated, &PodResourceInfo::of(&last, features));
+        prop_assert_eq!(&has, &world.actuated);
     }
 
     /// What is written down for another agent says the same.
     #[test]
-    fn a_pod_with_what_it_had_is_itself_again((before, after) in any_pods()) {
+    fn a_pod_with_what_it_had_is_itself_again((before, after, _) in any_pods()) {
         let (before, after) = (pod_of(&before), Arc::new(pod_of(&after)));
         let features = FeatureGates::default();
         let had = PodResourceInfo::of(&before, &features);
         let entry = state_file::entry(&had);
         let file = state_file::encode([("uid", &*entry)].into_iter());
-        let read = state_file::decode(&file, Limits::API).expect("a state file").remove("uid");
+        let read = state_file::decode(&file, Limits::API).expect("a state file").entries.remove("uid");
         prop_assert_eq!(read.as_ref(), Some(&had));
         prop_assert_eq!(&*had.applied_to(&after, &features), &before);
         let same = PodResourceInfo::of(&after, &features).applied_to(&after, &features);

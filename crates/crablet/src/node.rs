@@ -34,6 +34,7 @@ use crablet_csi::{PluginRegistry, PluginState, PluginType};
 use crablet_host::cgroup;
 use crablet_host::checkpoint::{Checkpoints, CheckpointsUntilReboot, DirectoryCheckpoints};
 use crablet_host::clock::Clock;
+use crablet_host::hotplug::Hotplugs;
 use crablet_host::kernel_log::{DEV_KMSG, DevKmsg, KernelLog};
 use crablet_host::logind::{Places as LogindPlaces, SystemLogind};
 use crablet_host::machine::{
@@ -213,7 +214,8 @@ impl Prepared {
         let (configuration, flags) = (effective.configuration.clone(), effective.flags.clone());
         let features = effective.features;
         let (root_dir, every) = (root(effective).to_owned(), configuration.node_status_report_frequency);
-        tasks.spawn(sizes::keep(agent.facts.clone(), every.to_std(), move || {
+        let hotplugs = Hotplugs::watch().ok();
+        tasks.spawn(sizes::keep(agent.facts.clone(), every.to_std(), hotplugs, move || {
             let machine = Machine::read(Path::new("/"))?;
             Ok(Sizes::new(&configuration, &flags, &features, &machine, Storage::of(&root_dir).ok()))
         }));

@@ -745,6 +745,51 @@ async fn who_sets_nothing_is_warned_of_nothing() {
     assert_eq!(warnings, Vec::<&str>::new(), "{log}");
 }
 
+/// A cgroup that holds those in it to a GiB of memory, where this process may make one.
+struct Held(std::path::PathBuf);
+
+impl Held {
+    fn new() -> Option<Held> {
+        let root = Path::new("/sys/fs/cgroup");
+        let (base, file) = match root.join("memory").is_dir() {
+            true => (root.join("memory"), "memory.limit_in_bytes"),
+            false => (root.to_owned(), "memory.max"),
+        };
+        let held = Held(base.join(format!("crablet-process-test-held-{}", std::process::id())));
+        fs::create_dir(&held.0).ok()?;
+        fs::write(held.0.join(file), (1_u64 << 30).to_string()).ok()?;
+        Some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn who_is_held_to_less_than_the_machine_has_is_told_by_which_cgroup() {
+    let Some(held) = Held::new() else {
+        println!("skipped: no cgroup of memory can be made here");
+        return;
+    };
+    let node = Node::new("");
+    let _runtime = node.runtime();
+    let shell = ["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"", held.0.to_str().unwrap(), PROGRAM];
+    let arguments = shell.map(str::to_owned).into_iter().chain(node.arguments());
+    let mut agent = node.spawn(Path::new("/bin/sh"), arguments, &[]).await;
+    let name = held.0.file_name().unwrap().to_str().unwrap();
+    agent.logs(&["the agent's own cgroup allows for", name, "limit=1073741824", "resource=\"memory\""]).await;
+    agent.logs(&[READY]).await;
+    agent.stops().await;
+
+    let mut agent = node.start().await;
+    agent.logs(&[READY]).await;
+    assert!(!agent.log().contains(name), "{}", agent.log());
+    agent.stops().await;
+}
+
 #[tokio::test]
 async fn credential_providers_that_are_not_there_end_it_before_anything_is_made() {
     let node = Node::new("");

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
-use crablet_api::core::Pod;
+use crablet_api::core::{Container, Pod, ResourceResizeRestartPolicy};
 use crablet_api::meta::Time;
 use crablet_cri::Runtime as _;
 use crablet_cri_sim::ContainerView;
 
 use crate::at_server;
-use crate::manifest::{self, Variety};
+use crate::manifest::{self, Resourced, Variety};
 use crate::random::Random;
 use crate::storage;
 use crate::world::World;
@@ -142,10 +142,11 @@ impl Actor {
                     true => Arc::new(storage::with_claims(pod, &mut self.claims)),
                     false => Arc::clone(pod),
                 };
-                let pod = match self.resizes.percent(50) {
-                    true => Arc::new(manifest::with_resources(&pod)),
-                    false => pod,
-                };
+                let each =
+                    [Resourced::First, Resourced::Each, Resourced::Whole].map(|whose| (1, Some(whose)));
+                let whose = self.resizes.weighted(&[(3, None), each[0], each[1], each[2]]);
+                let pod =
+                    whose.map_or(Arc::clone(&pod), |whose| Arc::new(manifest::with_resources(&pod, whose)));
                 at_server::create(server, &pod).map(Arc::new)
             }
             (Some(_), _) => Some(Arc::new(at_server::local(pod))),
@@ -192,21 +193,29 @@ impl Actor {
         self.update(world, edited);
     }
 
-    /// Some ask for so much that two of them fit, and not three. Nobody restarts for that.
+    /// Some ask for so much that two of them fit, and not three. Some use so much memory for a while that it cannot be taken
+    /// away.
     fn resize(&mut self, world: &mut World) {
         let Some(server) = world.api_server.clone() else { return };
-        let has_resources = |(_, pod): &(SourceKind, Arc<Pod>)| {
-            let mut containers = pod.spec.containers.iter();
-            containers.any(|container| !container.resources.requests.is_empty())
-        };
         let mut pods = of(world, |source| source == SourceKind::Api);
-        pods.retain(has_resources);
+        pods.retain(|(_, pod)| !resizable(pod).is_empty());
         let Some((_, pod)) = self.resizes.pick(&pods).cloned() else { return };
+        let uid = pod.metadata.uid.to_string();
+        if self.resizes.percent(30) {
+            let used = self.resizes.weighted(&[(1, 0), (2, 25 << 20), (1, 450 << 30)]);
+            note(world, format!("{uid} uses {used} bytes of memory"));
+            world.use_memory(&uid, used);
+        }
+        let Some((at, is_restarted)) = self.resizes.pick(&resizable(&pod)).cloned() else { return };
         let cpu = self.resizes.weighted(&[(2, "20m"), (2, "50m"), (3, "29500m")]);
-        let memory = self.resizes.weighted(&[(1, "20Mi"), (1, "30Mi")]);
-        note(world, format!("{} asks for {cpu} of the CPU and may use {memory}", pod.metadata.uid));
-        if let Some(pod) = at_server::resize(&server, &pod, cpu, memory) {
-            self.change(world, pod, false);
+        let memory = self.resizes.weighted(&[(2, "10Mi"), (2, "15Mi"), (1, "400Gi")]);
+        let limit = match memory {
+            "400Gi" => self.resizes.weighted(&[(1, "500Gi"), (1, "600Gi")]),
+            _ => self.resizes.weighted(&[(2, "20Mi"), (2, "30Mi"), (1, "600Gi")]),
+        };
+        note(world, format!("{uid} asks at {at} for {cpu} of the CPU and {memory} of memory up to {limit}"));
+        if let Some(pod) = at_server::resize(&server, &pod, &at, [cpu, memory, limit]) {
+            self.change(world, pod, is_restarted);
         }
     }
 
@@ -352,6 +361,22 @@ impl Actor {
         note(world, format!("{} is collected", world.ledger.describe(victim)));
         let _ = world.client().remove_container(&victim.id).await;
     }
+}
+
+/// Where a pod has resources that can change, and whether somebody is restarted for that.
+fn resizable(pod: &Pod) -> Vec<(String, bool)> {
+    let place = |list: &'static str, containers: &[Container]| -> Vec<(String, bool)> {
+        let containers = containers.iter().enumerate().filter(|(_, it)| !it.resources.requests.is_empty());
+        let restarts = |container: &Container| {
+            let mut policies = container.resize_policy.iter();
+            policies.any(|policy| policy.restart_policy == ResourceResizeRestartPolicy::RestartContainer)
+        };
+        containers.map(|(index, it)| (format!("/spec/{list}/{index}"), restarts(it))).collect()
+    };
+    let mut places = place("initContainers", &pod.spec.init_containers);
+    places.extend(place("containers", &pod.spec.containers));
+    places.extend(pod.spec.resources.iter().map(|_| ("/spec".to_owned(), false)));
+    places
 }
 
 /// The pods that sources want and nobody deleted yet, of those sources.

@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crablet_api::core::Pod;
+use crablet_api::core::{
+    ContainerResizePolicy, Pod, ResourceRequirements, ResourceResizeRestartPolicy, RestartPolicy,
+};
 use crablet_api::testing::pod_yaml;
 use crablet_api::{FeatureGates, Quantity, default_pod};
+use crablet_core::restart::is_sidecar;
 
 use crate::behaviour::{MISSING, PULLED};
 use crate::random::Random;
@@ -70,18 +73,53 @@ pub fn from_text(text: &str) -> Arc<Pod> {
     Arc::new(pod)
 }
 
-/// The pod with resources for its first container, which can change.
-pub fn with_resources(pod: &Pod) -> Pod {
+/// Who in a pod has resources, which can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resourced {
+    First,
+    /// Each container, sidecars too. The first is restarted for another amount of memory, if it ever is.
+    Each,
+    /// The pod as a whole, and no container.
+    Whole,
+}
+
+/// The pod with resources, which can change.
+pub fn with_resources(pod: &Pod, whose: Resourced) -> Pod {
     let mut pod = pod.clone();
     let list = |cpu: &str, memory: &str| {
         let amounts = [("cpu", cpu), ("memory", memory)];
         amounts.into_iter().map(|(name, amount)| (name, quantity(amount))).collect()
     };
-    if let Some(container) = pod.spec.containers.first_mut() {
-        container.resources.requests = list("20m", "10Mi");
-        container.resources.limits = list("40", "20Mi");
+    let resources = ResourceRequirements {
+        requests: list("20m", "10Mi"),
+        limits: list("40", "600Gi"),
+        ..ResourceRequirements::default()
+    };
+    let spec = &mut pod.spec;
+    match whose {
+        Resourced::First => {
+            spec.containers.iter_mut().take(1).for_each(|it| it.resources = resources.clone())
+        }
+        Resourced::Each => {
+            let sidecars = spec.init_containers.iter_mut().filter(|container| is_sidecar(container));
+            sidecars.chain(&mut spec.containers).for_each(|it| it.resources = resources.clone());
+            if let Some(first) = spec.containers.first_mut()
+                && spec.restart_policy != Some(RestartPolicy::Never)
+            {
+                first.resize_policy = ["cpu", "memory"].map(restarts_for_memory).into();
+            }
+        }
+        Resourced::Whole => spec.resources = Some(Box::new(resources)),
     }
     pod
+}
+
+fn restarts_for_memory(resource: &str) -> ContainerResizePolicy {
+    let restart_policy = match resource {
+        "memory" => ResourceResizeRestartPolicy::RestartContainer,
+        _ => ResourceResizeRestartPolicy::NotRequired,
+    };
+    ContainerResizePolicy { resource_name: resource.into(), restart_policy }
 }
 
 fn quantity(text: &str) -> Quantity {

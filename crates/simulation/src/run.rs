@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
+use crablet_api::Gate;
 use crablet_cri_sim::Method;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -226,7 +227,13 @@ impl Run {
     fn new(settings: Settings, trace: Trace) -> Run {
         let mut world = World::new(settings.seed, trace);
         world.lie = settings.lie;
-        world.describe = Box::new(|| NodeConfig { shutdown_periods: periods(), ..description() });
+        world.describe = Box::new(|| {
+            let mut node = NodeConfig { shutdown_periods: periods(), ..description() };
+            // An API server has pods as a whole resized where a node says that it does that.
+            node.node.status.declared_features =
+                [Gate::InPlacePodLevelResourcesVerticalScaling.name().into()].into();
+            node
+        });
         if settings.in_cluster {
             let server = world.add_api_server();
             if settings.lie == Some(Lie::StatusesAreTaken) {
@@ -602,6 +609,7 @@ impl Run {
         self.world.simulator.clear_faults();
         self.world.simulator.come_back();
         self.world.ledger.state().panics.clear();
+        self.world.free_memory();
         match self.shutdown.take() {
             Some(Shutdown::Cancelled(_)) => self.world.cancel_shutdown(),
             Some(Shutdown::HeldUp { .. } | Shutdown::Down(_)) => self.reboot().await,

@@ -174,6 +174,20 @@ impl World {
         self.wanted.insert(SourceKind::Api, pods);
     }
 
+    /// A pod uses so much memory.
+    pub(crate) fn use_memory(&self, uid: &str, bytes: u64) {
+        for pod in self.cgroups.limits().into_keys().filter(|pod| pod.uid() == uid) {
+            self.cgroups.set_memory_usage(&pod, bytes);
+        }
+    }
+
+    /// No pod uses memory that somebody wants to take from it.
+    pub(crate) fn free_memory(&self) {
+        for pod in self.cgroups.limits().into_keys() {
+            self.cgroups.set_memory_usage(&pod, 0);
+        }
+    }
+
     /// The machine is about to be shut down.
     pub fn announce_shutdown(&self) {
         self.ledger.trace.note("*** the machine is about to be shut down");

@@ -4,13 +4,20 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use common::{Node, seconds};
+use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
+use crablet_core::resize::decision::Exclusive;
 use crablet_core::resize::state_file;
 use crablet_cri_sim::{Fault, Method};
 use crablet_host::cgroup::{Bound, Limits};
 use crablet_host::checkpoint::Checkpoints as _;
+use crablet_simulation::crash::Crash;
 use crablet_simulation::lies::Lie;
+use crablet_simulation::world::description;
 use crablet_volumes::Operation;
 use tonic::Code;
 
@@ -199,6 +206,63 @@ async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_anoth
     assert!(said.contains("ResizeStarted") && said.contains("ResizeCompleted"), "{said}");
 }
 
+/// A metric of the agent's that counts resizes, without its first and last word.
+fn counted(node: &Node, metric: &str) -> Vec<String> {
+    let text = node.world.agent.as_ref().unwrap().metrics.kubelet.render();
+    let start = format!("kubelet_pod_{metric}_total{{");
+    text.lines().filter_map(|line| line.strip_prefix(&*start)).map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_was_put_off_and_is_granted_is_counted_by_what_made_room() {
+    let mut node = Node::start().await;
+    for (name, cpu) in [("p", 1), ("large", 60)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+    }
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "p", &asking(8, 0));
+    seconds(5).await;
+    assert_eq!(counted(&node, "deferred_accepted_resizes"), [""; 0]);
+    node.want_from(SourceKind::Api, "large", &asking(50, 0));
+    seconds(5).await;
+    assert_eq!(counted(&node, "deferred_accepted_resizes"), [r#"retry_trigger="pod_resized"} 1"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_asked_for() {
+    let mut node = Node::start().await;
+    node.world.describe = Box::new(|| {
+        let exclusive = Exclusive { cpus: true, memory: false };
+        NodeConfig { exclusive, ..description() }
+    });
+    node.restart().await;
+    let guaranteed = |cpu: u32, memory: &str| {
+        let list = format!("{{cpu: {cpu}, memory: {memory}}}");
+        spec(&format!("{{requests: {list}, limits: {list}}}"), "")
+    };
+    node.want_from(SourceKind::Api, "p", &guaranteed(1, "1Gi"));
+    node.want_from(SourceKind::Api, "other", &asking(10, 0));
+    seconds(5).await;
+    node.want_from(SourceKind::Api, "p", &guaranteed(2, "1Gi"));
+    seconds(5).await;
+    let message = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+    let infeasible = format!("PodResizePending 0 Infeasible: {message}");
+    assert_eq!(told(&node, "p"), [&*infeasible]);
+    let said = node.all_said();
+    assert!(said.contains("ResizeInfeasible") && said.contains("CPU Manager policy"), "{said}");
+    let once = [r#"reason_detail="guaranteed_pod_cpu_manager_static_policy"} 1"#];
+    assert_eq!(counted(&node, "infeasible_resizes"), once);
+    // Another pod leaves room, and time passes.
+    node.delete("other", 1);
+    seconds(600).await;
+    assert_eq!((told(&node, "p"), updates(&node)), (vec![infeasible], 0));
+    assert_eq!(counted(&node, "infeasible_resizes"), once);
+    node.want_from(SourceKind::Api, "p", &guaranteed(1, "2Gi"));
+    seconds(30).await;
+    assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
+    assert_eq!(&*node.container("p", "c").allocated_resources["memory"].to_string(), "2Gi");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_more_important_pod_is_granted_first_when_another_shrinks() {
     let mut node = Node::start().await;
@@ -320,6 +384,43 @@ async fn what_a_shrink_cannot_free_yet_is_nobody_elses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_runtime_does_not_take_away_is_nobody_elses_in_the_next_agents_life_either() {
+    let list = |memory: &str| format!("{{requests: {{memory: {memory}}}, limits: {{memory: {memory}}}}}");
+    for is_whole in [false, true] {
+        let form = |memory: &str| match is_whole {
+            false => spec(&list(memory), ""),
+            true => {
+                format!("{{resources: {}, containers: [{{name: c, image: 'sim/forever:1'}}]}}", list(memory))
+            }
+        };
+        let own = |memory: &str| spec(&list(memory), "");
+        let mut node = Node::start().await;
+        node.want_from(SourceKind::Api, "a", &form("600Gi"));
+        node.want_from(SourceKind::Api, "b", &own("100Gi"));
+        seconds(5).await;
+        let id = node.container("a", "c").container_id;
+        let id = id.rsplit('/').next().unwrap();
+        let refuses = Fault::on(Method::UpdateContainerResources).always().about(id);
+        node.world.simulator.inject(refuses.fail(Code::Unknown, "not now"));
+        for memory in ["300Gi", "200Gi"] {
+            node.want_from(SourceKind::Api, "a", &form(memory));
+            seconds(5).await;
+        }
+        node.want_from(SourceKind::Api, "b", &own("500Gi"));
+        let has = |node: &Node| node.container("b", "c").allocated_resources["memory"].to_string();
+        for _ in 0..3 {
+            seconds(30).await;
+            assert_eq!((updates(&node) > 0, &*has(&node)), (true, "100Gi"));
+            assert_eq!(told(&node, "a").len(), 1, "its resize goes on");
+            node.restart().await;
+        }
+        node.world.simulator.clear_faults();
+        seconds(400).await;
+        assert_eq!((told(&node, "a"), told(&node, "b"), &*has(&node)), (Vec::new(), Vec::new(), "500Gi"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn containers_of_which_nobody_knows_what_they_were_given_follow_all_the_same() {
     let two = |resources: &str| {
         let container =
@@ -423,42 +524,207 @@ async fn what_a_pod_as_a_whole_has_changes_too_and_containers_without_a_limit_fo
     assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
 }
 
-/// Two resizes one after the other, or both while nobody is there, and an agent that dies at each step between.
-#[tokio::test(start_paused = true)]
-async fn two_resizes_in_every_order_come_to_the_last_one_wherever_the_agent_dies() {
-    let only_cpu = "{requests: {cpu: 80m, memory: 32Mi}, limits: {cpu: 160m, memory: 64Mi}}";
-    let only_memory = "{requests: {cpu: 50m, memory: 48Mi}, limits: {cpu: 100m, memory: 96Mi}}";
-    let forms = [SMALL, LARGE, only_cpu, only_memory];
-    let mut orders = Vec::new();
-    for first in forms {
-        orders.extend(forms.iter().filter(|second| **second != first).map(|second| (first, *second)));
-    }
-    for (first, second) in orders {
-        for dies_after in [1, 3, 8, 13, 21, 34] {
-            let (mut node, id) = running("").await;
-            node.want_from(SourceKind::Api, "p", &spec(first, ""));
-            let crash = node.world.agent.as_ref().unwrap().crash.clone();
-            crash.at(crash.steps() + dies_after);
-            tokio::task::yield_now().await;
-            node.want_from(SourceKind::Api, "p", &spec(second, ""));
-            seconds(5).await;
-            node.restart().await;
-            seconds(60).await;
-            let expected = match second {
-                _ if second == SMALL => in_status("50m", "32Mi", "100m", "64Mi"),
-                _ if second == LARGE => in_status("80m", "48Mi", "160m", "96Mi"),
-                _ if second == only_cpu => in_status("80m", "32Mi", "160m", "64Mi"),
-                _ => in_status("50m", "48Mi", "100m", "96Mi"),
-            };
-            assert_eq!(shown(&node), expected, "{first} then {second}, death after {dies_after}");
-            assert_eq!(told(&node, "p"), [""; 0], "{first} then {second}, death after {dies_after}");
-            assert_eq!(*node.container("p", "c").container_id, *id);
-            let memory = if second.contains("96Mi") { 96 << 20 } else { 64 << 20 };
-            assert_eq!(
-                pod_cgroup(&node).memory,
-                Some(Bound::At(memory)),
-                "{first} then {second}, {dies_after}"
-            );
+/// What is asked for: CPU and memory, and up to what.
+type Form = [&'static str; 4];
+
+const AT_FIRST: Form = ["50m", "32Mi", "100m", "64Mi"];
+const ALL_LARGER: Form = ["80m", "48Mi", "160m", "96Mi"];
+const MORE_CPU: Form = ["80m", "32Mi", "160m", "64Mi"];
+const MORE_MEMORY: Form = ["50m", "48Mi", "100m", "96Mi"];
+
+/// What a pod is that is resized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// It has a second container, that follows, and the first is restarted for another amount of memory.
+    Restarts,
+    /// The pod as a whole has the resources.
+    Whole,
+}
+
+/// When the second resize is asked for.
+#[derive(Debug, Clone, Copy)]
+enum Second {
+    /// When the agent has made so many steps with the first one, if it lives.
+    After(u64),
+    WhileNobodyIsThere,
+}
+
+/// What is to be seen of a pod: its status, its conditions, its cgroup and its containers' shares of the CPU.
+type Look = (Vec<String>, Vec<String>, Limits, Vec<(String, i64)>);
+
+fn resources_of([cpu, memory, cpu_limit, memory_limit]: Form) -> String {
+    format!(
+        "{{requests: {{cpu: {cpu}, memory: {memory}}}, limits: {{cpu: {cpu_limit}, memory: {memory_limit}}}}}"
+    )
+}
+
+impl Kind {
+    fn spec(self, form: Form) -> String {
+        let resources = resources_of(form);
+        let restarts = ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]";
+        match self {
+            Kind::Plain => spec(&resources, ""),
+            Kind::Restarts => format!(
+                "{{terminationGracePeriodSeconds: 1, containers: [{}, {}]}}",
+                format_args!("{{name: c, image: 'sim/forever:1', resources: {resources}{restarts}}}"),
+                format_args!("{{name: d, image: 'sim/forever:1', resources: {resources}}}"),
+            ),
+            Kind::Whole => {
+                format!("{{resources: {resources}, containers: [{{name: c, image: 'sim/forever:1'}}]}}")
+            }
         }
     }
+
+    fn look(self, node: &Node) -> Look {
+        let json = |value: Vec<u8>| String::from_utf8(value).unwrap();
+        let shows = match self {
+            Kind::Plain => vec![shown(node)],
+            Kind::Restarts => {
+                let other = node.container("p", "d");
+                vec![shown(node), json(crablet_api::to_json(&other.allocated_resources))]
+            }
+            Kind::Whole => {
+                let status = node.shown("p").unwrap().status;
+                vec![pod_level(node), json(crablet_api::to_json(&status.resources))]
+            }
+        };
+        let alive = node.world.simulator.containers().into_iter().filter(|run| run.alive);
+        let mut shares: Vec<(String, i64)> = alive.map(|run| (run.name, run.cpu_shares)).collect();
+        shares.sort();
+        (shows, told(node, "p"), pod_cgroup(node), shares)
+    }
+
+    /// What a pod shows that was made like this.
+    async fn made(self, form: Form) -> Look {
+        let mut node = Node::start().await;
+        node.want_from(SourceKind::Api, "p", &self.spec(form));
+        seconds(5).await;
+        self.look(&node)
+    }
+}
+
+/// The containers that run, by name.
+fn ids(node: &Node) -> Vec<(String, String)> {
+    let alive = node.world.simulator.containers().into_iter().filter(|container| container.alive);
+    let mut ids: Vec<(String, String)> = alive.map(|container| (container.name, container.id)).collect();
+    ids.sort();
+    ids
+}
+
+/// Waits until an agent has made so many steps, is dead, or makes no more of them.
+async fn until_step(crash: &Crash, step: u64) {
+    let (mut last, mut still) = (crash.steps(), 0);
+    while crash.steps() < step && !crash.is_dead() && still < 200 {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        still = if crash.steps() == last { still + 1 } else { 0 };
+        last = crash.steps();
+    }
+}
+
+/// Waits until an agent is dead, or makes no steps: longer than it waits before it tries again.
+async fn until_still(crash: &Crash) {
+    let mut last = u64::MAX;
+    while crash.steps() != last && !crash.is_dead() {
+        last = crash.steps();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    }
+}
+
+/// Resizes a pod twice, and has the agent die at a step: one that comes then brings it to the second form. Without a death
+/// the answer is how many steps the agent made.
+async fn resize_twice(
+    kind: Kind,
+    [first, second]: [Form; 2],
+    when: Second,
+    dies_after: Option<u64>,
+    expected: &Look,
+) -> u64 {
+    let mut node = Node::start().await;
+    node.want_from(SourceKind::Api, "p", &kind.spec(AT_FIRST));
+    seconds(5).await;
+    let before = ids(&node);
+    let crash = Arc::clone(&node.world.agent.as_ref().unwrap().crash);
+    let began = crash.steps();
+    if let Some(steps) = dies_after {
+        crash.at(began + steps);
+    }
+    node.want_from(SourceKind::Api, "p", &kind.spec(first));
+    if let Second::After(steps) = when {
+        until_step(&crash, began + steps).await;
+        node.want_from(SourceKind::Api, "p", &kind.spec(second));
+    }
+    until_still(&crash).await;
+    let steps = crash.steps() - began;
+    let said = format!("{kind:?}: {first:?}, then {when:?} {second:?}; death after {dies_after:?}");
+    if dies_after.is_some() {
+        assert!(crash.is_dead(), "{said}: it made {steps} steps");
+        node.world.kill().await;
+        node.want_from(SourceKind::Api, "p", &kind.spec(second));
+        node.restart().await;
+        // Longer than any back-off, if it takes that long.
+        for _ in 0..10 {
+            seconds(3).await;
+            if kind.look(&node) == *expected {
+                break;
+            }
+        }
+        seconds(3).await;
+    } else if let Second::WhileNobodyIsThere = when {
+        return steps;
+    }
+    assert_eq!(kind.look(&node), *expected, "{said}");
+    assert_eq!(node.broken(), None, "{said}");
+    let changes_memory = [first, second].iter().any(|form| form[1] != AT_FIRST[1]);
+    let may_restart = |name: &str| kind == Kind::Restarts && changes_memory && name == "c";
+    for (before, after) in before.iter().zip(ids(&node)) {
+        assert!(*before == after || may_restart(&before.0), "{said}: {before:?} was restarted");
+    }
+    steps
+}
+
+/// Of the steps of two resizes one in so many is one to die at, from another one on each time: together all are.
+const STRIDE: usize = 9;
+
+/// The agent dies where both resizes come at once, where the second comes amid the first, and where it comes while nobody is
+/// there.
+async fn come_to_the_last_one(kind: Kind, orders: &[[Form; 2]]) {
+    let (mut from, mut runs) = ((1..=STRIDE as u64).cycle(), 0);
+    for order in orders {
+        let expected = kind.made(order[1]).await;
+        let alone = resize_twice(kind, *order, Second::WhileNobodyIsThere, None, &expected).await;
+        for when in [Second::After(0), Second::After(alone / 2), Second::WhileNobodyIsThere] {
+            let steps = resize_twice(kind, *order, when, None, &expected).await;
+            for dies_after in (from.next().unwrap()..=steps).step_by(STRIDE) {
+                resize_twice(kind, *order, when, Some(dies_after), &expected).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 30, "{runs} runs show little");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_resizes_in_every_order_come_to_the_last_one_wherever_the_agent_dies() {
+    let mut orders = Vec::new();
+    for first in [ALL_LARGER, MORE_CPU, MORE_MEMORY] {
+        let seconds = [AT_FIRST, ALL_LARGER, MORE_CPU, MORE_MEMORY].into_iter();
+        orders.extend(seconds.filter(|second| *second != first).map(|second| [first, second]));
+    }
+    come_to_the_last_one(Kind::Plain, &orders).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_resizes_that_restart_a_container_come_to_the_last_one_wherever_the_agent_dies() {
+    let orders = [[ALL_LARGER, AT_FIRST], [MORE_CPU, MORE_MEMORY], [MORE_MEMORY, MORE_CPU]];
+    come_to_the_last_one(Kind::Restarts, &orders).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_resizes_of_a_pod_as_a_whole_come_to_the_last_one_wherever_the_agent_dies() {
+    let orders = [[ALL_LARGER, AT_FIRST], [MORE_CPU, MORE_MEMORY], [MORE_MEMORY, ALL_LARGER]];
+    come_to_the_last_one(Kind::Whole, &orders).await;
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::joined::{Cluster, FOREVER, eventually};
@@ -16,7 +17,8 @@ use crablet_core::status::Failure;
 use crablet_cri_sim::{Fault as CallFault, Method};
 use crablet_host::cgroup::Operation;
 use crablet_host::simulation::Fault;
-use crablet_simulation::api_server::Trouble;
+use crablet_simulation::api_server;
+use crablet_simulation::storage::{Storage, Trouble};
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::{World, description};
 use tokio::time::Instant;
@@ -43,6 +45,24 @@ async fn with(periods: &'static [(i32, u64)]) -> Cluster {
     let cluster = Cluster::join(world).await;
     cluster.until_ready().await;
     cluster
+}
+
+/// The same with storage, of which the claim `a` is a pod's.
+async fn with_storage() -> (Cluster, Arc<Storage>) {
+    let mut world = World::new(0, Trace::new(false));
+    world.describe = Box::new(|| {
+        let mut node = description();
+        node.shutdown_periods = [(0, 20), (2_000_000_000, 10), (2_000_001_000, 30)]
+            .map(|(priority, length)| Period { priority, length: Duration::from_secs(length) })
+            .to_vec();
+        node
+    });
+    let server = world.add_api_server();
+    let storage = world.add_storage(0, &server);
+    let mut cluster = Cluster { world, admin: server.admin(), server };
+    cluster.start_agent().await;
+    cluster.until_ready().await;
+    (cluster, storage)
 }
 
 /// Creates a pod of a class. It may take five minutes to stop, and does so where its image is stubborn.
@@ -213,7 +233,7 @@ async fn statuses_that_the_api_server_does_not_take_hold_up_the_machine_for_some
 {
     let mut cluster = cluster().await;
     create(&cluster, "low", "", "forever").await;
-    cluster.server.set_trouble(Some(Trouble::Refused));
+    cluster.server.set_trouble(Some(api_server::Trouble::Refused));
     cluster.world.logind.tell(true);
     let began = Instant::now();
     seconds(4).await;
@@ -309,7 +329,7 @@ async fn a_disk_that_hangs_takes_no_time_of_pods() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_pods_waits_until_the_api_server_knows_why_it_is_not_ready() {
     let cluster = cluster().await;
-    cluster.server.set_trouble(Some(Trouble::Refused));
+    cluster.server.set_trouble(Some(api_server::Trouble::Refused));
     cluster.world.logind.tell(true);
     seconds(2).await;
     assert_eq!(cluster.world.logind.locks(), 1);
@@ -325,7 +345,7 @@ async fn the_next_group_waits_a_second_at_most_for_the_api_server_to_know_of_the
         create(&cluster, name, "", "forever").await;
     }
     create(&cluster, "middle", "system-cluster-critical", "forever").await;
-    cluster.server.set_trouble(Some(Trouble::Refused));
+    cluster.server.set_trouble(Some(api_server::Trouble::Refused));
     cluster.world.logind.tell(true);
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert_eq!(cluster.live(), ["middle"]);
@@ -346,6 +366,34 @@ async fn a_cgroup_that_cannot_be_removed_holds_up_no_other_group() {
     seconds(3).await;
     assert_eq!(cluster.live(), [""; 0]);
     until_unlocked(&cluster).await;
+}
+
+/// The driver of a pod's volume is in the last group: without it nobody could take the volume away.
+#[tokio::test(start_paused = true)]
+async fn the_next_group_waits_until_volumes_are_unmounted_and_no_longer_than_the_one_before_may_take() {
+    for hangs in [true, false] {
+        let (cluster, storage) = with_storage().await;
+        let mounted =
+            || storage.machine.mounts().into_keys().any(|place| place.starts_with("/var/lib/kubelet/pods"));
+        create(&cluster, "driver", "system-node-critical", "forever").await;
+        cluster.create_with_volume("user", "persistentVolumeClaim: {claimName: a}").await;
+        cluster.until_phase("user", PodPhase::Running).await;
+        assert!(mounted());
+        storage.drivers[0].set_trouble(Some(Trouble::Hangs));
+        cluster.world.logind.tell(true);
+        let began = Instant::now();
+        // Its container ends, and its volume stays.
+        eventually("the pod has ended", async || cluster.live() == ["driver"]).await;
+        seconds(5).await;
+        assert_eq!((cluster.live(), mounted()), (vec!["driver".to_owned()], true));
+        if !hangs {
+            storage.drivers[0].set_trouble(None);
+        }
+        eventually("the driver goes", async || cluster.live().is_empty()).await;
+        assert_eq!(mounted(), hangs);
+        assert_eq!(began.elapsed() >= Duration::from_secs(20), hangs, "{:?}", began.elapsed());
+        until_unlocked(&cluster).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,19 @@
-//! What the machine is: the last part of `/metrics/cadvisor`. It is read once, but for
-//! its memory, which can grow.
+//! What the machine is: the last part of `/metrics/cadvisor`. It is read once, but for its memory and its processors, which
+//! come and go. Of nodes of memory and of caches cAdvisor would tell too; the kubelet does not ask it for them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use crablet_host::machine::Machine;
+use crablet_host::machine::{Machine, online_cpus};
 use crablet_metrics::{Kind, Page, push_label};
 
 use crate::proc::MachineMemory;
 
 /// What the machine is, with its labels.
-#[derive(Debug, Clone)]
 pub(crate) struct MachineFacts {
-    cores: u32,
-    physical_cores: usize,
-    sockets: usize,
+    root: PathBuf,
+    processors: Mutex<Processors>,
     memory: MachineMemory,
     kernel: String,
     os: String,
@@ -22,20 +21,33 @@ pub(crate) struct MachineFacts {
     uuid: String,
 }
 
-impl MachineFacts {
-    /// `sys` is where the kernel tells how processors belong together.
-    pub(crate) fn new(machine: &Machine, sys: &Path) -> MachineFacts {
-        let topology = topology(sys);
+/// The processors that are online, and how they belong together.
+#[derive(Clone)]
+struct Processors {
+    online: Vec<u32>,
+    physical_cores: usize,
+    sockets: usize,
+}
+
+impl Processors {
+    fn new(online: Vec<u32>, root: &Path) -> Processors {
+        let topology = topology(root);
         let sockets: BTreeSet<&str> = topology.iter().map(|(socket, _)| &**socket).collect();
+        Processors { online, physical_cores: topology.len(), sockets: sockets.len() }
+    }
+}
+
+impl MachineFacts {
+    /// `root` is where the kernel's files are.
+    pub(crate) fn new(machine: &Machine, root: &Path) -> MachineFacts {
         let mut ids = String::new();
         push_label(&mut ids, "boot_id", &machine.boot_id);
         push_label(&mut ids, "machine_id", &machine.machine_id);
         let mut uuid = String::new();
         push_label(&mut uuid, "system_uuid", &machine.system_uuid);
         MachineFacts {
-            cores: machine.cpus,
-            physical_cores: topology.len(),
-            sockets: sockets.len(),
+            root: root.to_owned(),
+            processors: Mutex::new(Processors::new(machine.online_cpus.clone(), root)),
             memory: MachineMemory { total: machine.memory, swap: machine.swap, swap_used: 0 },
             kernel: machine.kernel_version.clone(),
             os: machine.os_image.clone(),
@@ -47,6 +59,18 @@ impl MachineFacts {
     /// As it was at the start.
     pub(crate) fn memory(&self) -> MachineMemory {
         self.memory
+    }
+
+    /// Those of now. How they belong together is read anew when others are online than before, where upstream reads all of it
+    /// each five minutes.
+    fn processors(&self) -> Processors {
+        let mut processors = self.processors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(online) = online_cpus(&self.root)
+            && online != processors.online
+        {
+            *processors = Processors::new(online, &self.root);
+        }
+        processors.clone()
     }
 
     /// Which versions: the first metric of all.
@@ -65,15 +89,16 @@ impl MachineFacts {
 
     /// What the machine has: the last metrics.
     pub(crate) fn write(&self, page: &mut Page, memory: MachineMemory) {
+        let Processors { online, physical_cores, sockets } = self.processors();
         let mut gauge = |name, help, value: f64| {
             page.family(name, help, Kind::Gauge);
             page.sample(&[&self.ids, &self.uuid], value, None);
         };
         gauge("machine_cpu_books", "Number of CPU books.", 0.0);
-        gauge("machine_cpu_cores", "Number of logical CPU cores.", f64::from(self.cores));
+        gauge("machine_cpu_cores", "Number of logical CPU cores.", online.len() as f64);
         gauge("machine_cpu_drawers", "Number of CPU drawers.", 0.0);
-        gauge("machine_cpu_physical_cores", "Number of physical CPU cores.", self.physical_cores as f64);
-        gauge("machine_cpu_sockets", "Number of CPU sockets.", self.sockets as f64);
+        gauge("machine_cpu_physical_cores", "Number of physical CPU cores.", physical_cores as f64);
+        gauge("machine_cpu_sockets", "Number of CPU sockets.", sockets as f64);
         gauge("machine_memory_bytes", "Amount of memory installed on the machine.", memory.total as f64);
         gauge("machine_nvm_avg_power_budget_watts", "NVM power budget.", 0.0);
         let help = "NVM capacity value labeled by NVM mode (memory mode or app direct mode).";
@@ -90,8 +115,8 @@ impl MachineFacts {
 }
 
 /// The cores of the machine, as the names of socket and core. They are numbers, but `-1` where the firmware does not say.
-fn topology(sys: &Path) -> BTreeSet<(String, String)> {
-    let processors = std::fs::read_dir(sys.join("devices/system/cpu")).into_iter().flatten().flatten();
+fn topology(root: &Path) -> BTreeSet<(String, String)> {
+    let processors = std::fs::read_dir(root.join("sys/devices/system/cpu")).into_iter().flatten().flatten();
     let read = |path: &Path| Some(std::fs::read_to_string(path).ok()?.trim().to_owned());
     processors
         .filter_map(|processor| {
@@ -109,7 +134,7 @@ mod tests {
     fn cores_and_sockets_are_counted_where_the_firmware_does_not_number_them() {
         let place = tempfile::tempdir().unwrap();
         for (processor, core) in [("cpu0", "0\n"), ("cpu1", "0\n"), ("cpu2", "1\n")] {
-            let at = place.path().join("devices/system/cpu").join(processor).join("topology");
+            let at = place.path().join("sys/devices/system/cpu").join(processor).join("topology");
             std::fs::create_dir_all(&at).unwrap();
             std::fs::write(at.join("physical_package_id"), "-1\n").unwrap();
             std::fs::write(at.join("core_id"), core).unwrap();

@@ -161,7 +161,7 @@ impl Stats {
     pub fn new(settings: Settings, parts: Parts) -> Option<Stats> {
         let sys = settings.root.join("sys");
         let trees = Trees::of(&settings.hierarchy)?;
-        let machine = MachineFacts::new(&settings.machine, &sys);
+        let machine = MachineFacts::new(&settings.machine, &settings.root);
         let proc = settings.root.join("proc");
         let kubelet = match settings.kubelet_cgroup.is_empty() {
             true => own_cgroup(&proc, &trees).unwrap_or_default(),

@@ -204,7 +204,7 @@ impl Admission {
         let granted = self.allocations.allocated(uid);
         let granted = granted.or_else(|| Some(actuated.clone()?.without_whole(pod)));
         let allocated = granted.map_or_else(|| Arc::clone(pod), |known| known.applied_to(pod, &features));
-        let has = actuated.map(|known| known.applied_to(&allocated, &features));
+        let has = actuated.map(|known| known.most().applied_to(&allocated, &features));
         Entry {
             still_having: has.and_then(|has| still_having(&allocated, &has)),
             pod: allocated,

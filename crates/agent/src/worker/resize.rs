@@ -165,8 +165,15 @@ impl Worker {
             self.allocation.cgroup = CgroupState::Behind;
         }
         self.tell_grant(&wish);
-        if self.tell_progress() && still_counts {
-            self.node.admission.has_what_is_allocated(&self.owner.uid);
+        if self.tell_progress() {
+            if self.allocation.actuated(&features).is_changing() {
+                // It came about by the way, as by a container's start.
+                self.allocation.give(&features, PodResourceInfo::end_change);
+                self.note_actuated();
+            }
+            if still_counts {
+                self.node.admission.has_what_is_allocated(&self.owner.uid);
+            }
         }
     }
 
@@ -364,6 +371,8 @@ impl Worker {
             self.allocation.give(&features, |given| given.set(&update.name, container.resources));
         }
         self.make_cgroup().await?;
+        let features = self.features();
+        self.allocation.give(&features, PodResourceInfo::end_change);
         // Nobody else remembers: the runtime rounds, and does not know how much memory was asked for.
         self.note_actuated();
         Ok(())
@@ -392,9 +401,12 @@ impl Worker {
     }
 
     /// Writes down that it is not known what is being changed, until all of it is: what is asked for may change back, and
-    /// an agent that comes then would take it for what was given. It gives it again.
+    /// an agent that comes then would take it for what was given. It gives it again. The most that it may be counts.
     async fn note_under_way(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
-        let mut known = self.allocation.actuated(&self.features()).into_owned();
+        let features = self.features();
+        let allocated = PodResourceInfo::given_by(&self.allocation.pod, &features);
+        self.allocation.give(&features, |given| given.begin_change(&allocated));
+        let mut known = self.allocation.actuated(&features).into_owned();
         for update in updates {
             let resources = known.get(&update.name).cloned().unwrap_or_default();
             known.set(&update.name, update.under_way(resources));

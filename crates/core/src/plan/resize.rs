@@ -29,7 +29,9 @@ pub(super) fn plan(
         start(input, plan, role, index, container);
         return false;
     }
-    let mut given = actuated.clone();
+    // What is not known, since an agent died amid a resize, is told as it is allocated: each update tells all.
+    let unknown = changed.iter().filter(|resource| resource.of(actuated).is_nothing());
+    let mut given = unknown.fold(actuated.clone(), |given, resource| resource.taken_from(&allocated, given));
     for resource in changed {
         given = resource.taken_from(&allocated, given);
         let (to, from) = (resource.of(&allocated), resource.of(actuated));

@@ -135,6 +135,7 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate::SwapBehavior;
     use crablet_api::testing::pod_yaml;
 
     fn pod(resources: &str, more: &str) -> Pod {
@@ -170,6 +171,42 @@ mod tests {
             .with(Gate::InPlacePodVerticalScalingExclusiveMemory, true);
         assert_eq!(why(&node, &more_cpu, cpus), None);
         assert_eq!(why(&node, &more_memory, memory), None);
+    }
+
+    #[test]
+    fn memory_of_a_container_that_may_swap_changes_only_with_a_restart() {
+        let of = |request: &str, limit: &str, more: &str| {
+            pod(&format!("{{requests: {{cpu: 1, memory: {request}}}, limits: {{memory: {limit}}}}}"), more)
+        };
+        let mut node = NodeContext::default();
+        (node.facts.swap_controller, node.facts.cgroup_v2) = (true, true);
+        node.settings.swap = SwapBehavior::LimitedSwap;
+        let check = |node: &NodeContext, before: &Pod, wanted: &Pod, expected: bool| {
+            let why = infeasible(wanted, before, node, Exclusive::default());
+            let message = "In-place resize of containers with swap is not supported.";
+            let found = why.as_ref().map(|why| (&*why.message, why.detail));
+            assert_eq!(found, expected.then_some((message, "swap_limitation")), "{before:?} to {wanted:?}");
+        };
+        let before = of("1Gi", "2Gi", "");
+        check(&node, &before, &of("1.5Gi", "2Gi", ""), true);
+        // How much it may swap follows from the request alone.
+        check(&node, &before, &of("1Gi", "3Gi", ""), false);
+        // As much as it may use at most: it swaps before or after.
+        check(&node, &before, &of("2Gi", "2Gi", ""), true);
+        check(&node, &of("2Gi", "2Gi", ""), &before, true);
+        check(&node, &of("2Gi", "2Gi", ""), &of("3Gi", "3Gi", ""), false);
+        let policy = |resource: &str, policy: &str| {
+            format!(", resizePolicy: [{{resourceName: {resource}, restartPolicy: {policy}}}]")
+        };
+        for (policy, expected) in [
+            (policy("memory", "RestartContainer"), false),
+            (policy("memory", "NotRequired"), true),
+            (policy("cpu", "RestartContainer"), true),
+        ] {
+            check(&node, &of("1Gi", "2Gi", &policy), &of("1.5Gi", "2Gi", &policy), expected);
+        }
+        node.settings.swap = SwapBehavior::NoSwap;
+        check(&node, &before, &of("1.5Gi", "2Gi", ""), false);
     }
 
     #[test]

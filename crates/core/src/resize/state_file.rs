@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use crablet_api::JsonError;
 use crablet_api::document::Limits;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::PodResourceInfo;
+use super::{PodResourceInfo, null_is_empty};
 
 /// Why a state file says nothing.
 #[derive(Debug, thiserror::Error)]
@@ -39,22 +40,30 @@ struct CheckpointRef<'a> {
     checksum: u64,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Data {
-    entries: BTreeMap<String, PodResourceInfo>,
+/// What a state file says.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Content {
+    /// What it has of pods, by their UIDs.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub entries: BTreeMap<String, PodResourceInfo>,
+    /// The names of what else is in it: another version wrote it.
+    #[serde(flatten, deserialize_with = "names")]
+    pub unknown: Vec<String>,
+}
+
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    Ok(BTreeMap::<String, IgnoredAny>::deserialize(from)?.into_keys().collect())
 }
 
 /// Reads a state file.
-pub fn decode(bytes: &[u8], limits: Limits) -> Result<BTreeMap<String, PodResourceInfo>, StateFileError> {
+pub fn decode(bytes: &[u8], limits: Limits) -> Result<Content, StateFileError> {
     let Checkpoint { data, checksum: found } =
         crablet_api::from_json(bytes, limits).map_err(StateFileError::Format)?;
     let expected = checksum(&data);
     if found != expected {
         return Err(StateFileError::Corrupted { found, expected });
     }
-    let data: Data = crablet_api::from_json(data.as_bytes(), limits).map_err(StateFileError::Content)?;
-    Ok(data.entries)
+    crablet_api::from_json(data.as_bytes(), limits).map_err(StateFileError::Content)
 }
 
 /// Writes one, from pods' UIDs and what [`entry`] makes of each.
@@ -87,7 +96,12 @@ mod tests {
     use super::*;
 
     fn decoded(bytes: &[u8]) -> Result<BTreeMap<String, PodResourceInfo>, String> {
-        decode(bytes, Limits::API).map_err(|error| error.to_string())
+        decode(bytes, Limits::API).map(|content| content.entries).map_err(|error| error.to_string())
+    }
+
+    /// A file with this content.
+    fn file(data: &str) -> Vec<u8> {
+        crablet_api::to_json(&CheckpointRef { data, checksum: checksum(data) })
     }
 
     #[test]
@@ -109,10 +123,37 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_go_kubelet_wrote_is_read() {
-        let nothing = r#"{\"entries\":{\"u\":{\"ContainerResources\":null,\"PodLevelResources\":null}}}"#;
-        let file = format!(r#"{{"data":"{nothing}","checksum":{}}}"#, checksum(&nothing.replace('\\', "")));
-        assert_eq!(decoded(file.as_bytes()), Ok([("u".to_owned(), PodResourceInfo::default())].into()));
+    fn files_that_kubelets_of_other_versions_wrote_are_read_as_far_as_they_are_known() {
+        let resources = r#"{"requests":{"cpu":"1Ki","memory":"1Ki"}}"#;
+        let mut info = PodResourceInfo::default();
+        info.set("c", crablet_api::from_json(resources.as_bytes(), Limits::API).expect("resources"));
+        let check = |data: &str, expected: Option<&PodResourceInfo>, unknown: &[&str]| {
+            let entries = expected.map(|info| ("u".to_owned(), info.clone())).into_iter().collect();
+            let unknown = unknown.iter().map(|name| (*name).to_owned()).collect();
+            let read = decode(&file(data), Limits::API).map_err(|error| error.to_string());
+            assert_eq!(read, Ok(Content { entries, unknown }), "{data}");
+        };
+        check("{}", None, &[]);
+        check(r#"{"entries":{}}"#, None, &[]);
+        check(r#"{"entries":null}"#, None, &[]);
+        let nothing = r#"{"entries":{"u":{"ContainerResources":null,"PodLevelResources":null}}}"#;
+        check(nothing, Some(&PodResourceInfo::default()), &[]);
+        // Before there were resources of a pod as a whole.
+        let of_containers = format!(r#"{{"ContainerResources":{{"c":{resources}}}}}"#);
+        check(&format!(r#"{{"entries":{{"u":{of_containers}}}}}"#), Some(&info), &[]);
+        // 1.32 and those before it.
+        let old = format!(r#"{{"allocationEntries":{{"u":{{"c":{resources}}}}}}}"#);
+        check(&old, None, &["allocationEntries"]);
+        // One that is to come.
+        let new = format!(
+            r#"{{"entries":{{"u":{{"ContainerResources":{{"c":{resources}}},"More":[1]}}}},"version":2}}"#
+        );
+        check(&new, Some(&info), &["version"]);
+        // Without an envelope, as those before 1.31 are: upstream takes it for corrupt.
+        assert_eq!(decoded(old.as_bytes()), Err("it is no state file".to_owned()));
+        // As upstream writes it in its own test.
+        let upstream = r#"{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":{\"cpu\":\"1Ki\",\"memory\":\"1Ki\"}}}}}}","checksum":1178570812}"#;
+        assert_eq!(decoded(upstream.as_bytes()).expect("a state file").len(), 1);
     }
 
     #[test]

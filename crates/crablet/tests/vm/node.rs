@@ -208,6 +208,11 @@ impl Node {
         self.awaits(name, &format!("is {phase}"), |pod| pod["status"]["phase"] == phase).await
     }
 
+    /// What the API server has of the node.
+    pub async fn status(&self) -> Result<Value, String> {
+        Ok(ask("/api/v1/nodes/node-1", &[]).await?["status"].take())
+    }
+
     /// Waits until a condition of the node has this status.
     pub async fn awaits_condition(&self, kind: &str, status: &str) {
         eventually(&format!("{kind} is {status}"), PATIENCE, || async {

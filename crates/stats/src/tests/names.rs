@@ -238,6 +238,32 @@ async fn the_machines_memory_is_that_of_now() {
     }
 }
 
+#[tokio::test]
+async fn the_machines_processors_are_those_of_now() {
+    let world = world();
+    let stats = world.stats();
+    let machine = "boot_id=\"<bootID>\",machine_id=\"<machineID>\",system_uuid=\"<systemUUID>\"";
+    let check = async |online: &str, [cores, physical_cores, sockets]: [u32; 3]| {
+        world.write("sys/devices/system/cpu/online", online);
+        let page = stats.cadvisor_metrics().await;
+        has(&page, &format!("machine_cpu_cores{{{machine}}} {cores}"));
+        has(&page, &format!("machine_cpu_physical_cores{{{machine}}} {physical_cores}"));
+        has(&page, &format!("machine_cpu_sockets{{{machine}}} {sockets}"));
+    };
+    let plug = |processor: u32, socket: &str, core: &str| {
+        let topology = format!("sys/devices/system/cpu/cpu{processor}/topology");
+        world.write(&format!("{topology}/physical_package_id"), socket);
+        world.write(&format!("{topology}/core_id"), core);
+    };
+    check("0-1\n", [2, 2, 1]).await;
+    plug(2, "1\n", "0\n");
+    plug(3, "1\n", "1\n");
+    check("0-3\n", [4, 4, 2]).await;
+    // One that is offline has no topology.
+    std::fs::remove_dir_all(world.path("sys/devices/system/cpu/cpu3/topology")).unwrap();
+    check("0-2\n", [3, 3, 2]).await;
+}
+
 /// As Go writes a number of at least seven digits.
 fn short(digits: &str) -> String {
     match digits.len() {
