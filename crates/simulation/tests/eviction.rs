@@ -508,6 +508,24 @@ async fn when_that_is_not_enough_the_pod_that_takes_most_of_the_disk_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_takes_more_of_a_full_disk_than_it_may_goes_before_anybody_is_ranked_for_it() {
+    let mut node = Node::start().await;
+    let sized = "{containers: [{name: c0, image: 'sim/forever:1', resources: {requests: {ephemeral-storage: 20Gi}}}], \
+                 volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]}";
+    with_pods(&mut node, &[("over", sized, 1), ("small", LASTING, 1)]).await;
+    node.world.room.set_usage("small", on_disk(GI));
+    node.world.room.set_usage("over", on_disk(9 * GI));
+    node.world.room.run_short(Short::Disk, 50);
+    // Both at once: neither a look nor a measurement comes in between.
+    let volume = ("v".into(), FsUsage { bytes: Some(9 * GI), inodes: None });
+    node.world.room.set_usage("over", PodUsage { volumes: vec![volume], ..on_disk(9 * GI) });
+    seconds(60).await;
+    assert!(is_evicted(&node, "over") && runs(&node, "small"));
+    assert_eq!((evictions(&node, "emptydirfs.limit"), evictions(&node, "nodefs.available")), (1, 0));
+    assert_eq!(node.world.room.measured(), 0, "nobody was ranked");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pod_with_most_processes_goes_when_process_ids_run_short() {
     let mut node = Node::start().await;
     let processes = |count| PodUsage { processes: Some(count), ..PodUsage::default() };
