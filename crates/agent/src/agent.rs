@@ -31,7 +31,7 @@ use crate::node_cgroups::{NodeCgroups, NotEnforced, Protected};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
-use crate::oom_watcher;
+use crate::oom_watcher::{self, OomKills};
 use crate::pod_files::PodFiles;
 use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
@@ -252,6 +252,7 @@ impl Agent {
             limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
             container_gc: ContainerGc::new(description.container_gc),
             image_gc: Arc::new(ImageGc::new(image_gc, description.image_gc)),
+            oom_kills: OomKills::default(),
             log_links: Arc::default(),
             metrics: Metrics::register(&metrics.kubelet)?,
         });
@@ -297,7 +298,8 @@ impl Agent {
         tasks.spawn(node_cgroups.keep(node.admission.clone()));
         tasks.spawn(Arc::clone(&node.log_links).run(Arc::clone(&node.host.files)));
         if let Some(log) = kernel_log {
-            tasks.spawn(oom_watcher::watch(log, node_name, recorder));
+            let evictor = agent.evictor.clone();
+            tasks.spawn(oom_watcher::watch(log, node_name, Arc::clone(&node), evictor));
         }
         tasks.spawn(eviction.run());
         tasks.spawn(Arc::clone(&node.image_gc).run());

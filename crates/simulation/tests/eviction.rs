@@ -6,7 +6,7 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_agent::eviction::Settings;
-use crablet_api::core::{PodConditionType, PodPhase};
+use crablet_api::core::{ContainerState, PodConditionType, PodPhase};
 use crablet_core::eviction::{Amount, Condition, ContainerUsage, FsUsage, PodUsage, Signal};
 use crablet_cri_sim::{Fault, Method};
 use crablet_simulation::room::Short;
@@ -624,4 +624,72 @@ async fn people_are_told_of_processes_that_the_kernel_ended_for_want_of_memory()
         1,
         "a container that reached its limit is its pod's affair"
     );
+}
+
+/// How the container of a pod ended last, and whether another runs.
+fn last_end(node: &Node, name: &str) -> (String, bool) {
+    let status = node.shown(name).unwrap().status;
+    let shown = &status.container_statuses[0];
+    let ended = [&shown.state, &shown.last_state].into_iter().find_map(|state| match state.one() {
+        Some(ContainerState::Terminated(ended)) => Some(format!("{} {}", ended.exit_code, ended.reason)),
+        _ => None,
+    });
+    (ended.unwrap_or_default(), runs(node, name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_ran_out_of_memory_says_so_also_where_the_runtime_did_not_notice() {
+    let mut node = Node::start().await;
+    let once = "{restartPolicy: Never, containers: [{name: c0, image: 'sim/forever:1'}]}";
+    with_pods(
+        &mut node,
+        &[("early", LASTING, 1), ("late", LASTING, 1), ("once", once, 1), ("other", LASTING, 1)],
+    )
+    .await;
+    let id = |node: &Node, name: &str| {
+        let containers = node.world.simulator.containers();
+        containers.into_iter().find(|one| one.alive && one.pod_uid == name).unwrap().id
+    };
+    let say_oom = |node: &Node, name: &str, id: &str| {
+        let log = &node.world.kernel_log;
+        let pod = format!("/kubepods/besteffort/pod{name}");
+        log.say("tail invoked oom-killer: gfp_mask=0xcc0, order=0");
+        log.say(&format!(
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c,mems_allowed=0,oom_memcg={pod},task_memcg={pod}/{id},task=tail,pid=42,uid=0"
+        ));
+    };
+    for (name, is_before) in [("early", true), ("late", false), ("once", true)] {
+        let id = id(&node, name);
+        if is_before {
+            say_oom(&node, name, &id);
+        }
+        node.world.simulator.exit_container(&id, 137);
+        if !is_before {
+            seconds(5).await;
+            assert_eq!(last_end(&node, name), ("137 Error".to_owned(), true));
+            say_oom(&node, name, &id);
+        }
+    }
+    // One of its processes was hit, and it went on.
+    let other = id(&node, "other");
+    say_oom(&node, "other", &other);
+    seconds(60).await;
+    node.world.simulator.exit_container(&other, 137);
+    seconds(5).await;
+    let expected = [
+        ("early", "OOMKilled", true),
+        ("late", "OOMKilled", true),
+        ("once", "OOMKilled", false),
+        ("other", "Error", true),
+    ];
+    for (name, reason, lives) in expected {
+        assert_eq!(last_end(&node, name), (format!("137 {reason}"), lives), "{name}");
+    }
+    // The next agent does not take it back, also where the log is not what it was.
+    seconds(60).await;
+    node.restart().await;
+    seconds(10).await;
+    for (name, reason, lives) in expected {
+        assert_eq!(last_end(&node, name), (format!("137 {reason}"), lives), "{name}");
+    }
 }
