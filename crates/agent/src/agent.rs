@@ -41,6 +41,7 @@ use crate::restored::Restored;
 use crate::shared::{Host, NodeTurns, PodLimits, Reports, Shared};
 use crate::shutdown::{self, NodeShutdown};
 use crate::sources::Changes;
+use crate::state_disk::StateDisk;
 use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::tasks::Tasks;
@@ -189,7 +190,8 @@ impl Agent {
         let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
             seconds.now().as_millisecond() as f64 / 1e3
         });
-        let checkpoint_writer = CheckpointWriter::new(checkpoints);
+        let state_disk = StateDisk::new(recorder.clone(), Involved::node(description.name.as_str()));
+        let checkpoint_writer = CheckpointWriter::new(state_disk.watch(checkpoints));
         let prober = Prober::new();
         let probing = prober.clone().run(prober::Parts {
             runtime: runtime.clone(),
@@ -215,7 +217,7 @@ impl Agent {
             signals: Arc::clone(&signals),
             statuses: statuses.clone(),
             recorder: recorder.clone(),
-            kept: image_records,
+            kept: state_disk.watch(image_records),
             pulls,
             metrics: ImageGcMetrics::register(&metrics.kubelet)?,
         };
@@ -305,7 +307,7 @@ impl Agent {
         tasks.spawn(Arc::clone(&node.image_gc).run());
         tasks.spawn(observer.run());
         tasks.spawn(checkpoint_writer.run());
-        tasks.spawn(allocations.run());
+        tasks.spawn(allocations.run(state_disk));
         tasks.spawn(probing);
         let all = tasks.clone();
         tasks.spawn(async move {

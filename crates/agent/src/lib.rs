@@ -21,6 +21,7 @@
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent, and [`allocations`] what pods have;
+//! - `state_disk` tells when what has to be remembered cannot be written down;
 //! - `log_links` removes links to logs that are left of pods;
 //! - [`readiness`] asks the runtime how it is;
 //! - [`shutdown`] ends pods in their order when the machine is about to be shut down;
@@ -66,6 +67,7 @@ pub mod shared;
 pub mod shutdown;
 pub mod sizes;
 pub mod sources;
+mod state_disk;
 pub mod statuses;
 pub mod story;
 pub mod tasks;
