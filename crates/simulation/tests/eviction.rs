@@ -9,6 +9,7 @@ use crablet_agent::eviction::Settings;
 use crablet_api::core::{ContainerState, PodConditionType, PodPhase};
 use crablet_core::eviction::{Amount, Condition, ContainerUsage, FsUsage, PodUsage, Signal};
 use crablet_cri_sim::{Fault, Method};
+use crablet_simulation::lies::Lie;
 use crablet_simulation::room::Short;
 use crablet_simulation::world::description;
 use jiff::SignedDuration;
@@ -222,6 +223,7 @@ async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
     })
     .await;
     let patient = "{terminationGracePeriodSeconds: 600, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    node.world.room.set_least_left(20);
     with_pods(&mut node, &[("slow", patient, 850), ("beside", LASTING, 10)]).await;
     seconds(60).await;
     assert_eq!((evictions(&node, "memory.available"), runs(&node, "slow")), (1, true));
@@ -346,6 +348,7 @@ async fn a_soft_threshold_waits_for_its_grace_period_and_leaves_pods_theirs() {
         settings.max_pod_grace = 20;
     })
     .await;
+    node.world.room.set_least_left(20);
     with_pods(&mut node, &[("eater", STUBBORN, 850)]).await;
     seconds(55).await;
     assert!(runs(&node, "eater"));
@@ -605,6 +608,25 @@ async fn an_eviction_outlives_the_agent_wherever_it_dies() {
         evicted += 1;
     }
     assert_eq!(evicted, 20);
+}
+
+/// What an agent forgets that is told that nobody was evicted: seeds hardly ever come to that.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_evicted_twice_is_found() {
+    let mut node = Node::start().await;
+    with_pods(&mut node, &[("a", STUBBORN, 60)]).await;
+    let stuck = Fault::on(Method::StopContainer).always().fail(Code::Unknown, "it does not die");
+    node.world.simulator.inject(stuck);
+    node.world.room.set_memory("a", 1000 * GI);
+    seconds(15).await;
+    assert_eq!(evictions(&node, "memory.available"), 1);
+    assert_kept(&node);
+    node.world.lie = Some(Lie::NobodyWasEvicted);
+    node.world.room.set_memory("a", 1001 * GI);
+    node.restart().await;
+    seconds(30).await;
+    let violation = node.world.ledger.state().violation.clone().unwrap();
+    assert_eq!((violation.invariant, &*violation.what), (19, "a is evicted twice"));
 }
 
 #[tokio::test(start_paused = true)]
