@@ -65,8 +65,8 @@ fuzz: ## Fuzz the decoders, a minute each (scripts/fuzz TARGET SECONDS for one o
 mutants: ## Break the core in some 200 small ways, and fail if its tests miss too many (SEED=n for others)
 	@scripts/mutants $(SEED)
 
-sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (SEED=n for one, with its trace; CLUSTER=1 for that with an API server)
-	@cargo run --quiet --profile sim --package crablet-simulation --bin crablet-sim -- $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster)
+sim: ## Run the whole agent in simulation, with faults, for two minutes of seeds (RUNS=n for so many seeds; SEED=n for one, with its trace; CLUSTER=1 for that with an API server)
+	@cargo run --quiet --profile sim --package crablet-simulation --bin crablet-sim -- $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(if $(CLUSTER),--cluster)
 
 vm: ## Boot a machine with systemd, cgroup v2 and little memory, and run the released program in it under pressure (TEST=words of names; GO_KUBELET=program to swap it and ours there)
 	@scripts/need-root vm

@@ -31,7 +31,7 @@ use crate::node_cgroups::{NodeCgroups, NotEnforced, Protected};
 use crate::node_config::NodeConfig;
 use crate::node_facts::{Facts, LiveFacts};
 use crate::objects::Objects;
-use crate::oom_watcher;
+use crate::oom_watcher::{self, OomKills};
 use crate::pod_files::PodFiles;
 use crate::pods::{Evictor, Pods};
 use crate::prober::{self, Prober};
@@ -41,6 +41,7 @@ use crate::restored::Restored;
 use crate::shared::{Host, NodeTurns, PodLimits, Reports, Shared};
 use crate::shutdown::{self, NodeShutdown};
 use crate::sources::Changes;
+use crate::state_disk::StateDisk;
 use crate::statuses::Statuses;
 use crate::story::Stories;
 use crate::sync_loop::SyncLoop;
@@ -192,7 +193,8 @@ impl Agent {
         let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
             seconds.now().as_millisecond() as f64 / 1e3
         });
-        let checkpoint_writer = CheckpointWriter::new(checkpoints);
+        let state_disk = StateDisk::new(recorder.clone(), Involved::node(description.name.as_str()));
+        let checkpoint_writer = CheckpointWriter::new(state_disk.watch(checkpoints));
         let prober = Prober::new();
         let probing = prober.clone().run(prober::Parts {
             runtime: runtime.clone(),
@@ -218,7 +220,7 @@ impl Agent {
             signals: Arc::clone(&signals),
             statuses: statuses.clone(),
             recorder: recorder.clone(),
-            kept: image_records,
+            kept: state_disk.watch(image_records),
             pulls,
             metrics: ImageGcMetrics::register(&metrics.kubelet)?,
         };
@@ -255,6 +257,7 @@ impl Agent {
             limits: PodLimits { restarts: description.restart_limits, pids: description.pod_pids_limit },
             container_gc: ContainerGc::new(description.container_gc),
             image_gc: Arc::new(ImageGc::new(image_gc, description.image_gc)),
+            oom_kills: OomKills::default(),
             log_links: Arc::default(),
             metrics: Metrics::register(&metrics.kubelet)?,
         });
@@ -302,13 +305,14 @@ impl Agent {
         tasks.spawn(node.admission.clone().resolve_doubts());
         tasks.spawn(Arc::clone(&node.log_links).run(Arc::clone(&node.host.files)));
         if let Some(log) = kernel_log {
-            tasks.spawn(oom_watcher::watch(log, node_name, recorder));
+            let evictor = agent.evictor.clone();
+            tasks.spawn(oom_watcher::watch(log, node_name, Arc::clone(&node), evictor));
         }
         tasks.spawn(eviction.run());
         tasks.spawn(Arc::clone(&node.image_gc).run());
         tasks.spawn(observer.run());
         tasks.spawn(checkpoint_writer.run());
-        tasks.spawn(allocations.run());
+        tasks.spawn(allocations.run(state_disk));
         tasks.spawn(probing);
         let all = tasks.clone();
         tasks.spawn(async move {

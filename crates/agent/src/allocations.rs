@@ -16,6 +16,8 @@ use crablet_host::files::ReadError;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
+use crate::state_disk::StateDisk;
+
 /// The files, in the root directory.
 pub const STATE_FILES: [&str; 2] = ["allocated_pods_state", "actuated_pods_state"];
 /// The largest file: what thousands of pods have.
@@ -208,7 +210,7 @@ impl Allocations {
     }
 
     /// Writes what is changed.
-    pub async fn run(self) {
+    pub(crate) async fn run(self, disk: StateDisk) {
         let mut attempted = 0;
         loop {
             self.0.news.notified().await;
@@ -223,13 +225,20 @@ impl Allocations {
                 (books.change, files)
             };
             let mut attempt = Attempt { change, error: None };
-            for (file, bytes) in files {
+            let mut files = files.into_iter();
+            for (file, bytes) in files.by_ref() {
                 let name = file.name();
                 if let Err(error) = self.0.store.save(name, &bytes).await {
                     warn!(name, %error, "Cannot write down what is allocated to pods");
+                    disk.failed(&error);
                     *self.books().is_changed.of_mut(file) = true;
                     attempt.error = Some(Arc::new(error));
+                    break;
                 }
+            }
+            // What comes later would be wrong without what comes before it.
+            for (file, _) in files {
+                *self.books().is_changed.of_mut(file) = true;
             }
             self.0.attempts.send_replace(attempt);
         }
@@ -271,9 +280,13 @@ mod tests {
     use crablet_api::FeatureGates;
     use crablet_api::testing::pod_yaml;
     use crablet_host::checkpoint::{Operation, SimulatedCheckpoints};
+    use crablet_host::clock::Clock;
     use crablet_host::simulation::Fault;
+    use jiff::Timestamp;
 
     use super::*;
+    use crate::recorder::{Involved, Recorder};
+    use crate::story::Stories;
 
     fn info(cpu: &str) -> PodResourceInfo {
         let pod = pod_yaml(&format!(
@@ -284,7 +297,9 @@ mod tests {
 
     async fn open(disk: &SimulatedCheckpoints) -> Allocations {
         let allocations = Allocations::open(Arc::new(disk.clone())).await.unwrap();
-        tokio::spawn(allocations.clone().run());
+        let clock = Clock::simulated(Timestamp::UNIX_EPOCH);
+        let recorder = Recorder::new(clock.clone(), Stories::new(clock));
+        tokio::spawn(allocations.clone().run(StateDisk::new(recorder, Involved::node("n"))));
         allocations
     }
 
@@ -377,6 +392,20 @@ mod tests {
             let tells = said.contains("allocated_pods_state") && said.contains("allocationEntries");
             assert_eq!(tells, is_told, "{said}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_allocated_is_not_written_before_what_was_given() {
+        let disk = SimulatedCheckpoints::new();
+        let allocations = open(&disk).await;
+        disk.plan(Some(Operation::Save), 1, Fault::Fails(ErrorKind::StorageFull));
+        allocations.set_allocated("a", &info("2"));
+        allocations.set_actuated("a", &info("1"));
+        allocations.written().await.unwrap_err();
+        assert_eq!(disk.content().len(), 0);
+        allocations.written().await.unwrap();
+        let next = open(&disk).await;
+        assert_eq!((next.allocated("a"), next.actuated("a")), (Some(info("2")), Some(info("1"))));
     }
 
     #[tokio::test(start_paused = true)]

@@ -158,7 +158,9 @@ impl EvictionManager {
             self.measure_limited();
             tokio::select! {
                 biased;
-                usages = self.disk_use.measured() => self.hold_to_limits(usages).await,
+                usages = self.disk_use.measured() => {
+                    self.hold_to_limits(usages).await;
+                }
                 () = self.departures.one_is_over() => {}
                 () = self.alarms.ring() => sleep_until(began + BETWEEN_LOOKS).await,
                 () = until(next) => {}
@@ -329,6 +331,9 @@ impl EvictionManager {
             return Relief::NotSought;
         };
         let (signal, resource) = (first.signal, first.signal.resource());
+        if signal.is_of_disk() && self.any_over_limit_goes().await {
+            return Relief::Sought;
+        }
         warn!(
             signal = signal.as_str(),
             "The node is short of {}; attempting to reclaim it",
@@ -443,8 +448,13 @@ impl EvictionManager {
 
     /// Has pods measured that may take no more of the disk than so much, where it is time to.
     fn measure_limited(&mut self) {
-        let is_due = self.disk_use.due().is_some_and(|due| due <= Instant::now());
-        if !is_due || self.disks.is_err() || !self.settings.limits_local_storage {
+        if self.disk_use.due().is_some_and(|due| due <= Instant::now()) {
+            self.measure_limited_now();
+        }
+    }
+
+    fn measure_limited_now(&mut self) {
+        if self.disk_use.is_measuring() || self.disks.is_err() || !self.settings.limits_local_storage {
             return;
         }
         let limited = self.candidates().into_iter().filter(|pod| is_limited(pod));
@@ -452,9 +462,24 @@ impl EvictionManager {
         self.disk_use.measure(&self.parts.meter, uids, MEASURING_TAKES);
     }
 
-    /// Ends pods that take more of the disk than they may.
-    async fn hold_to_limits(&mut self, usages: Option<Usages>) {
-        let (Some(usages), Ok(disks)) = (usages, self.disks) else { return };
+    /// Before anybody is ranked for a disk, those go that take more of it than they may, as upstream. Says whether it is
+    /// time to look again.
+    async fn any_over_limit_goes(&mut self) -> bool {
+        self.measure_limited_now();
+        if !self.disk_use.is_measuring() {
+            return false;
+        }
+        let measured = self.memory_watch().meanwhile(self.disk_use.measured()).await;
+        match measured {
+            Some(usages) => self.hold_to_limits(usages).await,
+            // Memory comes first.
+            None => true,
+        }
+    }
+
+    /// Ends pods that take more of the disk than they may. Says whether there were any.
+    async fn hold_to_limits(&mut self, usages: Option<Usages>) -> bool {
+        let (Some(usages), Ok(disks)) = (usages, self.disks) else { return false };
         let mut leaving = Vec::new();
         for pod in self.candidates().into_iter().filter(|pod| is_limited(pod)) {
             let usage = usages.get(&*pod.metadata.uid);
@@ -463,9 +488,11 @@ impl EvictionManager {
             leaving.push(self.evict(pod, Failure::over_limit(&told.message), grace_over_limit(), told).await);
             self.parts.metrics.evicted(over.limit.signal());
         }
-        if !leaving.is_empty() {
+        let somebody_goes = !leaving.is_empty();
+        if somebody_goes {
             self.memory_watch().meanwhile(see_off(Arc::clone(&self.node), leaving)).await;
         }
+        somebody_goes
     }
 
     /// Tells a pod to go within so many seconds.

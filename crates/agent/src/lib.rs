@@ -21,6 +21,7 @@
 //! - [`images`] are pulled by a task each, however many pods wait for one;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent, and [`allocations`] what pods have;
+//! - `state_disk` tells when what has to be remembered cannot be written down;
 //! - `log_links` removes links to logs that are left of pods;
 //! - [`sync_loop`] asks whether the task that owns the pods still goes round;
 //! - [`readiness`] asks the runtime how it is;
@@ -67,6 +68,7 @@ pub mod shared;
 pub mod shutdown;
 pub mod sizes;
 pub mod sources;
+mod state_disk;
 pub mod statuses;
 pub mod story;
 pub mod sync_loop;

@@ -422,10 +422,12 @@ fn given(cgroup: &str) -> Option<String> {
     Some(cgroup.to_owned()).filter(|cgroup| !cgroup.is_empty())
 }
 
+/// As upstream, no memory at all is no limit: the kernel would end everybody there. Of processes it allows one then, of the
+/// CPU the least share, and of huge pages none.
 fn limits_of(held: &Held) -> cgroup::Limits {
     cgroup::Limits {
         cpu_shares: held.cpu_shares,
-        memory: held.memory.map(Bound::At),
+        memory: held.memory.filter(|memory| *memory > 0).map(Bound::At),
         processes: held.processes.map(Bound::At),
         huge_pages: held.huge_pages.clone().map_or(HugePages::Unchanged, HugePages::Only),
         ..cgroup::Limits::default()
@@ -509,18 +511,18 @@ pub fn cgroup_driver(configuration: &KubeletConfiguration) -> cgroup::CgroupDriv
 
 #[cfg(test)]
 mod tests {
+    use crablet_config::Flag;
+
     use super::*;
 
-    #[test]
-    fn what_was_found_out_of_the_machine_reaches_the_translation() {
-        let effective = crablet_config::load(&[]).unwrap();
-        let machine = Machine {
+    fn machine() -> Machine {
+        Machine {
             cpus: 2,
             online_cpus: vec![0, 1],
             memory: 1 << 30,
             swap: 1 << 20,
             huge_pages: BTreeMap::new(),
-            processes: None,
+            processes: Some(1000),
             machine_id: String::new(),
             system_uuid: String::new(),
             boot_id: String::new(),
@@ -528,13 +530,19 @@ mod tests {
             kernel_version: "6.1".into(),
             os_image: "Linux".into(),
             architecture: "amd64",
-        };
-        let runtime = Version { name: "r".into(), version: "1".into(), api_version: "v1".into() };
-        let mut found = Found {
-            machine: &machine,
+        }
+    }
+
+    fn runtime() -> Version {
+        Version { name: "r".into(), version: "1".into(), api_version: "v1".into() }
+    }
+
+    fn found<'a>(machine: &'a Machine, runtime: &'a Version) -> Found<'a> {
+        Found {
+            machine,
             storage: None,
             cgroups: cgroup::Version::V2,
-            runtime: &runtime,
+            runtime,
             host_name: "node",
             addresses: Vec::new(),
             sysctls: SysctlAllowlist::default(),
@@ -543,7 +551,44 @@ mod tests {
             swap_controller: true,
             page_size: 65536,
             masked_paths: vec!["/sys/hot".to_owned()],
+        }
+    }
+
+    #[test]
+    fn nobody_is_held_to_no_memory_at_all() {
+        let machine = machine();
+        let flags = [
+            ("enforce-node-allocatable", "pods,system-reserved,kube-reserved"),
+            ("system-reserved", "cpu=0,memory=0,pid=0"),
+            ("kube-reserved", "cpu=2,memory=1Gi,pid=1000"),
+            ("system-reserved-cgroup", "/system"),
+            ("kube-reserved-cgroup", "/kube"),
+        ];
+        let effective =
+            crablet_config::load(&flags.map(|(name, value)| (Flag::find(name).unwrap(), value))).unwrap();
+        let node = NodeConfig::new(&effective, &found(&machine, &runtime()));
+        let nothing = cgroup::Limits {
+            cpu_shares: Some(2),
+            memory: None,
+            processes: Some(Bound::At(0)),
+            ..cgroup::Limits::default()
         };
+        let pods = cgroup::Limits { huge_pages: HugePages::Unlimited, ..nothing.clone() };
+        assert_eq!(node.held, pods, "all of the node is kept from pods");
+        let of = |whose: Whose| {
+            let other = node.cgroups.others.iter().find(|other| other.whose == whose).unwrap();
+            other.limits.clone()
+        };
+        let huge_pages = HugePages::Only(BTreeMap::new());
+        assert_eq!(of(Whose::System), cgroup::Limits { huge_pages, ..nothing });
+        assert_eq!(of(Whose::Kube).memory, Some(Bound::At(1 << 30)));
+    }
+
+    #[test]
+    fn what_was_found_out_of_the_machine_reaches_the_translation() {
+        let effective = crablet_config::load(&[]).unwrap();
+        let (machine, runtime) = (machine(), runtime());
+        let mut found = found(&machine, &runtime);
         let facts = NodeConfig::new(&effective, &found).translation.facts;
         assert!(facts.selinux && facts.swap_controller && facts.cgroup_v2);
         assert_eq!((facts.page_size, facts.masked_paths.join(" ")), (65536, "/sys/hot".to_owned()));

@@ -65,6 +65,8 @@ pub struct Evictor(mpsc::Sender<Request>);
 pub enum Request {
     /// A pod has to end.
     End(String, End),
+    /// Something happened to a pod that the runtime may not tell.
+    Look(String),
     /// The machine is not shut down after all.
     StayUp,
 }
@@ -80,6 +82,11 @@ impl Evictor {
     pub async fn evict(&self, uid: &str, failure: Failure, grace: Option<Duration>) {
         // Who takes them ends with the agent, and its pods are left as they are then.
         let _ = self.0.send(Request::End(uid.to_owned(), End::evicted(failure, grace))).await;
+    }
+
+    /// Has a pod looked at, since something happened to it that the runtime may not tell.
+    pub(crate) async fn look(&self, uid: &str) {
+        let _ = self.0.send(Request::Look(uid.to_owned())).await;
     }
 
     /// Has static pods begin anew that were ended because the machine was about to be shut down: it is not.
@@ -150,6 +157,11 @@ impl Pods {
                     Request::End(uid, end) => {
                         if let Some(worker) = self.workers.get(&uid) {
                             worker.mailbox.tell(Input::End(end));
+                        }
+                    }
+                    Request::Look(uid) => {
+                        if let Some(worker) = self.workers.get(&uid) {
+                            worker.mailbox.tell(Input::Look);
                         }
                     }
                     Request::StayUp => {

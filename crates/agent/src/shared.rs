@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::mirrors::FirstMirrors;
 use crate::node_facts::LiveFacts;
 use crate::objects::Objects;
+use crate::oom_watcher::OomKills;
 use crate::pod_files::PodFiles;
 use crate::prober::Prober;
 use crate::readiness::Readiness;
@@ -70,6 +71,8 @@ pub struct Shared {
     pub(crate) container_gc: ContainerGc,
     /// Who removes images that nobody uses.
     pub(crate) image_gc: Arc<ImageGc>,
+    /// Which containers ran out of memory.
+    pub(crate) oom_kills: OomKills,
     /// Who removes the links to logs that are left of pods.
     pub(crate) log_links: Arc<LogLinks>,
     /// Where what happens to pods is counted.

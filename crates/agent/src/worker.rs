@@ -50,8 +50,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::core::{Pod, PodIdentity, PodPhase, PodStatus};
-use crablet_core::observed;
 use crablet_core::status::{Failure, StatusInput, pod_status, readiness_gates_differ};
+use crablet_core::{observed, oom};
 use crablet_cri::Error;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -393,6 +393,7 @@ impl Worker {
         };
         let mut observed = self.see_through(look).await?;
         self.mark_replaced(&mut observed);
+        self.mark_out_of_memory(&mut observed);
         self.observed = Arc::new(observed);
         self.starts.unseen = false;
         self.recover_restarts();
@@ -402,6 +403,18 @@ impl Worker {
         let sandboxes = self.observed.sandboxes();
         self.stopped_sandboxes.retain(|id| sandboxes.iter().any(|sandbox| sandbox.id == *id));
         Ok(())
+    }
+
+    /// Says why a container ended where the runtime does not know, and the kernel said so, or an agent before did.
+    fn mark_out_of_memory(&self, observed: &mut observed::Pod) {
+        for container in observed.containers_mut() {
+            let status = &mut container.status;
+            let is_hit =
+                || status.finished_at.is_some_and(|ended| self.node.oom_kills.explain(&status.id, ended));
+            if oom::may_be_meant(status) && (is_hit() || oom::is_told(&self.status, &status.id)) {
+                oom::REASON.clone_into(&mut status.reason);
+            }
+        }
     }
 
     /// The status that the last look amounts to.

@@ -230,6 +230,27 @@ impl Layout {
         let ours = self.path(&self.pod(&pod));
         ours.ends_with(&format!("/{directory}")).then_some(pod)
     }
+
+    /// The UID of the pod and the runtime's name for the container that a cgroup is of, by its path: also where the container
+    /// made it in its own, or where there are others above the root.
+    pub fn container_from_path<'p>(&self, path: &'p str) -> Option<(String, &'p str)> {
+        let mut parts = path.split('/');
+        let pod = |part| QosClass::ALL.into_iter().find_map(|qos| self.pod_from_directory(qos, part));
+        let pod = parts.find_map(pod)?;
+        Some((pod.uid, container_id(parts.next()?)?))
+    }
+}
+
+/// The runtime's name for the container of a cgroup: `<id>`, or `cri-containerd-<id>.scope` where systemd names them. CRI-O
+/// writes `crio-<id>` in both, and has one more for who watches the container, which is none.
+pub fn container_id(directory: &str) -> Option<&str> {
+    if directory.starts_with("crio-conmon-") {
+        return None;
+    }
+    Some(match directory.strip_suffix(".scope") {
+        Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
+        None => directory.strip_prefix("crio-").unwrap_or(directory),
+    })
 }
 
 #[cfg(test)]
@@ -312,6 +333,50 @@ mod tests {
             ["kubepods-burstable.slice", "podabc.slice", "other-podabc.slice", "kubepods-podabc.scope"]
         {
             assert_eq!(systemd.pod_from_directory(QosClass::Guaranteed, directory), None, "{directory}");
+        }
+    }
+
+    #[test]
+    fn containers_are_known_by_their_cgroups_in_both_drivers() {
+        for (directory, expected) in [
+            ("9be25294016e", Some("9be25294016e")),
+            ("cri-containerd-aaefb9d8feed.scope", Some("aaefb9d8feed")),
+            ("crio-aaefb9d8feed.scope", Some("aaefb9d8feed")),
+            ("crio-aaefb9d8feed", Some("aaefb9d8feed")),
+            ("aaefb9d8feed.scope", Some("aaefb9d8feed")),
+            ("crio-conmon-aaefb9d8feed.scope", None),
+            ("crio-conmon-aaefb9d8feed", None),
+        ] {
+            assert_eq!(container_id(directory), expected, "{directory}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_known_by_the_path_of_a_cgroup_in_it() {
+        let slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7ec5c0b2_0c1f.slice";
+        for (driver, path, expected) in [
+            (CgroupDriver::Cgroupfs, "/kubepods/pod7ec5c0b2-0c1f/aaef", Some("aaef")),
+            (CgroupDriver::Cgroupfs, "/kubepods/besteffort/pod7ec5c0b2-0c1f/aaef/init/x", Some("aaef")),
+            (
+                CgroupDriver::Cgroupfs,
+                "/docker/9be2/kubepods/burstable/pod7ec5c0b2-0c1f/crio-aaef",
+                Some("aaef"),
+            ),
+            (CgroupDriver::Cgroupfs, "/kubepods/burstable/pod7ec5c0b2-0c1f", None),
+            (CgroupDriver::Cgroupfs, "/system.slice/ssh.service", None),
+            (CgroupDriver::Cgroupfs, "/", None),
+            (CgroupDriver::Systemd, &format!("{slice}/cri-containerd-aaef.scope"), Some("aaef")),
+            (CgroupDriver::Systemd, &format!("{slice}/cri-containerd-aaef.scope/init.scope"), Some("aaef")),
+            (
+                CgroupDriver::Systemd,
+                "/kubepods.slice/kubepods-pod7ec5c0b2_0c1f.slice/crio-aaef.scope",
+                Some("aaef"),
+            ),
+            (CgroupDriver::Systemd, "/kubepods/burstable/pod7ec5c0b2-0c1f/aaef", None),
+            (CgroupDriver::Systemd, slice, None),
+        ] {
+            let found = Layout::new("", driver).container_from_path(path);
+            assert_eq!(found, expected.map(|id| ("7ec5c0b2-0c1f".to_owned(), id)), "{path}");
         }
     }
 

@@ -146,6 +146,8 @@ const FLAGS: &[&str] = &[
 const GATES: &[Gate] = &[
     // The numbers of containers are the kernel's; the runtime's stand in only where no cgroup is found.
     Gate::PodAndContainerStatsFromCRI,
+    // What is on a disk is counted file by file, and no project quota is set.
+    Gate::LocalStorageCapacityIsolationFSQuotaMonitoring,
 ];
 
 /// Whether the agent acts on the field at a path.

@@ -49,6 +49,13 @@ fn leaves_of(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_gate_that_changes_nothing_here_is_named() {
+    let gate = "LocalStorageCapacityIsolationFSQuotaMonitoring";
+    let effective = with_flags(&[("feature-gates", &format!("{gate}=true"))]);
+    assert_eq!(effective.not_acted_on, [format!("featureGates.{gate}")]);
+}
+
+#[test]
 fn an_empty_file_comes_to_the_recorded_defaults_but_for_the_deviations() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubelet.yaml");

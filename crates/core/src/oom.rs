@@ -1,4 +1,14 @@
-//! What the kernel's log says of processes that were ended because memory ran out.
+//! What the kernel's log says of processes that were ended because memory ran out, and what a container's status says of it.
+
+use crablet_api::core::{ContainerState as Shown, PodStatus};
+use crablet_cri_api::{ContainerState, ContainerStatus};
+
+/// The reason of a container that ended because memory ran out, as runtimes give it.
+pub const REASON: &str = "OOMKilled";
+/// The reason that containerd gives where it does not know of that.
+const UNKNOWN: &str = "Error";
+/// The exit code of a process that was killed.
+const KILLED: i32 = 137;
 
 /// A process that the kernel ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,6 +17,27 @@ pub struct OutOfMemory {
     pub pid: u32,
     /// The cgroup whose limit was reached; `/` where it was the machine's memory that ran out.
     pub limited: String,
+    /// The cgroup of the process; empty where that is not told.
+    pub cgroup: String,
+}
+
+/// Whether a runtime tells of a container that it was killed, and not why. It may have come too late to see that memory ran
+/// out: the cgroup goes with its last process.
+pub fn may_be_meant(container: &ContainerStatus) -> bool {
+    container.state == ContainerState::Exited && container.exit_code == KILLED && container.reason == UNKNOWN
+}
+
+/// Whether a pod's status says of a container that it ended because memory ran out.
+pub fn is_told(status: &PodStatus, id: &str) -> bool {
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+    let mut all =
+        all.chain(&status.ephemeral_container_statuses).flat_map(|told| [&told.state, &told.last_state]);
+    all.any(|state| match state.one() {
+        Some(Shown::Terminated(ended)) => {
+            *ended.reason == *REASON && ended.container_id.rsplit('/').next() == Some(id)
+        }
+        Some(Shown::Waiting(_) | Shown::Running(_)) | None => false,
+    })
 }
 
 impl OutOfMemory {
@@ -34,17 +65,20 @@ impl Reader {
     /// Takes in a line, and gives what was ended where it is the last one that tells of that.
     pub fn read(&mut self, line: &str) -> Option<OutOfMemory> {
         if line.contains("invoked oom-killer:") {
-            let limited = OutOfMemory::MACHINE.to_owned();
-            self.0 = Some(OutOfMemory { process: String::new(), pid: 0, limited });
+            let (limited, none) = (OutOfMemory::MACHINE.to_owned(), String::new);
+            self.0 = Some(OutOfMemory { process: none(), pid: 0, limited, cgroup: none() });
             return None;
         }
         let told = self.0.as_mut()?;
+        if let Some(cgroup) = cgroup_of_process(line) {
+            told.cgroup = cgroup;
+        }
         if let Some((limited, process, pid)) = of_cgroup(line) {
             (told.limited, told.process, told.pid) = (limited, process, pid);
             return self.0.take();
         }
-        if let Some(limited) = of_cgroup_of_old(line) {
-            told.limited = limited;
+        if let Some((cgroup, limited)) = of_cgroup_of_old(line) {
+            (told.cgroup, told.limited) = (cgroup, limited);
         }
         if let Some((process, pid)) = killed(line) {
             (told.process, told.pid) = (process, pid);
@@ -66,11 +100,18 @@ fn of_cgroup(line: &str) -> Option<(String, String, u32)> {
     Some((limited.to_owned(), process.to_owned(), pid.parse().ok()?))
 }
 
-/// As they did before that.
-fn of_cgroup_of_old(line: &str) -> Option<String> {
+/// As they tell also where the machine's memory ran out.
+fn cgroup_of_process(line: &str) -> Option<String> {
+    let rest = &line[line.find("oom-kill:constraint=")?..];
+    let (_, rest) = rest.split_once(",task_memcg=")?;
+    Some(rest.split_once(",task=")?.0.to_owned())
+}
+
+/// As they did before that: the cgroup of the process, and the one that reached its limit.
+fn of_cgroup_of_old(line: &str) -> Option<(String, String)> {
     let (_, rest) = line.split_once("Task in ")?;
-    let (_, limited) = rest.split_once(" killed as a result of limit of ")?;
-    Some(format!("/{}", limited.trim().trim_start_matches('/')))
+    let (cgroup, limited) = rest.split_once(" killed as a result of limit of ")?;
+    Some((cgroup.to_owned(), format!("/{}", limited.trim().trim_start_matches('/'))))
 }
 
 fn killed(line: &str) -> Option<(String, u32)> {
@@ -88,7 +129,10 @@ mod tests {
     fn read(lines: &str) -> Vec<String> {
         let mut reader = Reader::default();
         let ended = lines.lines().filter_map(|line| reader.read(line));
-        ended.map(|ended| format!("{} {} {}", ended.limited, ended.process, ended.pid)).collect()
+        let text = |ended: OutOfMemory| {
+            format!("{} {} {} {}", ended.limited, ended.process, ended.pid, ended.cgroup)
+        };
+        ended.map(text).collect()
     }
 
     #[test]
@@ -104,17 +148,60 @@ mod tests {
              Task in /kubepods/podu/c killed as a result of limit of /kubepods/podu\n\
              Memory cgroup out of memory: Kill process 9 (tail) score 1000 or sacrifice child\n\
              Killed process 9 (tail) total-vm:1kB, anon-rss:1kB\n";
-        assert_eq!(read(of_machine), ["/ stress 7"]);
-        assert_eq!(read(of_cgroup), ["/kubepods/podu ta,il 42"]);
-        assert_eq!(read(of_old), ["/kubepods/podu tail 9"]);
+        assert_eq!(read(of_machine), ["/ stress 7 /a"]);
+        assert_eq!(read(of_cgroup), ["/kubepods/podu ta,il 42 /kubepods/podu/c"]);
+        assert_eq!(read(of_old), ["/kubepods/podu tail 9 /kubepods/podu/c"]);
         let all = format!("{of_machine}audit: something else\n{of_cgroup}{of_old}");
         assert_eq!(read(&all).len(), 3);
         assert!(read("Out of memory: Killed process 7 (stress)\n").is_empty(), "nobody invoked the killer");
     }
 
     #[test]
+    fn only_a_container_of_which_the_runtime_knows_no_better_may_have_run_out_of_memory() {
+        let container = |state, exit_code, reason: &str| ContainerStatus {
+            state,
+            exit_code,
+            reason: reason.into(),
+            ..crate::testing::container("c", 0).status
+        };
+        for (container, expected) in [
+            (container(ContainerState::Exited, 137, "Error"), true),
+            (container(ContainerState::Exited, 137, "OOMKilled"), false),
+            (container(ContainerState::Exited, 137, "ContainerCannotRun"), false),
+            (container(ContainerState::Exited, 1, "Error"), false),
+            (container(ContainerState::Exited, 0, "Completed"), false),
+            (container(ContainerState::Running, 137, "Error"), false),
+        ] {
+            assert_eq!(may_be_meant(&container), expected, "{container:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_remembers_who_ran_out_of_memory() {
+        let ended = |reason: &str, id: &str| {
+            format!("{{terminated: {{exitCode: 137, reason: {reason}, containerID: 'r://{id}'}}}}")
+        };
+        let pod = crablet_api::testing::pod_yaml(&format!(
+            "metadata: {{name: p}}\nspec: {{containers: [{{name: c}}]}}\nstatus:\n  \
+             initContainerStatuses: [{{name: i, state: {}}}]\n  \
+             containerStatuses: [{{name: c, state: {{running: {{}}}}, lastState: {}}}, {{name: d, state: {}}}]",
+            ended("OOMKilled", "i1"),
+            ended("OOMKilled", "c1"),
+            ended("Error", "d1"),
+        ));
+        for (id, expected) in [("i1", true), ("c1", true), ("d1", false), ("1", false), ("", false)] {
+            assert_eq!(is_told(&pod.status, id), expected, "{id}");
+        }
+    }
+
+    #[test]
     fn an_event_names_the_process_where_it_is_known() {
-        let ended = |process: &str, pid| OutOfMemory { process: process.into(), pid, limited: "/".into() };
+        let ended = |process: &str, pid| OutOfMemory {
+            process: process.into(),
+            pid,
+            limited: "/".into(),
+            cgroup: String::new(),
+        };
         let named = "System OOM encountered, victim process: tail, pid: 9";
         assert_eq!(ended("tail", 9).message(), named);
         assert_eq!(ended("", 0).message(), "System OOM encountered");

@@ -1161,6 +1161,10 @@ async fn an_eviction_threshold_that_makes_no_sense_is_refused() {
             expect!["crablet: DIR/kubelet.yaml:3: evictionHard: eviction percentage threshold memory.available must be >= 0%: -1%"],
         ),
         (
+            fields("evictionHard: {memory.available: \"0\"}"),
+            expect!["crablet: DIR/kubelet.yaml:3: evictionHard: eviction threshold memory.available must be positive: 0"],
+        ),
+        (
             fields("evictionHard: {memory.available: -1Gi}"),
             expect!["crablet: DIR/kubelet.yaml:3: evictionHard: eviction threshold memory.available must be positive: -1Gi"],
         ),

@@ -32,7 +32,9 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
-pub use crablet_cgroup_names::{CgroupDriver, CgroupName, Layout, NameError, PodCgroup, QosClass};
+pub use crablet_cgroup_names::{
+    CgroupDriver, CgroupName, Layout, NameError, PodCgroup, QosClass, container_id,
+};
 pub use error::CgroupError;
 pub use hierarchy::{Hierarchy, V1Mounts};
 pub use host::HostCgroups;

@@ -105,6 +105,7 @@ impl ApiServer {
             let next = self.cluster().next_tick();
             let wait = next.map(|next| self.0.clock.now().duration_until(next).unsigned_abs());
             tokio::select! {
+                biased;
                 () = news => continue,
                 () = tokio::time::sleep(wait.unwrap_or(Duration::from_secs(3600))) => {}
             }
@@ -391,6 +392,7 @@ fn follow(server: ApiServer, watch: Box<Watch>, generation: Option<u64>) -> Body
                 Next::Wait(until) => {
                     let wait = server.0.clock.now().duration_until(until).unsigned_abs();
                     tokio::select! {
+                        biased;
                         () = news => {}
                         () = tokio::time::sleep(wait) => {}
                     }

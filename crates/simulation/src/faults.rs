@@ -67,7 +67,7 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
             });
         }
         Trouble::DiskFull => {
-            world.ledger.state().disk_failed = true;
+            world.ledger.state().fail_disk(FOR_EVER);
             world.checkpoints.set_capacity(0);
             world.state_files.set_capacity(0);
         }
@@ -85,6 +85,12 @@ pub(crate) fn begin(world: &World, trouble: Trouble, random: &mut Random) {
     }
 }
 
+/// Longer than a run.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+/// What could not be written is tried again within a minute.
+const UNTIL_WRITTEN: Duration = Duration::from_secs(120);
+/// What is planned for one of the next few writes has happened.
+const UNTIL_MET: Duration = Duration::from_secs(1200);
 /// How long a command takes that is lost.
 const LOST_COMMAND: Duration = Duration::from_secs(300);
 
@@ -100,6 +106,7 @@ pub(crate) fn end(world: &World, trouble: Trouble) {
         Trouble::Short(of) => world.room.recover(of),
         Trouble::Chaos => world.simulator.set_chaos(Chaos::default()),
         Trouble::DiskFull => {
+            world.ledger.state().fail_disk(UNTIL_WRITTEN);
             world.checkpoints.set_capacity(usize::MAX);
             world.state_files.set_capacity(usize::MAX);
         }
@@ -230,7 +237,7 @@ pub(crate) fn once(world: &World, random: &mut Random) {
             let nth = if operation == checkpoint::Operation::LoadAll { 1 } else { nth };
             let fault = host_fault(random);
             world.ledger.trace.note(format_args!("~~~ disk: {operation:?} {nth} {fault:?}"));
-            world.ledger.state().disk_failed = true;
+            world.ledger.state().fail_disk(UNTIL_MET);
             world.checkpoints.plan(Some(operation), usize::try_from(nth).unwrap_or(1), fault);
         }
         8 => {

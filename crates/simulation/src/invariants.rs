@@ -22,7 +22,7 @@ mod storage;
 pub use allocations::{check_allocated, check_resized};
 pub use calls::{Doing, check_call};
 pub use end::{check_gone, check_settled};
-pub use eviction::note_ranking;
+pub use eviction::{note_ranking, those_who_go};
 pub use server::{check_none_shown, check_shown, older};
 pub use shutdown::{note_no_shutdown, note_shutdown, periods};
 pub use state::check_state;

@@ -50,8 +50,14 @@ pub struct Life {
     pub over: bool,
     /// Whether a node that ran short of something could choose it to go.
     pub may_be_evicted: bool,
+    /// Until when it may be shown to be evicted, since pods were measured and no other was to go before it.
+    pub may_go_until: Option<Instant>,
     /// Whether it was shown to be evicted, or not taken because the node ran short of something.
     pub evicted: bool,
+    /// What was said of that where the node ran short of something.
+    pub evicted_for: Option<String>,
+    /// Whether it could be written down that it was evicted.
+    pub eviction_is_written: bool,
     /// Whether the machine was about to be shut down while it was there.
     pub may_be_shut_down: bool,
     /// Init containers that are done, with their sandbox.
@@ -78,7 +84,10 @@ impl Life {
             returned: false,
             over: false,
             may_be_evicted: false,
+            may_go_until: None,
             evicted: false,
+            evicted_for: None,
+            eviction_is_written: true,
             may_be_shut_down: false,
             done: BTreeSet::new(),
             sidecars_end: None,
@@ -144,6 +153,10 @@ pub struct State {
     pub runtime_answers: bool,
     /// Whether the disk ever failed: what could not be written down need not be remembered.
     pub disk_failed: bool,
+    /// Until when it may not have been possible to write something down.
+    pub disk_fails_until: Option<Instant>,
+    /// When pods were measured last because the node was short of something.
+    pub measured_short: Option<Instant>,
     /// Sandboxes that the runtime said it had stopped.
     pub stopped_sandboxes: BTreeSet<String>,
     /// How many images are being pulled. As upstream, a worker that waits for one shows what happens meanwhile after it.
@@ -172,6 +185,8 @@ impl Ledger {
             panics: BTreeSet::new(),
             runtime_answers: true,
             disk_failed: false,
+            disk_fails_until: None,
+            measured_short: None,
             stopped_sandboxes: BTreeSet::new(),
             pulls: 0,
             is_dirty: false,
@@ -257,6 +272,12 @@ impl State {
     /// Whether an agent may hold the machine for one that is about to be shut down.
     fn may_go_down(&self) -> bool {
         self.going_down.is_some() || self.shutdown_may_last.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// The disk fails for so long at most.
+    pub fn fail_disk(&mut self, time: Duration) {
+        self.disk_failed = true;
+        self.disk_fails_until = Some(Instant::now() + time);
     }
 
     /// A pod was asked to end, with so much time.

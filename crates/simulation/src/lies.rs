@@ -66,6 +66,12 @@ pub enum Lie {
     NoVolumesOfDrivers,
     /// The machine: the pod that uses most of something is said to use least.
     UsageIsTurnedAround,
+    /// The machine: memory is short, of which there is plenty.
+    MemoryIsShort,
+    /// The machine: nobody knows what pods use.
+    NobodyIsMeasured,
+    /// The disk: no pod was told to go.
+    NobodyWasEvicted,
     /// CSI drivers: a volume is staged, which is not.
     VolumesAreStaged,
     /// CSI drivers: a volume is unstaged, which is as it was.
@@ -222,6 +228,9 @@ impl Checkpoints for LyingCheckpoints {
         match self.lie {
             Some(Lie::NoCheckpoints) => loaded.checkpoints.clear(),
             Some(Lie::NoStatuses) => loaded.checkpoints.values_mut().for_each(without_status),
+            Some(Lie::NobodyWasEvicted) => {
+                loaded.checkpoints.retain(|_, checkpoint| !has_failure(checkpoint));
+            }
             _ => {}
         }
         Ok(loaded)
@@ -273,6 +282,11 @@ impl Checkpoints for WatchedStateFiles {
     async fn remove(&self, name: &str) -> std::result::Result<(), CheckpointError> {
         self.inner.remove(name).await
     }
+}
+
+fn has_failure(checkpoint: &[u8]) -> bool {
+    let read: Value = serde_json::from_slice(checkpoint).unwrap_or_default();
+    read.get("failure").is_some()
 }
 
 fn without_status(checkpoint: &mut Vec<u8>) {

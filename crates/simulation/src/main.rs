@@ -1,5 +1,5 @@
-//! `crablet-sim`: runs seeds until the time is over or one fails, each with and without an API server; or one seed, with its
-//! trace.
+//! `crablet-sim`: runs seeds until the time is over, so many are done, or one fails, each with and without an API server; or one
+//! seed, with its trace.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,11 +9,23 @@ use crablet_simulation::run::{Settings, dies_at_every_step, run, somebody_dies_a
 use crablet_simulation::storage::Victim;
 use tokio::time::Instant;
 
-const USAGE: &str = "usage: crablet-sim [--seed NUMBER [--cluster] | --seconds NUMBER --from SEED]";
+const USAGE: &str =
+    "usage: crablet-sim [--seed NUMBER [--cluster] | [--seconds NUMBER | --runs NUMBER] [--from SEED]]";
+
+/// After so many seeds it is told how far it is.
+const BETWEEN_WORDS: u64 = 100;
+
+/// When enough was run.
+#[derive(Clone, Copy)]
+enum Enough {
+    After(Duration),
+    Seeds(u64),
+}
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    let (mut seconds, mut seed, mut first, mut in_cluster) = (120, None, None, false);
+    let mut enough = Enough::After(Duration::from_secs(120));
+    let (mut seed, mut first, mut in_cluster) = (None, None, false);
     while let Some(word) = words.next() {
         if word == "--cluster" {
             in_cluster = true;
@@ -21,7 +33,8 @@ fn main() -> ExitCode {
         }
         let value = words.next().and_then(|value| value.parse::<u64>().ok());
         match (word.as_str(), value) {
-            ("--seconds", Some(value)) => seconds = value,
+            ("--seconds", Some(value)) => enough = Enough::After(Duration::from_secs(value)),
+            ("--runs", Some(value)) => enough = Enough::Seeds(value),
             ("--seed", Some(value)) => seed = Some(value),
             ("--from", Some(value)) => first = Some(value),
             _ => {
@@ -32,7 +45,7 @@ fn main() -> ExitCode {
     }
     match seed {
         Some(seed) => traced(Settings { in_cluster, ..Settings::of_seed(seed) }),
-        None => many(Duration::from_secs(seconds), first.unwrap_or_else(seed_of_the_day)),
+        None => many(enough, first.unwrap_or_else(seed_of_the_day)),
     }
 }
 
@@ -57,7 +70,7 @@ fn traced(settings: Settings) -> ExitCode {
     }
 }
 
-fn many(time: Duration, first: u64) -> ExitCode {
+fn many(enough: Enough, first: u64) -> ExitCode {
     let began = Instant::now();
     for in_cluster in [false, true] {
         let settings = Settings { in_cluster, ..Settings::of_seed(first) };
@@ -81,6 +94,13 @@ fn many(time: Duration, first: u64) -> ExitCode {
     }
     let (mut seeds, mut pods, mut faults, mut crashes, mut steps) = (0_u64, 0, 0, 0, 0);
     for seed in first.. {
+        let is_enough = match enough {
+            Enough::After(time) => seeds > 0 && began.elapsed() > time,
+            Enough::Seeds(most) => seeds >= most,
+        };
+        if is_enough {
+            break;
+        }
         for settings in [Settings::of_seed(seed), Settings::in_cluster(seed)] {
             let outcome = run(settings);
             if outcome.violation.is_some() {
@@ -89,18 +109,18 @@ fn many(time: Duration, first: u64) -> ExitCode {
                 println!("replay it with: make sim SEED={seed}{cluster}");
                 return code;
             }
-            seeds += 1;
             pods += outcome.pods;
             faults += outcome.faults;
             crashes += outcome.crashes;
             steps += outcome.steps;
         }
-        if began.elapsed() > time {
-            break;
+        seeds += 1;
+        if seeds.is_multiple_of(BETWEEN_WORDS) {
+            println!("{seeds} seeds in {} s", began.elapsed().as_secs());
         }
     }
     println!(
-        "{seeds} runs from seed {first}: {pods} pods, {faults} faults, {crashes} agents ended, {steps} steps: no promise broken"
+        "{seeds} seeds from {first}, each alone and in a cluster: {pods} pods, {faults} faults, {crashes} agents ended, {steps} steps: no promise broken"
     );
     ExitCode::SUCCESS
 }

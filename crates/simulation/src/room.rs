@@ -19,6 +19,7 @@ use crablet_host::signals::{
     SimulatedSignals,
 };
 use jiff::SignedDuration;
+use tokio::time::Instant;
 
 use crate::invariants::note_ranking;
 use crate::ledger::Ledger;
@@ -32,6 +33,8 @@ const INODES: u64 = 1 << 24;
 /// How much of each must be left, in hundredths.
 pub const LEAST_LEFT: u64 = 10;
 const GI: u64 = 1 << 30;
+/// Who saw that something is short measures pods within so long.
+const SHORT_FOR: Duration = Duration::from_secs(120);
 
 /// What of a machine can run short in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,10 @@ struct State {
     counting_takes: Duration,
     /// What is told that is not so.
     lie: Option<Lie>,
+    /// In hundredths, where that is not [`LEAST_LEFT`].
+    least_left: Option<u64>,
+    /// When somebody looked last while something was short.
+    short: BTreeMap<Resource, Instant>,
     /// How often all pods were measured.
     measured: u64,
     /// How many containers and images there were that take what others took of the disk, where they do.
@@ -84,6 +91,11 @@ impl Room {
         let disk = || "8:1".to_owned();
         signals.set_file_systems(FileSystems { node: disk(), images: disk(), containers: disk() });
         Room(Arc::new(Inner { ledger, signals, state: Mutex::default() }))
+    }
+
+    /// Says of how much, in hundredths, less is too little.
+    pub fn set_least_left(&self, percent: u64) {
+        self.state().least_left = Some(percent);
     }
 
     /// Whether the kernel tells by itself when memory is short.
@@ -201,6 +213,24 @@ impl Room {
         sum
     }
 
+    /// Whether the machine is surely short of something now.
+    pub fn is_short(&self, of: Resource) -> bool {
+        let (used, taken) = (self.used(), self.state().taken);
+        self.is_left(of, used, taken, |left, least| left + 20 < least)
+    }
+
+    /// Whether what is left of something is so, in thousandths of hundredths, beside the least that should be.
+    fn is_left(&self, of: Resource, used: Taken, taken: Taken, is_so: fn(u64, u64) -> bool) -> bool {
+        let left = |all: u64, used: u64| all.saturating_sub(used) * 100_000 / all;
+        let left = match of {
+            Resource::Memory => left(MEMORY, used.memory + taken.memory),
+            Resource::EphemeralStorage => left(DISK, used.disk + taken.disk),
+            Resource::Pids => left(PROCESSES, used.processes + taken.processes),
+            Resource::Inodes => return false,
+        };
+        is_so(left, self.state().least_left.unwrap_or(LEAST_LEFT) * 1000)
+    }
+
     /// Shows what is left now.
     fn settle(&self) {
         let (used, removable) = (self.used(), self.removable());
@@ -212,6 +242,14 @@ impl Room {
             (state.taken, state.reclaimable)
         };
         let memory = used.memory + taken.memory;
+        for of in [Resource::Memory, Resource::EphemeralStorage, Resource::Pids] {
+            // A node reckons a share with some error.
+            if self.is_left(of, used, taken, |left, least| left <= least + 1) {
+                self.state().short.insert(of, Instant::now());
+            }
+        }
+        let lie = self.state().lie;
+        let memory = if lie == Some(Lie::MemoryIsShort) && used.memory > 0 { MEMORY } else { memory };
         let disk = Storage {
             capacity: DISK,
             available: DISK.saturating_sub(used.disk + taken.disk),
@@ -278,11 +316,12 @@ impl UsageMeter for Room {
             Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.count().await,
         }
         self.state().measured += 1;
-        if self.state().is_unmeasured {
+        if self.state().is_unmeasured || self.state().lie == Some(Lie::NobodyIsMeasured) {
             return None;
         }
         let usages = self.usages();
-        note_ranking(&self.0.ledger, resource, &usages);
+        let was_short = self.state().short.get(&resource).is_some_and(|at| at.elapsed() <= SHORT_FOR);
+        note_ranking(&self.0.ledger, resource, &usages, was_short);
         if self.state().lie == Some(Lie::UsageIsTurnedAround) {
             return Some(turned_around(usages));
         }

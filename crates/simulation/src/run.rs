@@ -5,6 +5,7 @@ use std::time::Duration;
 use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
 use crablet_api::Gate;
+use crablet_core::eviction::Resource;
 use crablet_cri_sim::Method;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -12,7 +13,7 @@ use crate::acts::{Act, Actor};
 use crate::faults::{self, Trouble};
 use crate::invariants::{
     check_gone, check_mounted, check_none_shown, check_resized, check_settled, check_shown, check_touched,
-    check_unmounted, periods,
+    check_unmounted, periods, those_who_go,
 };
 use crate::ledger::Violation;
 use crate::lies::Lie;
@@ -31,6 +32,8 @@ const SHORT_QUIET: Duration = Duration::from_secs(200);
 const CLEARING: Duration = Duration::from_secs(600);
 /// How long a node has to join.
 const JOINING: Duration = Duration::from_secs(5);
+/// Who is short of something ends somebody within so long, also after another that did not go.
+const SOMEBODY_GOES_WITHIN: Duration = Duration::from_secs(60);
 /// How long an idle agent is watched.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -218,6 +221,8 @@ struct Run {
     troubles: Vec<(Instant, Trouble)>,
     /// When the next agent starts, where there is none.
     starts: Option<Instant>,
+    /// Since when something is short and nothing else goes wrong, and how many pods and agents were gone then.
+    short: Option<(Instant, usize, u64)>,
     faults: u64,
     crashes: u64,
     steps: u64,
@@ -256,6 +261,7 @@ impl Run {
             settings,
             troubles: Vec::new(),
             starts: None,
+            short: None,
             faults: 0,
             crashes: 0,
             steps: 0,
@@ -351,6 +357,7 @@ impl Run {
             self.forget_deleted();
             self.look_at_server();
             self.look_at_storage().await;
+            self.look_at_room();
             self.go_down().await;
             self.come_back().await;
             if self.is_broken() {
@@ -401,6 +408,26 @@ impl Run {
         if storage.deaths.take_node() {
             self.shutdown = None;
             self.reboot().await;
+        }
+    }
+
+    /// Somebody goes while something is short, if anybody can.
+    fn look_at_room(&mut self) {
+        let is_hindered = self.world.agent.is_none()
+            || self.shutdown.is_some()
+            || self.troubles.iter().any(|(_, trouble)| !matches!(trouble, Trouble::Short(_)));
+        let short = [Resource::Memory, Resource::Pids].into_iter().find(|of| self.world.room.is_short(*of));
+        let (can_go, went) = those_who_go(&self.world.ledger);
+        let (Some(of), false, true) = (short, is_hindered, can_go) else {
+            self.short = None;
+            return;
+        };
+        let now = (Instant::now(), went, self.crashes);
+        let since = self.short.filter(|before| (before.1, before.2) == (now.1, now.2)).unwrap_or(now);
+        self.short = Some(since);
+        if since.0.elapsed() > SOMEBODY_GOES_WITHIN {
+            let what = format!("nobody goes, and the node is short of {}", of.as_str());
+            self.world.ledger.broken(&mut self.world.ledger.state(), 19, what);
         }
     }
 
@@ -472,7 +499,7 @@ impl Run {
         if faulty && self.room.percent(12) {
             self.faults += 1;
             let of = self.room.weighted(&[(3, Short::Memory), (2, Short::Disk), (1, Short::Processes)]);
-            let until = Instant::now() + self.room.up_to(Duration::from_secs(120));
+            let until = Instant::now() + self.room.up_to(Duration::from_secs(300));
             let trouble = Trouble::Short(of);
             if !self.troubles.iter().any(|(_, other)| *other == trouble) {
                 faults::begin(&self.world, trouble, &mut self.room);

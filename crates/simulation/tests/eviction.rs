@@ -6,9 +6,10 @@ mod common;
 
 use common::{Node, seconds};
 use crablet_agent::eviction::Settings;
-use crablet_api::core::{PodConditionType, PodPhase};
+use crablet_api::core::{ContainerState, PodConditionType, PodPhase};
 use crablet_core::eviction::{Amount, Condition, ContainerUsage, FsUsage, PodUsage, Signal};
 use crablet_cri_sim::{Fault, Method};
+use crablet_simulation::lies::Lie;
 use crablet_simulation::room::Short;
 use crablet_simulation::world::description;
 use jiff::SignedDuration;
@@ -222,6 +223,7 @@ async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
     })
     .await;
     let patient = "{terminationGracePeriodSeconds: 600, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    node.world.room.set_least_left(20);
     with_pods(&mut node, &[("slow", patient, 850), ("beside", LASTING, 10)]).await;
     seconds(60).await;
     assert_eq!((evictions(&node, "memory.available"), runs(&node, "slow")), (1, true));
@@ -346,6 +348,7 @@ async fn a_soft_threshold_waits_for_its_grace_period_and_leaves_pods_theirs() {
         settings.max_pod_grace = 20;
     })
     .await;
+    node.world.room.set_least_left(20);
     with_pods(&mut node, &[("eater", STUBBORN, 850)]).await;
     seconds(55).await;
     assert!(runs(&node, "eater"));
@@ -508,6 +511,24 @@ async fn when_that_is_not_enough_the_pod_that_takes_most_of_the_disk_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_takes_more_of_a_full_disk_than_it_may_goes_before_anybody_is_ranked_for_it() {
+    let mut node = Node::start().await;
+    let sized = "{containers: [{name: c0, image: 'sim/forever:1', resources: {requests: {ephemeral-storage: 20Gi}}}], \
+                 volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]}";
+    with_pods(&mut node, &[("over", sized, 1), ("small", LASTING, 1)]).await;
+    node.world.room.set_usage("small", on_disk(GI));
+    node.world.room.set_usage("over", on_disk(9 * GI));
+    node.world.room.run_short(Short::Disk, 50);
+    // Both at once: neither a look nor a measurement comes in between.
+    let volume = ("v".into(), FsUsage { bytes: Some(9 * GI), inodes: None });
+    node.world.room.set_usage("over", PodUsage { volumes: vec![volume], ..on_disk(9 * GI) });
+    seconds(60).await;
+    assert!(is_evicted(&node, "over") && runs(&node, "small"));
+    assert_eq!((evictions(&node, "emptydirfs.limit"), evictions(&node, "nodefs.available")), (1, 0));
+    assert_eq!(node.world.room.measured(), 0, "nobody was ranked");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pod_with_most_processes_goes_when_process_ids_run_short() {
     let mut node = Node::start().await;
     let processes = |count| PodUsage { processes: Some(count), ..PodUsage::default() };
@@ -589,6 +610,25 @@ async fn an_eviction_outlives_the_agent_wherever_it_dies() {
     assert_eq!(evicted, 20);
 }
 
+/// What an agent forgets that is told that nobody was evicted: seeds hardly ever come to that.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_evicted_twice_is_found() {
+    let mut node = Node::start().await;
+    with_pods(&mut node, &[("a", STUBBORN, 60)]).await;
+    let stuck = Fault::on(Method::StopContainer).always().fail(Code::Unknown, "it does not die");
+    node.world.simulator.inject(stuck);
+    node.world.room.set_memory("a", 1000 * GI);
+    seconds(15).await;
+    assert_eq!(evictions(&node, "memory.available"), 1);
+    assert_kept(&node);
+    node.world.lie = Some(Lie::NobodyWasEvicted);
+    node.world.room.set_memory("a", 1001 * GI);
+    node.restart().await;
+    seconds(30).await;
+    let violation = node.world.ledger.state().violation.clone().unwrap();
+    assert_eq!((violation.invariant, &*violation.what), (19, "a is evicted twice"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn people_are_told_of_processes_that_the_kernel_ended_for_want_of_memory() {
     let mut node = Node::start().await;
@@ -606,4 +646,72 @@ async fn people_are_told_of_processes_that_the_kernel_ended_for_want_of_memory()
         1,
         "a container that reached its limit is its pod's affair"
     );
+}
+
+/// How the container of a pod ended last, and whether another runs.
+fn last_end(node: &Node, name: &str) -> (String, bool) {
+    let status = node.shown(name).unwrap().status;
+    let shown = &status.container_statuses[0];
+    let ended = [&shown.state, &shown.last_state].into_iter().find_map(|state| match state.one() {
+        Some(ContainerState::Terminated(ended)) => Some(format!("{} {}", ended.exit_code, ended.reason)),
+        _ => None,
+    });
+    (ended.unwrap_or_default(), runs(node, name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_ran_out_of_memory_says_so_also_where_the_runtime_did_not_notice() {
+    let mut node = Node::start().await;
+    let once = "{restartPolicy: Never, containers: [{name: c0, image: 'sim/forever:1'}]}";
+    with_pods(
+        &mut node,
+        &[("early", LASTING, 1), ("late", LASTING, 1), ("once", once, 1), ("other", LASTING, 1)],
+    )
+    .await;
+    let id = |node: &Node, name: &str| {
+        let containers = node.world.simulator.containers();
+        containers.into_iter().find(|one| one.alive && one.pod_uid == name).unwrap().id
+    };
+    let say_oom = |node: &Node, name: &str, id: &str| {
+        let log = &node.world.kernel_log;
+        let pod = format!("/kubepods/besteffort/pod{name}");
+        log.say("tail invoked oom-killer: gfp_mask=0xcc0, order=0");
+        log.say(&format!(
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c,mems_allowed=0,oom_memcg={pod},task_memcg={pod}/{id},task=tail,pid=42,uid=0"
+        ));
+    };
+    for (name, is_before) in [("early", true), ("late", false), ("once", true)] {
+        let id = id(&node, name);
+        if is_before {
+            say_oom(&node, name, &id);
+        }
+        node.world.simulator.exit_container(&id, 137);
+        if !is_before {
+            seconds(5).await;
+            assert_eq!(last_end(&node, name), ("137 Error".to_owned(), true));
+            say_oom(&node, name, &id);
+        }
+    }
+    // One of its processes was hit, and it went on.
+    let other = id(&node, "other");
+    say_oom(&node, "other", &other);
+    seconds(60).await;
+    node.world.simulator.exit_container(&other, 137);
+    seconds(5).await;
+    let expected = [
+        ("early", "OOMKilled", true),
+        ("late", "OOMKilled", true),
+        ("once", "OOMKilled", false),
+        ("other", "Error", true),
+    ];
+    for (name, reason, lives) in expected {
+        assert_eq!(last_end(&node, name), (format!("137 {reason}"), lives), "{name}");
+    }
+    // The next agent does not take it back, also where the log is not what it was.
+    seconds(60).await;
+    node.restart().await;
+    seconds(10).await;
+    for (name, reason, lives) in expected {
+        assert_eq!(last_end(&node, name), (format!("137 {reason}"), lives), "{name}");
+    }
 }

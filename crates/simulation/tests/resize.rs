@@ -449,6 +449,8 @@ async fn a_full_disk_grants_nothing_and_loses_nothing() {
     assert_eq!(updates(&node), 0);
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
     assert_eq!(node.world.state_files.content(), before);
+    let said = node.all_said();
+    assert!(said.contains("FailedSync") && said.contains("The node cannot write down its state: "), "{said}");
     node.world.state_files.set_capacity(usize::MAX);
     seconds(30).await;
     assert_eq!(shown(&node), in_status("80m", "48Mi", "160m", "96Mi"));

@@ -146,6 +146,8 @@ lies! {
     volumes_that_go_before_their_containers_are_found: VolumesAreKept breaks 4: "tear down volumes";
     users_that_two_pods_have_are_found: NoUsers breaks 13: "with users that";
     a_pod_that_should_not_go_first_is_found: UsageIsTurnedAround breaks 19: "others should go before it";
+    a_pod_that_goes_for_nothing_is_found: MemoryIsShort breaks 19: "nothing was short";
+    a_node_that_ends_nobody_for_what_it_is_short_of_is_found: NobodyIsMeasured breaks 19: "nobody goes";
     pods_that_end_out_of_order_in_a_shutdown_are_found: NoTimeInShutdowns breaks 21: "which ends before it";
     pods_that_begin_again_in_a_shutdown_are_found: NoShutdownIsUnderWay breaks 21: "because the machine goes down";
 }

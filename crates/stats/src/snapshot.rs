@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crablet_host::cgroup::{Layout, QosClass};
+use crablet_host::cgroup::{Layout, QosClass, container_id};
 use crablet_host::clock::Clock;
 use crablet_host::mounts::MountTable;
 use jiff::{SignedDuration, Timestamp};
@@ -409,33 +409,5 @@ impl Reading<'_> {
             children.push((id.to_owned(), self.keep(found)));
         }
         children
-    }
-}
-
-/// The runtime's name for the container of a cgroup: `<id>`, or `cri-containerd-<id>.scope` where systemd names them. CRI-O
-/// writes `crio-<id>` in both, and has one more for who watches the container, which is none.
-fn container_id(directory: &str) -> Option<&str> {
-    if directory.starts_with("crio-conmon-") {
-        return None;
-    }
-    Some(match directory.strip_suffix(".scope") {
-        Some(scope) => scope.rsplit('-').next().unwrap_or(scope),
-        None => directory.strip_prefix("crio-").unwrap_or(directory),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn containers_are_known_by_their_cgroups_in_both_drivers() {
-        assert_eq!(container_id("9be25294016e"), Some("9be25294016e"));
-        assert_eq!(container_id("cri-containerd-aaefb9d8feed.scope"), Some("aaefb9d8feed"));
-        assert_eq!(container_id("crio-aaefb9d8feed.scope"), Some("aaefb9d8feed"));
-        assert_eq!(container_id("crio-aaefb9d8feed"), Some("aaefb9d8feed"));
-        assert_eq!(container_id("aaefb9d8feed.scope"), Some("aaefb9d8feed"));
-        assert_eq!(container_id("crio-conmon-aaefb9d8feed.scope"), None);
-        assert_eq!(container_id("crio-conmon-aaefb9d8feed"), None);
     }
 }

@@ -29,6 +29,10 @@ impl DiskUse {
         self.measuring.is_none().then_some(self.due)
     }
 
+    pub(super) fn is_measuring(&self) -> bool {
+        self.measuring.is_some()
+    }
+
     /// Begins to measure pods, which may take so long. Where there are none, it is done.
     pub(super) fn measure(&mut self, meter: &Arc<dyn UsageMeter>, uids: BTreeSet<String>, most: Duration) {
         if uids.is_empty() {

@@ -108,5 +108,7 @@ pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
 pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
 /// The file system that images are on holds nothing.
 pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
+/// What the node has to remember could not be written down.
+pub const FAILED_SYNC: &str = "FailedSync";
 /// The kernel ended a process because the whole machine ran out of memory.
 pub const SYSTEM_OOM: &str = "SystemOOM";

@@ -10,7 +10,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::{
     Node, PATIENCE, WAITS, container, container_cgroup, container_status, lives, now, pod, pod_cgroup, read,
-    run,
 };
 
 /// Takes 4 MiB more again and again, some 20 MiB a second, and keeps them.
@@ -214,15 +213,8 @@ async fn a_container_that_eats_more_than_its_limit_is_killed_and_restarted_alone
         .await;
     let ended = &container_status(&restarted, "eats")["lastState"]["terminated"];
     assert_eq!(ended["exitCode"], 137, "{ended:#}");
-    // containerd's shim may come too late to read of it: the cgroup goes with its last process, and all of them are killed.
-    let id = ended["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
-    let heard =
-        run(&format!("journalctl --no-pager --unit=containerd | {{ grep 'TaskOOM.*{id}' || true; }}")).await;
-    match ended["reason"].as_str() {
-        Some("OOMKilled") => {}
-        Some("Error") if heard.is_empty() => println!("containerd did not notice why its container ended"),
-        _ => panic!("{ended:#}\n{heard}"),
-    }
+    // Also where containerd's shim comes too late to read of it, since the cgroup goes with its last process.
+    assert_eq!(ended["reason"], "OOMKilled", "{ended:#}");
     let beside = container_status(&restarted, "beside");
     assert_eq!((&beside["restartCount"], &beside["lastState"]), (&0.into(), &json!({})));
     assert!(beside["state"]["running"].is_object(), "{beside:#}");

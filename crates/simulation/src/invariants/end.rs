@@ -71,7 +71,7 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed
         return None;
     }
     if life.evicted {
-        if disk_failed {
+        if !life.eviction_is_written {
             return None;
         }
         let is_told = view.status.phase == Some(PodPhase::Failed) && *view.status.reason == *"Evicted";

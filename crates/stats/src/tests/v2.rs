@@ -1,8 +1,11 @@
 //! A machine with cgroup v2 and systemd's names, whose containers' cgroups are found.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crablet_core::eviction::{FsUsage, PodUsage};
+use crablet_cri_api::v1;
 use crablet_host::cgroup::CgroupDriver;
 use crablet_volumes::{VolumeStats, VolumeUsage};
 use jiff::Timestamp;
@@ -119,6 +122,79 @@ async fn containers_are_told_by_their_cgroups_with_pressure_network_and_processe
         (&pod["ephemeral-storage"]["usedBytes"], &pod["ephemeral-storage"]["inodesUsed"]),
         (&json!(6), &json!(2))
     );
+}
+
+/// What the pod takes on disk: its container 4 MiB of its own and a log, and its `emptyDir` 1 MiB.
+fn on_disk(world: &World) {
+    let value = |value| Some(v1::UInt64Value { value });
+    world.runtime.stats.lock().unwrap().push(v1::ContainerStats {
+        attributes: Some(v1::ContainerAttributes { id: "c1".to_owned(), ..Default::default() }),
+        writable_layer: Some(v1::FilesystemUsage {
+            used_bytes: value(4 << 20),
+            inodes_used: value(7),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    world.write("logs/default_web_u-1/main/0.log", &"x".repeat(100_000));
+    let usage = VolumeUsage {
+        time: Timestamp::from_second(1_794_763_000).unwrap(),
+        capacity: 1 << 30,
+        available: 1 << 29,
+        used: 1 << 20,
+        inodes: 100,
+        inodes_free: 90,
+        inodes_used: 3,
+        condition: None,
+    };
+    *world.volumes.0.lock().unwrap() = vec![VolumeStats {
+        name: "cache".into(),
+        namespace: "default".into(),
+        claim: None,
+        is_local_ephemeral: true,
+        usage,
+    }];
+}
+
+/// What a pod has on disk: its container's own files, its logs, its volume and all of it.
+fn told_on_disk(usage: &PodUsage) {
+    let [container] = &usage.containers[..] else { panic!("{usage:?}") };
+    assert_eq!(&*container.name, "main");
+    assert_eq!(container.rootfs, FsUsage { bytes: Some(4 << 20), inodes: Some(7) });
+    let logs = container.logs.bytes.unwrap();
+    assert!((100_000..200_000).contains(&logs), "{usage:?}");
+    assert_eq!(usage.volumes, [("cache".into(), FsUsage { bytes: Some(1 << 20), inodes: Some(3) })]);
+    assert_eq!(usage.ephemeral_storage, Some((5 << 20) + logs));
+}
+
+#[tokio::test]
+async fn who_decides_which_pod_goes_is_told_all_that_pods_use() {
+    let world = world();
+    on_disk(&world);
+    let usages = world.stats().all_usages().await.unwrap();
+    assert_eq!(usages.keys().collect::<Vec<_>>(), ["u-1"]);
+    let usage = &usages["u-1"];
+    assert_eq!((usage.memory, usage.processes), (Some(8_900), Some(2)));
+    assert_eq!(usage.containers[0].memory, Some(4_900));
+    told_on_disk(usage);
+    world.runtime.is_away.store(true, Ordering::Relaxed);
+    assert!(world.stats().all_usages().await.is_err(), "nobody is told half of it");
+}
+
+#[tokio::test]
+async fn what_some_pods_have_on_disk_is_told_of_these_alone() {
+    let world = world();
+    on_disk(&world);
+    let stats = world.stats();
+    let of = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<BTreeSet<String>>();
+    let usages = stats.disk_usages(&of(&["u-1", "gone"])).await.unwrap();
+    assert_eq!(usages.keys().collect::<Vec<_>>(), ["u-1"]);
+    told_on_disk(&usages["u-1"]);
+    let asked = world.runtime.asked_for_stats.load(Ordering::Relaxed);
+    assert_eq!(stats.disk_usages(&of(&["gone"])).await.unwrap().len(), 0);
+    assert_eq!(world.runtime.asked_for_stats.load(Ordering::Relaxed), asked, "nobody has to be asked");
+    world.runtime.is_away.store(true, Ordering::Relaxed);
+    assert!(stats.disk_usages(&of(&["u-1"])).await.is_err());
 }
 
 #[tokio::test]
