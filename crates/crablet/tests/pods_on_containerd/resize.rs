@@ -252,7 +252,10 @@ async fn a_resize_is_what_the_kernel_enforces_and_restarts_only_what_asks_for_it
     }
 
     // A pod as a whole, whose container has no limits of its own.
-    let whole = |cpu: &str, memory: &str| json!({"requests": {"cpu": "50m"}, "limits": {"cpu": cpu, "memory": memory}});
+    let whole = |cpu: &str, memory: &str| {
+        let requests = json!({"cpu": "50m", "memory": "32Mi"});
+        json!({"requests": requests, "limits": {"cpu": cpu, "memory": memory}})
+    };
     let mut unlimited = container("main", json!([]));
     unlimited["resources"] = json!({});
     let spec = json!({
