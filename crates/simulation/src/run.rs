@@ -686,9 +686,10 @@ impl Run {
         }
         if let Some(agent) = &self.world.agent {
             let tasks = agent.tasks.count();
-            // What runs short, images, shutdowns, and what the kernel says; in a cluster: pods and services from the server, statuses, events, the node's object, its lease, its drivers and
-            // their objects, who registers them, who unstages, and what ends them.
-            if tasks > if self.settings.in_cluster { 24 } else { 13 } {
+            // What runs short, images, shutdowns, what the kernel says, and doubts about refusals; in a cluster: pods and
+            // services from the server, statuses, events, the node's object, its lease, its drivers and their objects, who
+            // registers them, who unstages, and what ends them.
+            if tasks > if self.settings.in_cluster { 25 } else { 14 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

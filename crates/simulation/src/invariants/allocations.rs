@@ -36,7 +36,9 @@ pub fn check_allocated(ledger: &Ledger, file: &[u8]) {
     for (uid, info) in entries.iter().filter(|(uid, _)| counts(uid)) {
         let allocated = info.applied_to(&state.lives[uid].pod, &features);
         let asked = amounts(&allocated);
-        let still = containers.iter().filter(|run| run.alive && run.pod_uid == *uid);
+        // Where the pod as a whole is held to something, shares say how its containers share that.
+        let shares_are_its_own = allocated.spec.resources.is_none();
+        let still = containers.iter().filter(|run| shares_are_its_own && run.alive && run.pod_uid == *uid);
         // The fewest shares are those of who asks for nothing.
         let still: i64 = still.map(|run| run.cpu_shares).filter(|shares| *shares > 2).map(milli_cpu).sum();
         total = [total[0] + asked[0].max(still), total[1] + asked[1]];
