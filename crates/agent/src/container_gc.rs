@@ -15,7 +15,7 @@ use tracing::debug;
 
 use crate::mailbox::{Input, Mailbox};
 
-/// How long workers have to remove what pods left. One that pulls an image or hangs is not waited for.
+/// How long workers have to remove what pods left. One that hangs is not waited for.
 const RECLAIMING_TAKES: Duration = Duration::from_secs(10);
 
 /// The one owner of the limit for the whole node.
@@ -50,11 +50,12 @@ impl ContainerGc {
     }
 
     /// Has removed what pods left that are over, and waits for that, though not for long.
-    pub(crate) async fn reclaim(&self) {
+    pub(crate) async fn reclaim(&self, is_over: impl Fn(&str) -> bool) {
         {
             let mut known = self.known();
-            known.reclaiming = known.mailboxes.keys().cloned().collect();
-            known.mailboxes.values().for_each(|mailbox| mailbox.tell(Input::Look));
+            known.reclaiming = known.mailboxes.keys().filter(|uid| is_over(uid)).cloned().collect();
+            let of_those = known.mailboxes.iter().filter(|(uid, _)| known.reclaiming.contains(*uid));
+            of_those.for_each(|(_, mailbox)| mailbox.tell(Input::Look));
         }
         let all = async {
             loop {

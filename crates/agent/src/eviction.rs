@@ -16,7 +16,9 @@
 
 mod alarms;
 mod disk_use;
+mod disks;
 mod leavers;
+mod limits;
 mod memory_watch;
 mod observe;
 mod pressure;
@@ -24,20 +26,18 @@ mod settings;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_api::Text;
 use crablet_api::core::Pod;
 use crablet_core::eviction::{
-    Disks, Explanation, LONGEST_WAIT, Monitor, Observations, Reclaim, Signal, Threshold, Usages, explain,
-    grace, grace_over_limit, has_limits, next_look, over_limit, rank, reclaims, thresholds,
+    Disks, Explanation, LONGEST_WAIT, Monitor, Observations, Reclaim, Signal, Threshold, explain, grace,
+    next_look, rank, reclaims, thresholds,
 };
 use crablet_core::qos::{PodLevel, is_critical};
 use crablet_core::status::Failure;
-use crablet_host::signals::{FileSystems, Places, Readings, Signals};
-use crablet_logging::ErrorChain;
+use crablet_host::signals::{Places, Readings, Signals};
 use futures_util::FutureExt as _;
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -61,8 +61,6 @@ pub use usage::UsageMeter;
 
 /// However often the kernel rings, looks are so far apart.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
-/// How long the runtime has to tell where it keeps things.
-const RUNTIME_TAKES: Duration = Duration::from_secs(2);
 /// How long pods may take to be measured.
 const MEASURING_TAKES: Duration = Duration::from_secs(20);
 /// How long the removal of images may take before pods are looked at. The next turn goes on with it.
@@ -222,62 +220,6 @@ impl EvictionManager {
         (readings, seen)
     }
 
-    /// Finds out how file systems are spread, by where the runtime keeps things. Until that is known, nothing is done for
-    /// the sake of a disk. Says whether it was found out now.
-    async fn find_disks(&mut self) -> bool {
-        let Err(due) = self.disks else { return false };
-        if Instant::now() < due {
-            return false;
-        }
-        self.disks = Err(Instant::now() + LONGEST_WAIT);
-        match self.look_for_disks().await {
-            Ok(disks) => {
-                info!(?disks, "It is known which file systems there are");
-                self.disks = Ok(disks);
-                self.monitor.set_thresholds(thresholds(&self.settings.configured, disks));
-                true
-            }
-            Err(Unknown::MemoryFirst) => false,
-            Err(Unknown::Because(why)) => {
-                // Each time the same would be said, until it is known.
-                if !std::mem::replace(&mut self.told_of_disks, true) {
-                    warn!(
-                        err = why,
-                        "It is not known what is on which disk; no pod is ended and no image removed for the sake of one until it is"
-                    );
-                }
-                false
-            }
-        }
-    }
-
-    async fn look_for_disks(&mut self) -> Result<Disks, Unknown> {
-        let watch = self.memory_watch();
-        let asked = watch.meanwhile(timeout(RUNTIME_TAKES, self.node.runtime.image_file_systems())).await;
-        let told = asked.ok_or(Unknown::MemoryFirst)?;
-        let told = told.map_err(|_| Unknown::because("the runtime does not answer"))?;
-        let told = told.map_err(|error| Unknown::because(ErrorChain(&error)))?;
-        let first = |file_systems: &[crablet_cri_api::v1::FilesystemUsage]| {
-            let id = file_systems.first()?.fs_id.as_ref()?;
-            Some(id.mountpoint.clone().into())
-        };
-        let images = first(&told.image_filesystems);
-        let containers = first(&told.container_filesystems).or_else(|| images.clone());
-        self.places = Places { images, containers };
-        let found = watch.meanwhile(self.parts.signals.file_systems(&self.places)).await;
-        let Some(FileSystems { node, images, containers }) = found.ok_or(Unknown::MemoryFirst)? else {
-            let place = |place: &Option<PathBuf>| {
-                place.as_deref().map_or("?".into(), Path::to_string_lossy).into_owned()
-            };
-            let (images, containers) = (place(&self.places.images), place(&self.places.containers));
-            return Err(Unknown::Because(format!(
-                "the runtime keeps images in {images} and what containers write in {containers}, and one of these is not \
-                 here or does not answer"
-            )));
-        };
-        Ok(Disks::new(&node, &images, &containers))
-    }
-
     /// A look at memory for the time that something takes which is not done for its sake.
     fn memory_watch(&self) -> MemoryWatch {
         let now = Instant::now();
@@ -290,10 +232,6 @@ impl EvictionManager {
             clock: self.node.clock.clone(),
             thresholds: hard.map(with_start).collect(),
         }
-    }
-
-    fn disks(&self) -> Disks {
-        self.disks.unwrap_or(Disks::One)
     }
 
     fn level(&self) -> PodLevel {
@@ -313,10 +251,6 @@ impl EvictionManager {
             !self.leaving.contains(uid) && !self.left_before.contains(uid)
         });
         pods
-    }
-
-    fn has_limited_pods(&self) -> bool {
-        self.settings.limits_local_storage && self.node.admission.active().iter().any(|pod| is_limited(pod))
     }
 
     /// Does something about the first of the thresholds that are met. What is done for anything but memory is let go of when
@@ -346,11 +280,12 @@ impl EvictionManager {
         if signal.is_memory() && first.is_hard() {
             watch.thresholds.clear();
         }
+        let for_memory = |leaver: &Leaver| signal.is_memory().then(|| leaver.told());
         if let Some((pod, failure)) = self.departures.take_slower(first) {
             // Whoever goes for the same thing, and has more time, has no more than others would have now.
             let grace = grace(&pod, first, self.settings.max_pod_grace);
             let leaver = self.hasten(pod, failure, grace).await;
-            self.see_off(first, leaver, &watch).await;
+            self.see_off(for_memory(&leaver), vec![leaver], &watch).await;
             return Relief::Sought;
         }
         let Some(chosen) = watch.meanwhile(self.choose(first, due, seen)).await else {
@@ -366,16 +301,21 @@ impl EvictionManager {
         let grace = grace(&pod, first, self.settings.max_pod_grace);
         let leaver = self.evict(pod, failure, grace, told).await;
         self.parts.metrics.evicted(signal.as_str());
-        self.see_off(first, leaver, &watch).await;
+        self.see_off(for_memory(&leaver), vec![leaver], &watch).await;
         Relief::Sought
     }
 
-    /// Waits until a pod is gone that was told to go. Where memory comes first, it is remembered what it goes for.
-    async fn see_off(&mut self, goes_for: &Threshold, leaver: Leaver, watch: &MemoryWatch) {
-        let (pod, failure) = (Arc::clone(&leaver.pod), leaver.failure.clone());
-        let mut gone = see_off(Arc::clone(&self.node), vec![leaver]).boxed();
+    /// Waits until pods are gone that were told to go. Where memory comes first, somebody else waits, and it is remembered
+    /// who goes for the sake of memory.
+    async fn see_off(
+        &mut self,
+        for_memory: Option<(Arc<Pod>, Failure)>,
+        leaving: Vec<Leaver>,
+        watch: &MemoryWatch,
+    ) {
+        let mut gone = see_off(Arc::clone(&self.node), leaving).boxed();
         if watch.meanwhile(&mut gone).await.is_none() {
-            self.departures.add(goes_for.clone(), pod, failure, gone);
+            self.departures.add(for_memory, gone);
         }
     }
 
@@ -421,7 +361,11 @@ impl EvictionManager {
         let reclaims = reclaims(signal, self.disks());
         for reclaim in reclaims {
             match reclaim {
-                Reclaim::DeadContainers => self.node.container_gc.reclaim().await,
+                Reclaim::DeadContainers => {
+                    let statuses = &self.node.reports.statuses;
+                    let is_over = |uid: &str| statuses.get(uid).is_some_and(|shown| shown.terminated);
+                    self.node.container_gc.reclaim(is_over).await;
+                }
                 Reclaim::UnusedImages => {
                     let _ = timeout(REMOVALS_TAKE, self.node.image_gc.delete_unused()).await;
                 }
@@ -444,55 +388,6 @@ impl EvictionManager {
             }
             sleep_until(next).await;
         }
-    }
-
-    /// Has pods measured that may take no more of the disk than so much, where it is time to.
-    fn measure_limited(&mut self) {
-        if self.disk_use.due().is_some_and(|due| due <= Instant::now()) {
-            self.measure_limited_now();
-        }
-    }
-
-    fn measure_limited_now(&mut self) {
-        if self.disk_use.is_measuring() || self.disks.is_err() || !self.settings.limits_local_storage {
-            return;
-        }
-        let limited = self.candidates().into_iter().filter(|pod| is_limited(pod));
-        let uids = limited.map(|pod| pod.metadata.uid.to_string()).collect();
-        self.disk_use.measure(&self.parts.meter, uids, MEASURING_TAKES);
-    }
-
-    /// Before anybody is ranked for a disk, those go that take more of it than they may, as upstream. Says whether it is
-    /// time to look again.
-    async fn any_over_limit_goes(&mut self) -> bool {
-        self.measure_limited_now();
-        if !self.disk_use.is_measuring() {
-            return false;
-        }
-        let measured = self.memory_watch().meanwhile(self.disk_use.measured()).await;
-        match measured {
-            Some(usages) => self.hold_to_limits(usages).await,
-            // Memory comes first.
-            None => true,
-        }
-    }
-
-    /// Ends pods that take more of the disk than they may. Says whether there were any.
-    async fn hold_to_limits(&mut self, usages: Option<Usages>) -> bool {
-        let (Some(usages), Ok(disks)) = (usages, self.disks) else { return false };
-        let mut leaving = Vec::new();
-        for pod in self.candidates().into_iter().filter(|pod| is_limited(pod)) {
-            let usage = usages.get(&*pod.metadata.uid);
-            let Some(over) = usage.and_then(|usage| over_limit(&pod, usage, disks)) else { continue };
-            let told = Explanation { message: over.message, annotations: Vec::new() };
-            leaving.push(self.evict(pod, Failure::over_limit(&told.message), grace_over_limit(), told).await);
-            self.parts.metrics.evicted(over.limit.signal());
-        }
-        let somebody_goes = !leaving.is_empty();
-        if somebody_goes {
-            self.memory_watch().meanwhile(see_off(Arc::clone(&self.node), leaving)).await;
-        }
-        somebody_goes
     }
 
     /// Tells a pod to go within so many seconds.
@@ -529,27 +424,9 @@ impl EvictionManager {
     }
 }
 
-/// Why it is not known what is on which disk.
-enum Unknown {
-    /// Nobody waited for the answer.
-    MemoryFirst,
-    Because(String),
-}
-
-impl Unknown {
-    fn because(why: impl std::fmt::Display) -> Unknown {
-        Unknown::Because(why.to_string())
-    }
-}
-
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether it has to be known what a pod takes on disk, so that it can be ended for that.
-fn is_limited(pod: &Pod) -> bool {
-    has_limits(pod) && !is_critical(pod)
 }

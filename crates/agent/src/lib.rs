@@ -13,12 +13,14 @@
 //! - each of the [`sources`] gives what it wants; their merge gives [`sources::Changes`];
 //! - [`pods`] takes changes and the observer's events, and tells the worker of the pod that they are about;
 //! - `roll_call` tells [`admission`] who runs when the agent begins, and ends;
+//! - [`admission`] reads the node once more where only its labels speak against a pod;
 //! - [`node_cgroups`] keeps the cgroups above those of pods: held to what is theirs, and weighed by what [`admission`] has
 //!   taken;
 //! - [`eviction`] looks at what is left of memory, disk and process IDs, and has [`pods`] end one that has to go;
 //! - `image_gc` removes images that nobody uses, and `container_gc` says which containers that ended go;
 //! - a worker hears its [`mailbox`], looks ([`observe`]), and acts;
 //! - [`images`] are pulled by a task each, however many pods wait for one;
+//! - `oom_watcher` reads in the kernel's log which processes it ended;
 //! - [`prober`] asks the containers of all pods how they are, and tells their workers' mailboxes;
 //! - [`checkpoints`] writes what workers want to survive the agent, and [`allocations`] what pods have;
 //! - `state_disk` tells when what has to be remembered cannot be written down;

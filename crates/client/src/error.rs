@@ -75,10 +75,6 @@ impl Error {
         self.reason() == Some(&StatusReason::Forbidden)
     }
 
-    pub fn is_unauthorized(&self) -> bool {
-        self.reason() == Some(&StatusReason::Unauthorized)
-    }
-
     /// Whether a version that a list or watch was to go on from is not known any more.
     pub fn is_expired(&self) -> bool {
         matches!(self.reason(), Some(StatusReason::Expired | StatusReason::Gone))

@@ -77,7 +77,7 @@ pub(crate) struct PodCertificates {
     /// What the server has of the node's requests, once a pod needs one.
     requests: OnceLock<watch::Receiver<Requests>>,
     /// Who makes keys, one after the other: large ones take a core for seconds.
-    keys: Semaphore,
+    keys: Arc<Semaphore>,
 }
 
 /// The certificates of a pod, for as long as somebody has a hold of this.
@@ -122,7 +122,7 @@ impl PodCertificates {
             chance,
             pods: Registry::new(),
             requests: OnceLock::new(),
-            keys: Semaphore::new(1),
+            keys: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -266,13 +266,15 @@ impl PodCertificates {
         let account = &pod.spec.service_account_name;
         let found = service_accounts::metadata(&self.parts.client, namespace, account).await;
         let found = found.map_err(RequestError::ServiceAccount)?;
-        let turn = self.keys.acquire().await;
+        // Nobody closes it.
+        let turn = Arc::clone(&self.keys).acquire_owned().await.ok();
         let made = tokio::task::spawn_blocking(move || {
+            // Also where nobody waits for the key any more.
+            let _turn = turn;
             let key = SubjectKey::generate(kind)?;
             Ok::<_, CertificateError>((key.to_pkcs8_pem()?, key.stub_request()?))
         });
         let (key, proof) = made.await.unwrap_or(Err(CertificateError::Cryptography))?;
-        drop(turn);
         let request = PodCertificateRequest {
             metadata: ObjectMeta {
                 namespace: namespace.clone(),

@@ -390,7 +390,7 @@ fn parts(
         access,
         signals: Arc::new(signals),
         kernel_log: kernel_log(),
-        usage: Arc::new(Meter(stats.clone())),
+        usage: Arc::new(Meter::new(stats.clone())),
         image_records: keep_in(effective, "images")?,
         metrics: node.metrics.clone(),
         shutdown,

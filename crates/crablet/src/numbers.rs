@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
@@ -65,24 +66,40 @@ pub(crate) fn answer(node: &NodeHandles, stats: Stats) -> Result<(), RegisterErr
 }
 
 /// Tells the agent what its pods use.
-pub(crate) struct Meter(pub(crate) Stats);
+pub(crate) struct Meter {
+    stats: Stats,
+    /// Whether people know that it cannot be told: they would read the same every ten seconds.
+    told: AtomicBool,
+}
+
+impl Meter {
+    pub(crate) fn new(stats: Stats) -> Meter {
+        Meter { stats, told: AtomicBool::new(false) }
+    }
+
+    fn or_say(&self, usages: Result<Usages, StatsError>) -> Option<Usages> {
+        let was_told = self.told.swap(usages.is_err(), Ordering::Relaxed);
+        if let Err(error) = &usages
+            && !was_told
+        {
+            warn!(err = %ErrorChain(error), "Cannot tell what pods use; trying on");
+        }
+        usages.ok()
+    }
+}
 
 #[async_trait]
 impl UsageMeter for Meter {
     async fn of_all(&self, resource: Resource) -> Option<Usages> {
-        or_say(match resource {
-            Resource::Memory => self.0.memory_usages().await,
-            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.0.all_usages().await,
+        self.or_say(match resource {
+            Resource::Memory => self.stats.memory_usages().await,
+            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.stats.all_usages().await,
         })
     }
 
     async fn on_disk(&self, uids: &BTreeSet<String>) -> Option<Usages> {
-        or_say(self.0.disk_usages(uids).await)
+        self.or_say(self.stats.disk_usages(uids).await)
     }
-}
-
-fn or_say(usages: Result<Usages, StatsError>) -> Option<Usages> {
-    usages.inspect_err(|error| warn!(err = %ErrorChain(error), "Cannot tell what pods use")).ok()
 }
 
 /// Has it told where the numbers of containers come from: they are read from their cgroups, as upstream's cAdvisor does.

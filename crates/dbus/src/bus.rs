@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use crate::message::{Body, Kind, Message, Signal};
@@ -40,9 +41,9 @@ pub enum Error {
     /// The bus did not take us.
     #[error("the bus does not take us: it said {0:?}")]
     Refused(String),
-    /// The connection has ended.
+    /// The connection has ended, and why, where who asks had a part in it.
     #[error("the connection to the bus has ended")]
-    Closed,
+    Closed(#[source] Option<Ended>),
     /// The call is none.
     #[error("this cannot be said on the bus")]
     Malformed(#[from] Malformed),
@@ -130,7 +131,7 @@ pub async fn connect(path: &Path) -> Result<Connection, Error> {
     tokio::select! {
         biased;
         answered = hello => drop(answered?),
-        _ = connection.driver.work() => return Err(Error::Closed),
+        ended = connection.driver.work() => return Err(Error::Closed(ended.err())),
     }
     Ok(connection)
 }
@@ -191,8 +192,8 @@ impl Bus {
         message.body.values = values;
         let (answer, answered) = oneshot::channel();
         let asking = async {
-            self.0.send(Asked { message, answer }).await.map_err(|_| Error::Closed)?;
-            answered.await.map_err(|_| Error::Closed)
+            self.0.send(Asked { message, answer }).await.map_err(|_| Error::Closed(None))?;
+            answered.await.map_err(|_| Error::Closed(None))
         };
         let answer = timeout(DEADLINE, asking).await.map_err(|_| Error::Late)???;
         match answer.kind {
@@ -260,6 +261,8 @@ impl Driver {
         let tell = self.tell.clone();
         let mut asks = true;
         loop {
+            // Whoever hears the signals may be in the same task.
+            consume_budget().await;
             tokio::select! {
                 biased;
                 message = self.incoming.next(&self.socket) => match message? {

@@ -24,6 +24,6 @@ mod transport;
 pub mod value;
 mod wire;
 
-pub use bus::{Bus, Call, Connection, Error, Signals, connect, connect_to_service, system_bus};
+pub use bus::{Bus, Call, Connection, Ended, Error, Signals, connect, connect_to_service, system_bus};
 pub use message::{Body, Signal};
 pub use value::Value;

@@ -119,7 +119,7 @@ async fn who_waits_hears_that_the_bus_is_gone() {
     let waits = tokio::spawn(async move { bus.call(MANAGER, Vec::new()).await });
     asked.notified().await;
     stand_in.disconnect();
-    assert!(matches!(waits.await.unwrap(), Err(Error::Closed)));
+    assert!(matches!(waits.await.unwrap(), Err(Error::Closed(_))));
     assert!(signals.next().await.is_none());
     assert_eq!(driver.await.unwrap(), "Err(Closed)");
     drop(stand_in);

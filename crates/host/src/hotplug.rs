@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use tokio::net::UnixDatagram;
+use tokio::task::consume_budget;
 
 /// What the kernel itself tells; others tell what udev made of it.
 const KERNEL: u32 = 1;
@@ -30,6 +31,8 @@ impl Hotplugs {
     /// Waits until something has changed since the last time. Dropping the future loses nothing.
     pub async fn next(&mut self) -> io::Result<()> {
         loop {
+            // Whoever waits for a descriptor that has more gets no turn of its own accord.
+            consume_budget().await;
             self.0.readable().await?;
             if self.read()? {
                 return Ok(());

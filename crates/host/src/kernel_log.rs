@@ -64,11 +64,10 @@ impl KernelLog for DevKmsg {
     async fn next(&mut self) -> io::Result<Record> {
         loop {
             let mut buffer = [0; LONGEST_RECORD];
+            // However much is said, others have their turns.
+            consume_budget().await;
             let read = match self.up {
-                Some(_) => {
-                    consume_budget().await;
-                    rustix::io::read(&self.records, &mut buffer).map_err(io::Error::from)
-                }
+                Some(_) => rustix::io::read(&self.records, &mut buffer).map_err(io::Error::from),
                 None => {
                     self.records.readable().await?;
                     self.records.try_read(&mut buffer)

@@ -18,6 +18,7 @@
 //! - [`machine`]: what the machine is and has.
 //! - [`mounts`]: what is mounted where, and mounting.
 //! - [`program_pages`]: how much of the program itself is in memory.
+//! - [`selinux`]: whether the machine has SELinux, and its labels.
 //! - [`signals`]: what is left of what the machine can run short of.
 //! - `simulation`: what goes wrong with simulated parts, when told to.
 //! - [`state_file`]: one small file that outlives the agent.

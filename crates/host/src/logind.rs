@@ -73,6 +73,6 @@ pub enum LogindError {
 impl LogindError {
     /// Whether the session has ended, in which nothing can be asked any more.
     pub fn is_closed(&self) -> bool {
-        matches!(self, LogindError::Bus(crablet_dbus::Error::Closed))
+        matches!(self, LogindError::Bus(crablet_dbus::Error::Closed(_)))
     }
 }

@@ -14,6 +14,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
+/// By so many bytes it is told what a file is.
+const FIRST_BYTES: usize = 512;
 
 /// Something below the directory.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub struct OpenFile {
     pub length: u64,
     /// When it was last written to.
     pub modified: Timestamp,
+    /// What it begins with, if that can be read.
+    pub first_bytes: Option<Box<[u8]>>,
 }
 
 /// An entry of a directory.
@@ -106,7 +110,14 @@ pub(crate) fn open(directory: &Path, path: &str) -> Result<NodeFile, NodeFileErr
     if !metadata.is_file() {
         return Err(NodeFileError::Special);
     }
-    Ok(NodeFile::File(OpenFile { file: Arc::new(file), length: metadata.len(), modified }))
+    let mut first = vec![0; FIRST_BYTES];
+    let first = rustix::io::pread(&file, &mut first[..], 0).ok().map(|length| first[..length].into());
+    Ok(NodeFile::File(OpenFile {
+        file: Arc::new(file),
+        length: metadata.len(),
+        modified,
+        first_bytes: first,
+    }))
 }
 
 /// A path without its `.` and `..`, which lead no further up than the first part.
@@ -144,14 +155,6 @@ fn entries(directory: &File) -> io::Result<Vec<DirectoryEntry>> {
 }
 
 impl OpenFile {
-    /// What it begins with.
-    pub fn first_bytes(&self) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; 512];
-        let length = rustix::io::pread(&self.file, &mut buffer[..], 0)?;
-        buffer.truncate(length);
-        Ok(buffer)
-    }
-
     /// Its bytes, as many as it had when it was opened.
     pub fn read(&self) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
         self.read_range(0..self.length)

@@ -215,7 +215,7 @@ fn give(file: &OpenFile, headers: &HeaderMap) -> Response {
             return ([(CONTENT_RANGE, format!("bytes */{length}"))], refusal).into_response();
         }
     };
-    let kind = file.first_bytes().map_or("application/octet-stream", |first| content_type(&first));
+    let kind = file.first_bytes.as_deref().map_or("application/octet-stream", content_type);
     let part = (status == StatusCode::PARTIAL_CONTENT).then(|| {
         // The last byte is told. An empty part has none, and the one before is told, as Go does, be it -1.
         let last = i128::from(range.end) - 1;

@@ -178,9 +178,8 @@ fn allocated(node: &Node, name: &str) -> String {
     node.container(name, "c").allocated_resources["cpu"].to_string()
 }
 
-/// The simulated node has 64 CPUs.
-#[tokio::test(start_paused = true)]
-async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_another_agents_life() {
+/// The simulated node has 64 CPUs, of which a large pod keeps p from the 8 that it asks for.
+async fn with_a_resize_put_off() -> Node {
     let mut node = Node::start().await;
     for (name, cpu) in [("p", 1), ("large", 60)] {
         node.want_from(SourceKind::Api, name, &asking(cpu, 0));
@@ -188,6 +187,12 @@ async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_anoth
     seconds(5).await;
     node.want_from(SourceKind::Api, "p", &asking(8, 0));
     seconds(5).await;
+    node
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_does_not_fit_waits_until_there_is_room_also_through_another_agents_life() {
+    let mut node = with_a_resize_put_off().await;
     let deferred = "PodResizePending 0 Deferred: Node didn't have enough resource: cpu, requested: 8000, used: 60000, \
                     capacity: 64000";
     assert_eq!(told(&node, "p"), [deferred]);
@@ -215,13 +220,7 @@ fn counted(node: &Node, metric: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_resize_that_was_put_off_and_is_granted_is_counted_by_what_made_room() {
-    let mut node = Node::start().await;
-    for (name, cpu) in [("p", 1), ("large", 60)] {
-        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
-    }
-    seconds(5).await;
-    node.want_from(SourceKind::Api, "p", &asking(8, 0));
-    seconds(5).await;
+    let mut node = with_a_resize_put_off().await;
     assert_eq!(counted(&node, "deferred_accepted_resizes"), [""; 0]);
     node.want_from(SourceKind::Api, "large", &asking(50, 0));
     seconds(5).await;

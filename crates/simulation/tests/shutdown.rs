@@ -278,12 +278,8 @@ async fn when_the_bus_is_back_the_machine_is_held_up_again_also_in_a_shutdown() 
     assert_eq!((cluster.ready().await.status, logind.locks()), (ConditionStatus::True, 1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_delay_that_logind_does_not_allow_for_is_no_reason_not_to_hold_it_up() {
-    let mut cluster = with(&[]).await;
-    let logind = cluster.world.logind.clone();
-    assert_eq!((logind.connections(), logind.locks()), (0, 0), "where no time is configured, nobody asks");
-    logind.keep_delay();
+/// Another agent begins, whose pods have 30 seconds in a shutdown.
+async fn start_anew_with_half_a_minute(cluster: &mut Cluster) {
     cluster.world.kill().await;
     cluster.world.describe = Box::new(|| {
         let mut node = description();
@@ -291,6 +287,15 @@ async fn a_delay_that_logind_does_not_allow_for_is_no_reason_not_to_hold_it_up()
         node
     });
     cluster.start_agent().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_logind_does_not_allow_for_is_no_reason_not_to_hold_it_up() {
+    let mut cluster = with(&[]).await;
+    let logind = cluster.world.logind.clone();
+    assert_eq!((logind.connections(), logind.locks()), (0, 0), "where no time is configured, nobody asks");
+    logind.keep_delay();
+    start_anew_with_half_a_minute(&mut cluster).await;
     seconds(10).await;
     assert_eq!((logind.locks(), logind.longest_delay()), (1, Duration::from_secs(5)));
 }
@@ -300,13 +305,7 @@ async fn where_nobody_may_ask_for_more_time_pods_have_what_time_there_is() {
     let mut cluster = with(&[]).await;
     let logind = cluster.world.logind.clone();
     logind.fix_delay(Duration::from_secs(30));
-    cluster.world.kill().await;
-    cluster.world.describe = Box::new(|| {
-        let mut node = description();
-        node.shutdown_periods = vec![Period { priority: 0, length: Duration::from_secs(30) }];
-        node
-    });
-    cluster.start_agent().await;
+    start_anew_with_half_a_minute(&mut cluster).await;
     seconds(1).await;
     assert_eq!((logind.locks(), logind.longest_delay()), (1, Duration::from_secs(30)));
     create(&cluster, "low", "", "forever").await;

@@ -127,6 +127,8 @@ struct Inner {
     rates: Rates,
     /// Held by the thread that asks disks how much room they have.
     measuring: Arc<tokio::sync::Mutex<()>>,
+    /// Held by the thread that looks at what pods have on disk.
+    walking: Arc<tokio::sync::Mutex<()>>,
     cached_for: Duration,
     /// What was read last of the kernel: every answer that needs no more is made from it.
     walked: Kept<Walk>,
@@ -204,6 +206,7 @@ impl Stats {
             most_processes: settings.machine.processes,
             rates: Rates::default(),
             measuring: Arc::default(),
+            walking: Arc::default(),
             cached_for: settings.cached_for,
             walked: Mutex::default(),
             collected: Default::default(),
@@ -424,11 +427,18 @@ impl Stats {
         let pods: Vec<ListedPod> = view.running().cloned().collect();
         let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let volumes = join_all(uids.iter().map(|uid| self.0.parts.volumes.of_pod(uid)));
-        let on_disk = self.blocking(move |inner| {
-            let mut storage = Storage::open(&inner.root_dir, &inner.pod_logs_dir);
-            let measured = pods.iter().map(|pod| (pod.uid.clone(), storage.measure(pod)));
-            measured.collect::<HashMap<_, _>>()
-        });
+        // As for file systems: a log on a disk that hangs takes one thread, whoever asks how often.
+        let walking = Arc::clone(&self.0.walking);
+        let on_disk = async {
+            let walking = walking.lock_owned().await;
+            let walk = move |inner: &Inner| {
+                let _walking = walking;
+                let mut storage = Storage::open(&inner.root_dir, &inner.pod_logs_dir);
+                let measured = pods.iter().map(|pod| (pod.uid.clone(), storage.measure(pod)));
+                measured.collect::<HashMap<_, _>>()
+            };
+            self.blocking(walk).await
+        };
         let (volumes, on_disk) = tokio::join!(volumes, on_disk);
         let mut on_disk = on_disk?;
         for (uid, volumes) in uids.iter().zip(volumes) {

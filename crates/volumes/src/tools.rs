@@ -1,13 +1,13 @@
 //! The host's own tools for file systems, as upstream uses them.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tracing::{info, warn};
 
 /// How much of what a tool says is told.
-const LONGEST_OUTPUT: usize = 4096;
+const LONGEST_OUTPUT: u64 = 4096;
 /// What upstream formats a disk as where nobody says.
 pub(crate) const DEFAULT_FORMAT: &str = "ext4";
 /// What `blkid` exits with for a disk on which it finds nothing.
@@ -66,13 +66,25 @@ pub enum Ending {
 
 /// Runs a tool, and says what it said.
 fn run(program: &str, arguments: &[&str]) -> (Ending, String) {
-    let done = match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
-        Ok(done) => done,
-        Err(error) => return (Ending::NotRun(error), String::new()),
-    };
-    let output = [done.stdout, done.stderr].concat();
-    let output = String::from_utf8_lossy(&output[..output.len().min(LONGEST_OUTPUT)]).into_owned();
-    (done.status.code().map_or(Ending::Signal, Ending::Exit), output)
+    let mut output = Vec::new();
+    let ending = run_into(&mut output, program, arguments).unwrap_or_else(Ending::NotRun);
+    (ending, String::from_utf8_lossy(&output).into_owned())
+}
+
+/// What it says beyond what is told goes nowhere: on a broken disk `fsck` does not stop.
+fn run_into(output: &mut Vec<u8>, program: &str, arguments: &[&str]) -> io::Result<Ending> {
+    let (said, says) = io::pipe()?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(says.try_clone()?).stderr(says);
+    let child = command.spawn();
+    // Our ends of what it writes to.
+    drop(command);
+    let mut child = child?;
+    let mut said = said.take(LONGEST_OUTPUT);
+    let heard = said.read_to_end(output).and_then(|_| io::copy(&mut said.into_inner(), &mut io::sink()));
+    let ended = child.wait()?;
+    heard?;
+    Ok(ended.code().map_or(Ending::Signal, Ending::Exit))
 }
 
 /// Mounts something by the tool `mount`.

@@ -27,6 +27,7 @@ use crate::inventory::{Inventory, Meter, PluginName};
 use crate::metrics::{self, Metrics, Operation};
 use crate::places::Places;
 use crate::plugin::{Plugin, kind, persistent_kind};
+use crate::plugins::local;
 use crate::plugins::{ConfigMap, DownwardApi, EmptyDir, HostPath, Image, Local, Nfs, Projected, Secret};
 use crate::stats::{Stats, VolumeStats};
 use crate::sub_path::{self, SubPath};
@@ -380,14 +381,16 @@ impl HostVolumes {
             taken_back = csi.tear_down(uid).await;
         }
         let part = if taken_back.is_ok() { Part::All } else { Part::AllButCsi };
-        let work = move || tear_down::tear_down(&places, &owned, part, Method::Kernel);
-        match self.alone(uid, work).await {
+        let work = move || {
+            tear_down::tear_down(&places, &owned, part, Method::Kernel).map(|()| local::mounted(&places))
+        };
+        let mounted = match self.alone(uid, work).await {
             Some(Ok(done)) => taken_back.and(done)?,
             Some(Err(_)) => return Err(TearDownError::Panicked),
             None => return Err(TearDownError::TimedOut(self.deadline)),
-        }
+        };
         self.local.forget(uid);
-        self.local.unmount_unused(&self.places);
+        self.local.unmount_unused(&self.places, mounted);
         Ok(())
     }
 }

@@ -22,8 +22,8 @@ const LEAST_STOP_TAKES: Duration = Duration::from_secs(10);
 
 /// A pod that was told to go.
 pub(super) struct Leaver {
-    pub(super) pod: Arc<Pod>,
-    pub(super) failure: Failure,
+    pod: Arc<Pod>,
+    failure: Failure,
     /// When its containers should have stopped.
     stops_by: Instant,
 }
@@ -33,36 +33,34 @@ impl Leaver {
         Leaver { pod, failure, stops_by: Instant::now() + (grace + grace / 2).max(LEAST_STOP_TAKES) }
     }
 
+    /// Who was told to go, and why.
+    pub(super) fn told(&self) -> (Arc<Pod>, Failure) {
+        (Arc::clone(&self.pod), self.failure.clone())
+    }
+
     fn uid(&self) -> &str {
         &self.pod.metadata.uid
     }
 }
 
-/// Pods that go, each for a threshold, while memory comes first, until they are gone or had their time.
+/// Pods that go while memory comes first, until they are gone or had their time.
 #[derive(Default)]
 pub(super) struct Departures(Vec<Departure>);
 
 struct Departure {
-    goes_for: Threshold,
-    pod: Arc<Pod>,
-    failure: Failure,
+    /// Who goes, and why, if it is for the sake of memory.
+    for_memory: Option<(Arc<Pod>, Failure)>,
     gone: BoxFuture<'static, ()>,
 }
 
 impl Departures {
-    pub(super) fn add(
-        &mut self,
-        goes_for: Threshold,
-        pod: Arc<Pod>,
-        failure: Failure,
-        gone: BoxFuture<'static, ()>,
-    ) {
-        self.0.push(Departure { goes_for, pod, failure, gone });
+    pub(super) fn add(&mut self, for_memory: Option<(Arc<Pod>, Failure)>, gone: BoxFuture<'static, ()>) {
+        self.0.push(Departure { for_memory, gone });
     }
 
     /// Whether nobody else is to go for this yet. One goes at a time, and for memory one more.
     pub(super) fn hold_up(&self, threshold: &Threshold) -> bool {
-        let is_for_memory = |departure: &Departure| departure.goes_for.signal.is_memory();
+        let is_for_memory = |departure: &Departure| departure.for_memory.is_some();
         match threshold.signal.is_memory() {
             true => !threshold.is_hard() && self.0.iter().any(is_for_memory),
             false => !self.0.is_empty(),
@@ -71,12 +69,11 @@ impl Departures {
 
     /// Takes out who goes for the sake of memory and has more time than there is by now: a hard threshold is met.
     pub(super) fn take_slower(&mut self, met: &Threshold) -> Option<(Arc<Pod>, Failure)> {
-        let is_slower = |departure: &Departure| {
-            met.is_hard() && met.signal.is_memory() && departure.goes_for.signal.is_memory()
-        };
-        let place = self.0.iter().position(is_slower)?;
-        let Departure { pod, failure, .. } = self.0.swap_remove(place);
-        Some((pod, failure))
+        if !met.is_hard() || !met.signal.is_memory() {
+            return None;
+        }
+        let place = self.0.iter().position(|departure| departure.for_memory.is_some())?;
+        self.0.swap_remove(place).for_memory
     }
 
     /// Completes when one of them is gone, or had its time.

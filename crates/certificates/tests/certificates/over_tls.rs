@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crablet_api::certificates::CertificateSigningRequest;
 use crablet_api::core::{Node, Secret};
+use crablet_api::meta::StatusReason;
 use crablet_apiserver::server::{Options, Server};
 use crablet_certificates::{ClientCertificate, ClientSettings};
 use crablet_client::{
@@ -128,7 +129,7 @@ async fn join(directory: &Path, admin: &Kubeconfig, unsigning: Option<&Real>) {
     let handed = https(&Kubeconfig { user: User::default(), ..by_files });
     let node = Client::new(Arc::new(handed.clone()), "test");
     let error = node.get::<Node>("", "n1").await.unwrap_err();
-    assert!(error.is_forbidden() || error.is_unauthorized(), "{error}");
+    assert!(error.is_forbidden() || error.reason() == Some(&StatusReason::Unauthorized), "{error}");
     let handing = tokio::spawn(identities.hand_to(handed));
     let known = async {
         while !node.get::<Node>("", "n1").await.unwrap_err().is_not_found() {

@@ -118,7 +118,7 @@ impl Systemd {
         loop {
             tries += 1;
             match self.try_to_ask(unit, question).await {
-                Err(Error::Closed) if tries < TRIES => {}
+                Err(Error::Closed(_)) if tries < TRIES => {}
                 answer => {
                     return answer.map_err(|source| CgroupError::Systemd { unit: unit.to_owned(), source });
                 }
@@ -139,7 +139,7 @@ impl Systemd {
         tokio::select! {
             biased;
             answer = answer => answer,
-            _ = driver.run() => Err(Error::Closed),
+            ended = driver.run() => Err(Error::Closed(ended.err())),
         }
     }
 
@@ -157,7 +157,7 @@ impl Systemd {
                 Err(error) => _ = first.get_or_insert(error),
             }
         }
-        Err(first.unwrap_or(Error::Closed))
+        Err(first.unwrap_or(Error::Closed(None)))
     }
 }
 
@@ -221,7 +221,7 @@ impl Asked {
         let job = body.values.first().and_then(Value::as_text).unwrap_or_default();
         let removed = async {
             loop {
-                let signal = self.signals.next().await.ok_or(Error::Closed)?;
+                let signal = self.signals.next().await.ok_or(Error::Closed(None))?;
                 if let ("JobRemoved", [_, path, _, result]) = (&*signal.member, &*signal.body.values)
                     && path.as_text() == Some(job)
                 {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_dbus::{Bus, Call, Connection, Error, Signals, Value, connect, system_bus};
+use crablet_dbus::{Bus, Call, Connection, Ended, Error, Signals, Value, connect, system_bus};
 
 use super::{InhibitLock, Logind, LogindError, Session};
 use crate::files::write_atomically;
@@ -63,7 +63,7 @@ impl SystemLogind {
 impl Logind for SystemLogind {
     async fn connect(&self) -> Result<Box<dyn Session>, LogindError> {
         let Connection { bus, signals, driver } = connect(&self.0.bus).await?;
-        let driver = Box::pin(async move { drop(driver.run().await) });
+        let driver = Box::pin(async move { driver.run().await });
         let mut session = BusSession { bus, signals, driver, drop_ins: self.0.drop_ins.clone() };
         let Call { destination, path, interface, .. } = LOGIND;
         let rule = format!(
@@ -78,7 +78,7 @@ impl Logind for SystemLogind {
 struct BusSession {
     bus: Bus,
     signals: Signals,
-    driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    driver: Pin<Box<dyn Future<Output = Result<(), Ended>> + Send>>,
     drop_ins: PathBuf,
 }
 
@@ -86,9 +86,9 @@ impl BusSession {
     async fn ask<T>(&mut self, ask: impl AsyncFnOnce(Bus) -> Result<T, Error>) -> Result<T, LogindError> {
         tokio::select! {
             biased;
-            () = &mut self.driver => {
+            ended = &mut self.driver => {
                 self.driver = Box::pin(std::future::pending());
-                Err(LogindError::Bus(Error::Closed))
+                Err(LogindError::Bus(Error::Closed(ended.err())))
             }
             answer = ask(self.bus.clone()) => Ok(answer?),
         }
@@ -145,7 +145,7 @@ impl Session for BusSession {
                 biased;
                 // What came before the end is still to be heard.
                 signal = self.signals.next() => signal?,
-                () = &mut self.driver => {
+                _ = &mut self.driver => {
                     self.driver = Box::pin(std::future::pending());
                     continue;
                 }
@@ -286,7 +286,7 @@ mod tests {
         world.bus = None;
         assert_eq!(session.next().await, None);
         assert_eq!(session.next().await, None);
-        assert!(matches!(session.inhibit().await, Err(LogindError::Bus(Error::Closed))));
+        assert!(matches!(session.inhibit().await, Err(LogindError::Bus(Error::Closed(_)))));
         world.begin();
         world.tell(true);
         let mut session = world.connect().await;

@@ -139,7 +139,7 @@ impl Logind for SimulatedLogind {
         }
         let mut state = self.state();
         if state.is_away {
-            return Err(LogindError::Bus(Error::Closed));
+            return Err(LogindError::Bus(Error::Closed(None)));
         }
         state.connections += 1;
         let (heard, gone) = (state.said.len(), state.gone);
@@ -157,7 +157,7 @@ struct SimulatedSession {
 impl SimulatedSession {
     fn state(&self) -> Result<MutexGuard<'_, State>, LogindError> {
         let state = self.logind.state();
-        if state.gone == self.gone { Ok(state) } else { Err(LogindError::Bus(Error::Closed)) }
+        if state.gone == self.gone { Ok(state) } else { Err(LogindError::Bus(Error::Closed(None))) }
     }
 }
 

@@ -169,11 +169,10 @@ impl Local {
         done.map_err(|cause| PluginError::Expand { moment, cause })
     }
 
-    /// Has the devices unmounted that no pod has any more. No pod waits for it, since somebody may work on one for long, or
+    /// Has those of the mounted devices unmounted that no pod has any more. No pod waits for it, since somebody may work on one for long, or
     /// a disk may hang. One that cannot be unmounted is tried again when the next pod goes.
-    pub(crate) fn unmount_unused(&self, places: &Places) {
-        for entry in fs::read_dir(places.local_mounts()).into_iter().flatten().flatten() {
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+    pub(crate) fn unmount_unused(&self, places: &Places, mounted: Vec<String>) {
+        for name in mounted {
             // Who waits for a device looks at it after its wait, and so for all that went meanwhile.
             if lock(&self.0.waited_for).insert(name.clone()) {
                 tokio::spawn(self.clone().unmount_device(places.clone(), name));
@@ -198,6 +197,12 @@ impl Local {
             warn!(volume = name, %error, "Cannot unmount a device that no pod has");
         }
     }
+}
+
+/// The pieces of storage whose devices are mounted on the node.
+pub(crate) fn mounted(places: &Places) -> Vec<String> {
+    let entries = fs::read_dir(places.local_mounts()).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Whether a device was one that no pod has, and is mounted no more.

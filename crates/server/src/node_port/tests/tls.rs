@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crablet_x509::{AlternativeName, AnyServer, Authority, KeyPair, Purpose, Subject};
+use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -265,11 +266,11 @@ async fn a_reviewer_that_hangs_holds_up_nobody_who_need_not_be_asked_about_and_l
         assert!(begun.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Somebody without a token is turned away, and what is not there is not there, at once.
-    let begun = Instant::now();
+    // Somebody without a token is turned away, and what is not there is not there, while the others wait.
     assert_eq!(port.get(None, "/pods", "").await.0, 401);
     assert_eq!(port.get(None, "/nothing", "").await.0, 404);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let [waits, ..] = &mut *waiting else { unreachable!("there are fifty") };
+    assert!(waits.read_u8().now_or_never().is_none(), "nobody was answered");
     assert_eq!(hanging.asked.load(Ordering::Relaxed), 1, "many who ask the same are one question");
     // Who waits and goes takes everything along.
     drop(waiting);
@@ -333,9 +334,7 @@ async fn who_never_speaks_and_who_never_reads_hold_up_nobody() {
         stream.write_all(request.as_bytes()).await.unwrap();
         greedy.push(stream);
     }
-    let begun = Instant::now();
     assert_eq!(port.get(None, "/pods", "Authorization: Bearer good\r\n").await.0, 200);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     drop((silent, greedy));
     as_before(sockets, tasks).await;
 }
