@@ -9,11 +9,13 @@ use std::time::Duration;
 use crablet_agent::agent::Agent;
 use crablet_agent::sources::SourceKind;
 use crablet_api::core::{ContainerState, Pod, PodPhase};
+use crablet_cri_sim::Method;
 use crablet_host::simulation::Fault;
 use crablet_simulation::manifest::from_text;
 use crablet_simulation::trace::Trace;
 use crablet_simulation::world::World;
 use crablet_volumes::{Operation, Trouble};
+use tonic::Code;
 
 async fn node() -> World {
     let mut world = World::new(0, Trace::new(false));
@@ -148,6 +150,27 @@ async fn the_volumes_of_a_pod_that_nobody_wants_any_more_go_when_the_agent_is_ba
     seconds(60).await;
     assert!(world.volumes.pods().is_empty() && world.volumes.sub_paths().is_empty());
     assert!(world.leftovers().of("uid").is_empty(), "{:?}", world.leftovers());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_pod_that_the_next_agent_does_not_take_go_though_it_is_wanted() {
+    let mut world = node().await;
+    let fails = crablet_cri_sim::Fault::on(Method::RunPodSandbox).always();
+    world.simulator.inject(fails.fail(Code::Unavailable, "not now"));
+    agent(&world).facts.change(|node| drop(node.metadata.labels.insert("zone", "a".into())));
+    let mut zoned = Arc::unwrap_or_clone(pod(""));
+    zoned.spec.node_selector.insert("zone", "a".into());
+    want(&mut world, Arc::new(zoned));
+    seconds(5).await;
+    assert_eq!(world.volumes.pods().len(), 1);
+    world.kill().await;
+    world.start(None).await;
+    world.tell_all();
+    world.volumes.plan(Some(Operation::TearDown), 1, Fault::Fails(ErrorKind::ResourceBusy));
+    seconds(20).await;
+    let status = agent(&world).statuses.get("uid").unwrap().status;
+    assert_eq!((&status.phase, &*status.reason), (&Some(PodPhase::Failed), "NodeAffinity"));
+    assert!(world.volumes.pods().is_empty(), "nobody can use them any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,6 +42,13 @@ impl Worker {
         {
             return self.stop_by_itself("it is over, and something of it still runs").await;
         }
+        // Another agent may have begun with it, and died.
+        if self.rejected
+            && !self.cleared
+            && let Err(next) = self.clear_away().await
+        {
+            return next;
+        }
         let deadline = self.await_deadline().await;
         self.show_as_it_was();
         self.tell_last_headline();

@@ -186,35 +186,9 @@ impl Worker {
         let status = self.make_status(true);
         self.show(status);
         self.node.admission.release_terminated(&self.owner.uid);
-        if let Err(next) = self.tear_down_volumes().await {
+        if let Err(next) = self.clear_away().await {
             return next;
         }
-        self.node.reports.statuses.show_unmounted(&self.owner.uid);
-        self.story.headline(State::Terminating, format_args!("its cgroup is being removed"));
-        let began = Instant::now();
-        let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
-        if let Err(error) = self.see_through(node.host.remove_cgroup(&uid)).await {
-            let until = self.retries.failed(What::Cgroup);
-            self.story.failed("cgroup", began.elapsed(), format_args!("{error}"));
-            self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
-            return Next::Wait(Some(until));
-        }
-        self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
-        // A sandbox that comes late has them, and they must not be another pod's by then.
-        let late = self.late_sandbox.filter(|until| *until > Instant::now());
-        if let Some(until) = late.filter(|_| node.host.users.has_own(&uid)) {
-            let what = "a sandbox with users of its own, whose making was given up, may still appear";
-            self.story.headline(State::Terminating, format_args!("{what}"));
-            return Next::Wait(Some(until));
-        }
-        if let Err(error) = self.see_through(node.host.users.release(&uid)).await {
-            let until = self.retries.failed(What::Cgroup);
-            self.story.failed("users", began.elapsed(), format_args!("{error}"));
-            self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));
-            return Next::Wait(Some(until));
-        }
-        self.retries.worked(&What::Cgroup);
-        self.cleared = true;
         let status = terminated(&self.pod, &self.make_status(true));
         self.phase = Phase::Terminated;
         self.show(status);
@@ -227,5 +201,37 @@ impl Worker {
         self.story.note("stop", format_args!("all containers have stopped"));
         self.tell_last_headline();
         Next::Again
+    }
+
+    /// Takes away what only a pod has whose containers run, or may: its volumes, its cgroup and its users.
+    pub(super) async fn clear_away(&mut self) -> Result<(), Next> {
+        self.tear_down_volumes().await?;
+        self.node.reports.statuses.show_unmounted(&self.owner.uid);
+        self.story.headline(State::Terminating, format_args!("its cgroup is being removed"));
+        let began = Instant::now();
+        let (node, uid) = (Arc::clone(&self.node), self.owner.uid.clone());
+        if let Err(error) = self.see_through(node.host.remove_cgroup(&uid)).await {
+            let until = self.retries.failed(What::Cgroup);
+            self.story.failed("cgroup", began.elapsed(), format_args!("{error}"));
+            self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
+            return Err(Next::Wait(Some(until)));
+        }
+        self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
+        // A sandbox that comes late has them, and they must not be another pod's by then.
+        let late = self.late_sandbox.filter(|until| *until > Instant::now());
+        if let Some(until) = late.filter(|_| node.host.users.has_own(&uid)) {
+            let what = "a sandbox with users of its own, whose making was given up, may still appear";
+            self.story.headline(State::Terminating, format_args!("{what}"));
+            return Err(Next::Wait(Some(until)));
+        }
+        if let Err(error) = self.see_through(node.host.users.release(&uid)).await {
+            let until = self.retries.failed(What::Cgroup);
+            self.story.failed("users", began.elapsed(), format_args!("{error}"));
+            self.story.headline(State::Terminating, format_args!("its users cannot be taken back: {error}"));
+            return Err(Next::Wait(Some(until)));
+        }
+        self.retries.worked(&What::Cgroup);
+        self.cleared = true;
+        Ok(())
     }
 }
