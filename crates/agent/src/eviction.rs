@@ -277,7 +277,9 @@ impl EvictionManager {
         let message = format!("Attempting to reclaim {}", resource.as_str());
         self.node.reports.recorder.event(&node, EventType::Warning, reason::EVICTION_THRESHOLD_MET, message);
         let mut watch = self.memory_watch();
-        if signal.is_memory() && first.is_hard() {
+        // What is met already would only be found again and again.
+        let is_hard = |known: &Threshold| known.signal.is_memory() && known.is_hard();
+        if due.iter().any(|known| is_hard(known) && !self.held.contains_key(&known.signal)) {
             watch.thresholds.clear();
         }
         let for_memory = |leaver: &Leaver| signal.is_memory().then(|| leaver.told());

@@ -236,6 +236,33 @@ async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn memory_for_pods_that_runs_short_comes_before_a_soft_threshold_that_is_met_too() {
+    let mut node = node_with(|settings| {
+        settings.configured.enforces_allocatable = true;
+        settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();
+        settings.configured.soft_grace = [(Signal::MemoryAvailable, SignedDuration::from_secs(5))].into();
+    })
+    .await;
+    node.world.room.set_least_left(20);
+    node.world.room.set_measuring_takes(std::time::Duration::from_secs(15));
+    with_pods(&mut node, &[("eater", LASTING, 850), ("beside", LASTING, 10)]).await;
+    let told = "Attempting to reclaim memory";
+    while node.times_said("", "EvictionThresholdMet", told) == 0 {
+        seconds(1).await;
+    }
+    // Pods are still being measured for the soft one when the hard one is met as well.
+    node.world.room.set_measuring_takes(std::time::Duration::from_millis(200));
+    node.world.room.set_memory_for_pods(900 * GI);
+    seconds(60).await;
+    assert!(is_evicted(&node, "eater") && runs(&node, "beside"));
+    let met = node.times_said("", "EvictionThresholdMet", told);
+    assert!((1..=5).contains(&met), "{met}");
+    let all = evictions(&node, "memory.available") + evictions(&node, "allocatableMemory.available");
+    assert_eq!(all, 1);
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_done_for_the_sake_of_a_disk_before_it_is_known_what_is_on_which() {
     let mut node = Node::start().await;
     let of_disks = Fault::on(Method::ImageFsInfo).always().fail(Code::Unavailable, "not yet");
