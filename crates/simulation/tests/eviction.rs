@@ -556,6 +556,36 @@ async fn who_takes_more_of_a_full_disk_than_it_may_goes_before_anybody_is_ranked
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_that_took_too_much_also_when_memory_came_in_between() {
+    let mut node = Node::start().await;
+    let sized = lasting("volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]");
+    with_pods(&mut node, &[("over", &sized, 1), ("small", LASTING, 1), ("eater", LASTING, 1)]).await;
+    node.world.room.set_usage("small", on_disk(GI));
+    let containers = node.world.simulator.containers();
+    let of_over = containers.iter().find(|container| container.pod_uid == "over").unwrap().id.clone();
+    let stuck =
+        Fault::on(Method::StopContainer).about(of_over).always().fail(Code::Unknown, "it does not die");
+    node.world.simulator.inject(stuck);
+    let volume = ("v".into(), FsUsage { bytes: Some(9 * GI), inodes: None });
+    node.world.room.set_usage("over", PodUsage { volumes: vec![volume], ..on_disk(9 * GI) });
+    node.world.room.run_short(Short::Disk, 50);
+    while evictions(&node, "emptydirfs.limit") == 0 {
+        seconds(1).await;
+    }
+    node.world.room.set_memory("eater", 1000 * GI);
+    seconds(20).await;
+    let told = "Container runtime did not kill the pod within specified grace period.";
+    assert!(is_evicted(&node, "eater"), "memory comes first");
+    assert!(node.said("", "ExceededGracePeriod", told));
+    assert!(runs(&node, "over") && runs(&node, "small"));
+    node.world.room.recover(Short::Disk);
+    node.world.simulator.clear_faults();
+    seconds(60).await;
+    assert!(is_evicted(&node, "over") && runs(&node, "small"));
+    assert_eq!(evictions(&node, "nodefs.available"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pod_with_most_processes_goes_when_process_ids_run_short() {
     let mut node = Node::start().await;
     let processes = |count| PodUsage { processes: Some(count), ..PodUsage::default() };
