@@ -236,6 +236,68 @@ async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_an_agent_before_evicted_goes_at_once_when_a_hard_threshold_is_met() {
+    for is_short_at_the_start in [false, true] {
+        let mut node = node_with(|settings| {
+            settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();
+            settings.configured.soft_grace = [(Signal::MemoryAvailable, SignedDuration::from_secs(1))].into();
+            settings.max_pod_grace = 600;
+        })
+        .await;
+        let patient =
+            "{terminationGracePeriodSeconds: 600, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+        node.world.room.set_least_left(20);
+        with_pods(&mut node, &[("slow", patient, 850), ("beside", LASTING, 10)]).await;
+        seconds(60).await;
+        assert_eq!((evictions(&node, "memory.available"), runs(&node, "slow")), (1, true));
+        if is_short_at_the_start {
+            node.world.kill().await;
+            node.world.room.set_memory("beside", 149 * GI);
+        }
+        node.restart().await;
+        if !is_short_at_the_start {
+            seconds(60).await;
+            assert!(runs(&node, "slow") && runs(&node, "beside"), "a soft threshold waits for it");
+            node.world.room.set_memory("beside", 149 * GI);
+        }
+        seconds(15).await;
+        assert!(is_evicted(&node, "slow") && runs(&node, "beside"), "{is_short_at_the_start}");
+        seconds(60).await;
+        assert_eq!((evictions(&node, "memory.available"), runs(&node, "beside")), (0, true));
+        assert_kept(&node);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_that_an_agent_before_evicted() {
+    let mut node = node_with(|settings| {
+        let configured = &mut settings.configured;
+        configured.soft.extend(configured.hard.remove_entry(&Signal::NodeFsAvailable));
+        configured.soft_grace = [(Signal::NodeFsAvailable, SignedDuration::from_secs(1))].into();
+        settings.max_pod_grace = 300;
+    })
+    .await;
+    let patient = "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    with_pods(&mut node, &[("hog", patient, 1), ("small", LASTING, 1)]).await;
+    node.world.room.set_usage("hog", on_disk(9 * GI));
+    node.world.room.set_usage("small", on_disk(GI));
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(30).await;
+    assert_eq!((evictions(&node, "nodefs.available"), runs(&node, "hog")), (1, true));
+    node.restart().await;
+    seconds(240).await;
+    assert!(runs(&node, "hog") && runs(&node, "small"));
+    node.world.room.recover(Short::Disk);
+    seconds(60).await;
+    assert!(is_evicted(&node, "hog") && runs(&node, "small"), "it was enough");
+    // What it went for is over, and the next one does not wait for it.
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(30).await;
+    assert!(is_evicted(&node, "small"));
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn memory_for_pods_that_runs_short_comes_before_a_soft_threshold_that_is_met_too() {
     let mut node = node_with(|settings| {
         settings.configured.enforces_allocatable = true;
