@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::{self, Admission};
 use crate::allocations::Allocations;
 use crate::checkpoints::CheckpointWriter;
-use crate::container_gc::ContainerGc;
+use crate::container_gc::{self, ContainerGc};
 use crate::eviction::{self, EvictionManager, Pressure, UsageMeter};
 use crate::image_gc::{self, ImageGc};
 use crate::images::{self, Images};
@@ -188,7 +188,7 @@ impl Agent {
         let images =
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images)
                 .counted_in(ImageMetrics::register(&metrics.kubelet)?);
-        let (observer, events, _) = Observer::new(runtime.clone());
+        let (observer, events, listing) = Observer::new(runtime.clone());
         let seconds = clock.clone();
         let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
             seconds.now().as_millisecond() as f64 / 1e3
@@ -306,11 +306,17 @@ impl Agent {
         tasks.spawn(Arc::clone(&node.log_links).run(Arc::clone(&node.host.files)));
         if let Some(log) = kernel_log {
             let evictor = agent.evictor.clone();
-            tasks.spawn(oom_watcher::watch(log, node_name, Arc::clone(&node), evictor));
+            tasks.spawn(oom_watcher::watch(log, node_name.clone(), Arc::clone(&node), evictor));
         }
         tasks.spawn(eviction.run());
         tasks.spawn(Arc::clone(&node.image_gc).run());
         tasks.spawn(observer.run());
+        tasks.spawn(container_gc::tell_of_failures(
+            listing,
+            Involved::node(node_name),
+            agent.recorder.clone(),
+            clock.clone(),
+        ));
         tasks.spawn(checkpoint_writer.run());
         tasks.spawn(allocations.run(state_disk));
         tasks.spawn(probing);

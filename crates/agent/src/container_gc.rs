@@ -3,20 +3,47 @@
 //!
 //! A node that runs short of disk has the workers of pods that are over remove all that these left
 //! ([`ContainerGc::reclaim`]). Pods that go on keep what the node's limits leave them, for who reads their logs.
+//!
+//! There are no passes over all containers, as upstream has each minute. Where these would fail, people are told all the
+//! same ([`tell_of_failures`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crablet_core::container_gc::{Dead, Policy, over_limit};
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use crablet_cri::{Error, observer};
+use crablet_host::clock::Clock;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
 use crate::mailbox::{Input, Mailbox};
+use crate::recorder::{EventType, Involved, Recorder, reason};
 
 /// How long workers have to remove what pods left. One that hangs is not waited for.
 const RECLAIMING_TAKES: Duration = Duration::from_secs(10);
+
+/// How often people are told that the runtime cannot be listed: upstream's passes are so far apart.
+const BETWEEN_PASSES: Duration = Duration::from_secs(60);
+
+/// Tells people, as often as upstream's passes would fail, that the runtime cannot be listed. While it can, no time is
+/// waited for.
+pub(crate) async fn tell_of_failures(
+    mut listing: watch::Receiver<observer::Status>,
+    node: Involved,
+    recorder: Recorder,
+    clock: Clock,
+) {
+    // Who lists ends with the agent.
+    while listing.wait_for(|status| status.not_listed.is_some()).await.is_ok() {
+        sleep_until(clock.next_beat(BETWEEN_PASSES)).await;
+        let failed = listing.borrow().not_listed.as_ref().map(Error::in_go_words);
+        if let Some(message) = failed {
+            recorder.event(&node, EventType::Warning, reason::CONTAINER_GC_FAILED, message);
+        }
+    }
+}
 
 /// The one owner of the limit for the whole node.
 pub(crate) struct ContainerGc {

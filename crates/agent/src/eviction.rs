@@ -48,10 +48,9 @@ use crate::pod_span::pod_span;
 use crate::pods::Evictor;
 use crate::recorder::{EventType, Involved, reason};
 use crate::shared::Shared;
-use crate::worker::Checkpoint;
 use alarms::Alarms;
 use disk_use::DiskUse;
-use leavers::{Departures, Leaver, is_gone, see_off};
+use leavers::{Departures, Leaver, is_gone, left_by_agent_before, see_off};
 use memory_watch::MemoryWatch;
 use observe::observations;
 
@@ -101,12 +100,10 @@ pub(crate) struct EvictionManager {
     held: BTreeMap<Signal, Instant>,
     /// What limited pods take on disk.
     disk_use: DiskUse,
-    /// The pods that were told to go and are not gone.
+    /// The pods that were told to go and are not gone, by this agent or the one before.
     leaving: BTreeSet<String>,
-    /// Those of them that nobody waits for any more, since memory came first.
+    /// Those of them that go while something else is looked after: memory came first, or the agent is another.
     departures: Departures,
-    /// Those that the agent before told to go.
-    left_before: BTreeSet<String>,
 }
 
 /// Who goes, and why.
@@ -125,9 +122,11 @@ enum Relief {
 impl EvictionManager {
     pub(crate) fn new(node: Arc<Shared>, parts: Parts, settings: Settings) -> EvictionManager {
         let watched = thresholds(&settings.configured, Disks::One);
-        let ending =
-            |(uid, checkpoint): (&String, &Checkpoint)| checkpoint.ends_by_failure().then(|| uid.clone());
-        let left_before = node.restored.left().iter().filter_map(ending).collect();
+        let (mut leaving, mut departures) = (BTreeSet::new(), Departures::default());
+        for leaver in left_by_agent_before(&node) {
+            leaving.insert(leaver.uid().to_owned());
+            departures.add(Some(leaver.told()), see_off(Arc::clone(&node), vec![leaver]).boxed());
+        }
         EvictionManager {
             monitor: Monitor::new(watched, settings.transition_period),
             node,
@@ -140,9 +139,8 @@ impl EvictionManager {
             seen: Observations::new(),
             held: BTreeMap::new(),
             disk_use: DiskUse::new(),
-            leaving: BTreeSet::new(),
-            departures: Departures::default(),
-            left_before,
+            leaving,
+            departures,
         }
     }
 
@@ -243,13 +241,8 @@ impl EvictionManager {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|uid| !is_gone(&self.node, uid));
         self.leaving = leaving;
-        let statuses = &self.node.reports.statuses;
-        self.left_before.retain(|uid| statuses.get(uid).is_none_or(|shown| !shown.terminated));
         let mut pods = self.node.admission.active();
-        pods.retain(|pod| {
-            let uid = &*pod.metadata.uid;
-            !self.leaving.contains(uid) && !self.left_before.contains(uid)
-        });
+        pods.retain(|pod| !self.leaving.contains(&*pod.metadata.uid));
         pods
     }
 
@@ -277,17 +270,24 @@ impl EvictionManager {
         let message = format!("Attempting to reclaim {}", resource.as_str());
         self.node.reports.recorder.event(&node, EventType::Warning, reason::EVICTION_THRESHOLD_MET, message);
         let mut watch = self.memory_watch();
-        if signal.is_memory() && first.is_hard() {
+        // What is met already would only be found again and again.
+        let is_hard = |known: &Threshold| known.signal.is_memory() && known.is_hard();
+        if due.iter().any(|known| is_hard(known) && !self.held.contains_key(&known.signal)) {
             watch.thresholds.clear();
         }
-        let for_memory = |leaver: &Leaver| signal.is_memory().then(|| leaver.told());
-        if let Some((pod, failure)) = self.departures.take_slower(first) {
-            // Whoever goes for the same thing, and has more time, has no more than others would have now.
-            let grace = grace(&pod, first, self.settings.max_pod_grace);
-            let leaver = self.hasten(pod, failure, grace).await;
-            self.see_off(for_memory(&leaver), vec![leaver], &watch).await;
+        let slower = self.departures.take_slower(first);
+        if !slower.is_empty() {
+            let mut leaving = Vec::new();
+            for (pod, failure) in slower {
+                // Whoever goes for the same thing, and has more time, has no more than others would have now.
+                let grace = grace(&pod, first, self.settings.max_pod_grace);
+                leaving.push(self.hasten(pod, failure, grace).await);
+            }
+            // Nothing comes before a hard threshold of memory, so that they are waited for to the end.
+            self.see_off(None, leaving, &watch).await;
             return Relief::Sought;
         }
+        let for_memory = |leaver: &Leaver| signal.is_memory().then(|| leaver.told());
         let Some(chosen) = watch.meanwhile(self.choose(first, due, seen)).await else {
             info!(signal = signal.as_str(), "Memory runs short meanwhile, which comes first");
             return Relief::Sought;

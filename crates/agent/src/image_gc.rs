@@ -240,14 +240,17 @@ impl ImageGc {
         Ok(Look { unused: records.unused(&images), images: images.len() })
     }
 
-    /// The images that pods have as volumes, by the UIDs of those pods.
+    /// The images that pods have as volumes, by the UIDs of those pods. One that has terminated needs none any more: what is
+    /// mounted in containers that are left of it is all that it keeps.
     fn image_volumes(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut references: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for shown in self.parts.statuses.list() {
             for volume in &shown.pod.spec.volumes {
                 if let Some(VolumeSource::Image(image)) = volume.source.one() {
                     let of_pod = references.entry(shown.pod.metadata.uid.to_string()).or_default();
-                    of_pod.insert(image.reference.to_string());
+                    if !shown.terminated {
+                        of_pod.insert(image.reference.to_string());
+                    }
                 }
             }
         }

@@ -51,6 +51,8 @@ pub struct Pods {
     names: BTreeMap<(Text, Text), Text>,
     ended: mpsc::Sender<String>,
     requests: mpsc::Receiver<Request>,
+    /// How pods are to end of which there is a checkpoint, and no worker yet: nobody has said yet whether they are wanted.
+    early_ends: BTreeMap<String, End>,
     /// Where it is asked whether it still goes round.
     sync_loop: SyncLoop,
     tasks: Tasks,
@@ -117,7 +119,8 @@ impl Pods {
         let (ended, ends) = mpsc::channel(ENDS);
         let (evictor, requests) = Evictor::new();
         let (workers, names, sync_loop) = (BTreeMap::new(), BTreeMap::new(), SyncLoop::default());
-        let pods = Pods { node, workers, names, ended, requests, sync_loop, tasks };
+        let early_ends = BTreeMap::new();
+        let pods = Pods { node, workers, names, ended, requests, early_ends, sync_loop, tasks };
         (pods, ends, evictor)
     }
 
@@ -154,11 +157,7 @@ impl Pods {
                     None => return,
                 },
                 Some(request) = self.requests.recv() => match request {
-                    Request::End(uid, end) => {
-                        if let Some(worker) = self.workers.get(&uid) {
-                            worker.mailbox.tell(Input::End(end));
-                        }
-                    }
+                    Request::End(uid, end) => self.end(uid, end),
                     Request::Look(uid) => {
                         if let Some(worker) = self.workers.get(&uid) {
                             worker.mailbox.tell(Input::Look);
@@ -209,6 +208,15 @@ impl Pods {
         }
     }
 
+    /// A pod has to end. One that the agent before began to end hears it when it has a worker.
+    fn end(&mut self, uid: String, end: End) {
+        if let Some(worker) = self.workers.get(&uid) {
+            worker.mailbox.tell(Input::End(end));
+        } else if self.node.restored.left().contains_key(&uid) {
+            self.early_ends.insert(uid, end);
+        }
+    }
+
     /// A source has this pod, in this form. While an earlier pod of that UID ends, it waits.
     fn want(&mut self, pod: Arc<Pod>, news: fn(Arc<Pod>) -> Input) {
         match self.workers.get_mut(&*pod.metadata.uid) {
@@ -246,9 +254,11 @@ impl Pods {
             self.node.admission.enter(&pod, &mailbox, self.is_over(&pod));
         }
         self.node.container_gc.enter(&identity.uid, &mailbox);
-        if let Some(end) = end.or_else(|| deletion(&pod)) {
-            mailbox.tell(Input::End(end));
-        }
+        let early_end = self.early_ends.remove(&*identity.uid);
+        early_end
+            .into_iter()
+            .chain(end.or_else(|| deletion(&pod)))
+            .for_each(|end| mailbox.tell(Input::End(end)));
         let gone = CancellationToken::new();
         let handle =
             Handle { mailbox: mailbox.clone(), gone, identity, wanted, is_let_go, is_revived: false };

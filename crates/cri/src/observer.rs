@@ -329,6 +329,7 @@ impl Observer {
                 }
                 self.status.send_modify(|status| {
                     status.last_relist = Some(Relist { began, took: now.duration_since(began) });
+                    status.not_listed = None;
                     if was_failing {
                         status.last_error = None;
                     }
@@ -339,8 +340,10 @@ impl Observer {
                 if self.relists.failed(now) {
                     warn!(%error, "Cannot list what the container runtime runs: nothing is declared dead");
                 }
-                let error: Arc<str> = error.to_string().into();
-                self.status.send_modify(|status| status.last_error = Some(error));
+                self.status.send_modify(|status| {
+                    status.last_error = Some(error.to_string().into());
+                    status.not_listed = Some(error);
+                });
             }
         }
         self.table.end(moment);

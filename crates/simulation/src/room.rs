@@ -66,6 +66,10 @@ struct State {
     is_unmeasured: bool,
     /// How long it takes to tell what pods have on disk.
     counting_takes: Duration,
+    /// How long it takes to tell what memory they use.
+    measuring_takes: Duration,
+    /// How much memory there is for pods, where they are held to that.
+    memory_for_pods: Option<u64>,
     /// What is told that is not so.
     lie: Option<Lie>,
     /// In hundredths, where that is not [`LEAST_LEFT`].
@@ -128,6 +132,17 @@ impl Room {
     /// How long it takes to tell what pods have on disk.
     pub fn set_counting_takes(&self, time: Duration) {
         self.state().counting_takes = time;
+    }
+
+    /// How long it takes to tell what memory pods use.
+    pub fn set_measuring_takes(&self, time: Duration) {
+        self.state().measuring_takes = time;
+    }
+
+    /// How much memory there is for pods, which are held to that.
+    pub fn set_memory_for_pods(&self, memory: u64) {
+        self.state().memory_for_pods = Some(memory);
+        self.settle();
     }
 
     /// Others take so much that some hundredths of what pods use would have to go for enough to be left.
@@ -239,8 +254,18 @@ impl Room {
             if state.freed_by.is_some_and(|there| removable < there) {
                 state.taken.disk = 0;
             }
+            if let Some(capacity) = state.memory_for_pods
+                && capacity.saturating_sub(used.memory) <= capacity / 100 * (LEAST_LEFT + 1)
+            {
+                state.short.insert(Resource::Memory, Instant::now());
+            }
             (state.taken, state.reclaimable)
         };
+        let memory_of_pods = self.state().memory_for_pods.map(|capacity| MemoryReading {
+            capacity,
+            usage: used.memory,
+            working_set: used.memory,
+        });
         let memory = used.memory + taken.memory;
         for of in [Resource::Memory, Resource::EphemeralStorage, Resource::Pids] {
             // A node reckons a share with some error.
@@ -265,7 +290,7 @@ impl Room {
                     usage: memory + reclaimable,
                     working_set: memory,
                 }),
-                memory_of_pods: None,
+                memory_of_pods,
                 processes: Some(ProcessReading {
                     most: PROCESSES,
                     running: used.processes + taken.processes,
@@ -276,10 +301,7 @@ impl Room {
 
     async fn count(&self) {
         let takes = self.state().counting_takes;
-        match takes.is_zero() {
-            true => tokio::task::yield_now().await,
-            false => tokio::time::sleep(takes).await,
-        }
+        let_pass(takes).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -312,7 +334,10 @@ impl Signals for Room {
 impl UsageMeter for Room {
     async fn of_all(&self, resource: Resource) -> Option<Usages> {
         match resource {
-            Resource::Memory => tokio::task::yield_now().await,
+            Resource::Memory => {
+                let takes = self.state().measuring_takes;
+                let_pass(takes).await;
+            }
             Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.count().await,
         }
         self.state().measured += 1;
@@ -333,6 +358,13 @@ impl UsageMeter for Room {
         let mut usages = self.usages();
         usages.retain(|uid, _| uids.contains(uid));
         Some(usages)
+    }
+}
+
+async fn let_pass(time: Duration) {
+    match time.is_zero() {
+        true => tokio::task::yield_now().await,
+        false => tokio::time::sleep(time).await,
     }
 }
 

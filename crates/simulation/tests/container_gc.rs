@@ -106,3 +106,21 @@ async fn what_could_not_be_removed_is_tried_again_soon() {
     seconds(5).await;
     assert_eq!(dead(&node), [("p".to_owned(), 1)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn people_are_told_each_minute_that_the_runtime_cannot_be_listed_and_no_longer() {
+    for method in [Method::ListContainers, Method::ListPodSandbox] {
+        let mut node = Node::start().await;
+        seconds(100).await;
+        let message = "rpc error: code = Unavailable desc = not now";
+        let times = |node: &mut Node| node.times_said("", "ContainerGCFailed", message);
+        node.world.simulator.inject(Fault::on(method).always().fail(Code::Unavailable, "not now"));
+        // It is noticed within a minute, and told at the next one.
+        seconds(190).await;
+        let told = times(&mut node);
+        assert!((2..=3).contains(&told), "{told}");
+        node.world.simulator.clear_faults();
+        seconds(600).await;
+        assert_eq!(times(&mut node), told);
+    }
+}

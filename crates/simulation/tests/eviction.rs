@@ -236,6 +236,95 @@ async fn a_pod_that_goes_slowly_goes_at_once_when_a_hard_threshold_is_met() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_an_agent_before_evicted_goes_at_once_when_a_hard_threshold_is_met() {
+    for is_short_at_the_start in [false, true] {
+        let mut node = node_with(|settings| {
+            settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();
+            settings.configured.soft_grace = [(Signal::MemoryAvailable, SignedDuration::from_secs(1))].into();
+            settings.max_pod_grace = 600;
+        })
+        .await;
+        let patient =
+            "{terminationGracePeriodSeconds: 600, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+        node.world.room.set_least_left(20);
+        with_pods(&mut node, &[("slow", patient, 850), ("beside", LASTING, 10)]).await;
+        seconds(60).await;
+        assert_eq!((evictions(&node, "memory.available"), runs(&node, "slow")), (1, true));
+        if is_short_at_the_start {
+            node.world.kill().await;
+            node.world.room.set_memory("beside", 149 * GI);
+        }
+        node.restart().await;
+        if !is_short_at_the_start {
+            seconds(60).await;
+            assert!(runs(&node, "slow") && runs(&node, "beside"), "a soft threshold waits for it");
+            node.world.room.set_memory("beside", 149 * GI);
+        }
+        seconds(15).await;
+        assert!(is_evicted(&node, "slow") && runs(&node, "beside"), "{is_short_at_the_start}");
+        seconds(60).await;
+        assert_eq!((evictions(&node, "memory.available"), runs(&node, "beside")), (0, true));
+        assert_kept(&node);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_that_an_agent_before_evicted() {
+    let mut node = node_with(|settings| {
+        let configured = &mut settings.configured;
+        configured.soft.extend(configured.hard.remove_entry(&Signal::NodeFsAvailable));
+        configured.soft_grace = [(Signal::NodeFsAvailable, SignedDuration::from_secs(1))].into();
+        settings.max_pod_grace = 300;
+    })
+    .await;
+    let patient = "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+    with_pods(&mut node, &[("hog", patient, 1), ("small", LASTING, 1)]).await;
+    node.world.room.set_usage("hog", on_disk(9 * GI));
+    node.world.room.set_usage("small", on_disk(GI));
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(30).await;
+    assert_eq!((evictions(&node, "nodefs.available"), runs(&node, "hog")), (1, true));
+    node.restart().await;
+    seconds(240).await;
+    assert!(runs(&node, "hog") && runs(&node, "small"));
+    node.world.room.recover(Short::Disk);
+    seconds(60).await;
+    assert!(is_evicted(&node, "hog") && runs(&node, "small"), "it was enough");
+    // What it went for is over, and the next one does not wait for it.
+    node.world.room.run_short(Short::Disk, 50);
+    seconds(30).await;
+    assert!(is_evicted(&node, "small"));
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_for_pods_that_runs_short_comes_before_a_soft_threshold_that_is_met_too() {
+    let mut node = node_with(|settings| {
+        settings.configured.enforces_allocatable = true;
+        settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();
+        settings.configured.soft_grace = [(Signal::MemoryAvailable, SignedDuration::from_secs(5))].into();
+    })
+    .await;
+    node.world.room.set_least_left(20);
+    node.world.room.set_measuring_takes(std::time::Duration::from_secs(15));
+    with_pods(&mut node, &[("eater", LASTING, 850), ("beside", LASTING, 10)]).await;
+    let told = "Attempting to reclaim memory";
+    while node.times_said("", "EvictionThresholdMet", told) == 0 {
+        seconds(1).await;
+    }
+    // Pods are still being measured for the soft one when the hard one is met as well.
+    node.world.room.set_measuring_takes(std::time::Duration::from_millis(200));
+    node.world.room.set_memory_for_pods(900 * GI);
+    seconds(60).await;
+    assert!(is_evicted(&node, "eater") && runs(&node, "beside"));
+    let met = node.times_said("", "EvictionThresholdMet", told);
+    assert!((1..=5).contains(&met), "{met}");
+    let all = evictions(&node, "memory.available") + evictions(&node, "allocatableMemory.available");
+    assert_eq!(all, 1);
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_done_for_the_sake_of_a_disk_before_it_is_known_what_is_on_which() {
     let mut node = Node::start().await;
     let of_disks = Fault::on(Method::ImageFsInfo).always().fail(Code::Unavailable, "not yet");
@@ -526,6 +615,36 @@ async fn who_takes_more_of_a_full_disk_than_it_may_goes_before_anybody_is_ranked
     assert!(is_evicted(&node, "over") && runs(&node, "small"));
     assert_eq!((evictions(&node, "emptydirfs.limit"), evictions(&node, "nodefs.available")), (1, 0));
     assert_eq!(node.world.room.measured(), 0, "nobody was ranked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_that_took_too_much_also_when_memory_came_in_between() {
+    let mut node = Node::start().await;
+    let sized = lasting("volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]");
+    with_pods(&mut node, &[("over", &sized, 1), ("small", LASTING, 1), ("eater", LASTING, 1)]).await;
+    node.world.room.set_usage("small", on_disk(GI));
+    let containers = node.world.simulator.containers();
+    let of_over = containers.iter().find(|container| container.pod_uid == "over").unwrap().id.clone();
+    let stuck =
+        Fault::on(Method::StopContainer).about(of_over).always().fail(Code::Unknown, "it does not die");
+    node.world.simulator.inject(stuck);
+    let volume = ("v".into(), FsUsage { bytes: Some(9 * GI), inodes: None });
+    node.world.room.set_usage("over", PodUsage { volumes: vec![volume], ..on_disk(9 * GI) });
+    node.world.room.run_short(Short::Disk, 50);
+    while evictions(&node, "emptydirfs.limit") == 0 {
+        seconds(1).await;
+    }
+    node.world.room.set_memory("eater", 1000 * GI);
+    seconds(20).await;
+    let told = "Container runtime did not kill the pod within specified grace period.";
+    assert!(is_evicted(&node, "eater"), "memory comes first");
+    assert!(node.said("", "ExceededGracePeriod", told));
+    assert!(runs(&node, "over") && runs(&node, "small"));
+    node.world.room.recover(Short::Disk);
+    node.world.simulator.clear_faults();
+    seconds(60).await;
+    assert!(is_evicted(&node, "over") && runs(&node, "small"));
+    assert_eq!(evictions(&node, "nodefs.available"), 0);
 }
 
 #[tokio::test(start_paused = true)]

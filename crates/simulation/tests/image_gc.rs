@@ -5,6 +5,8 @@
 mod common;
 
 use common::{Node, seconds};
+use crablet_api::core::PodPhase;
+use crablet_core::eviction::{Amount, Signal};
 use crablet_core::image_gc::Policy;
 use crablet_cri_sim::{Capabilities, Fault, Image, Method, Settings};
 use crablet_host::checkpoint::Checkpoints as _;
@@ -146,6 +148,39 @@ async fn a_volume_whose_name_stands_for_nothing_keeps_its_image_and_nobody_elses
     }
     assert!(!has(&node, "example.com/old:1") && !has(&node, "example.com/new:1"));
     assert!(has(&node, "example.com/mounted:1"), "it is mounted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_image_of_a_volume_goes_when_nothing_is_left_of_its_pod_though_that_is_still_wanted() {
+    let mut node = node_with(POLICY).await;
+    node.forget("uses");
+    let describe = std::mem::replace(&mut node.world.describe, Box::new(description));
+    node.world.describe = Box::new(move || {
+        let mut description = describe();
+        let least = Amount::Percentage(10.0);
+        description.eviction.configured.hard = [(Signal::NodeFsAvailable, least)].into();
+        description
+    });
+    node.restart().await;
+    let mounts = |restarts: &str, program: &str, image: &str| {
+        format!(
+            "{{restartPolicy: {restarts}, containers: [{{name: c0, image: 'sim/{program}', volumeMounts: \
+              [{{name: v, mountPath: /v}}]}}], volumes: [{{name: v, image: {{reference: 'example.com/{image}:1'}}}}]}}"
+        )
+    };
+    node.create("done", &mounts("Never", "exits-0-3:1", "old"));
+    node.create("lasts", &mounts("Always", "forever:1", "mounted"));
+    seconds(600).await;
+    assert!(has(&node, "example.com/old:1"));
+    let left = || node.world.simulator.containers().iter().filter(|one| one.pod_uid == "done").count();
+    assert_eq!(left(), 1, "it keeps its image");
+    node.world.room.free_on_removal();
+    node.world.room.run_short(Short::Disk, 1);
+    seconds(30).await;
+    assert_eq!(left(), 0);
+    assert_eq!(node.shown("done").unwrap().status.phase, Some(PodPhase::Succeeded));
+    assert!(!has(&node, "example.com/old:1"));
+    assert!(node.is_ready("lasts") && has(&node, "example.com/mounted:1"));
 }
 
 #[tokio::test(start_paused = true)]

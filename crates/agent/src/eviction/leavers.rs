@@ -13,7 +13,9 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
+use crate::orphan;
 use crate::shared::Shared;
+use crate::worker::Checkpoint;
 
 /// A pod whose containers should have stopped has so long until what it used is given back, as upstream.
 const CLEANUP_TAKES: Duration = Duration::from_secs(30);
@@ -33,22 +35,39 @@ impl Leaver {
         Leaver { pod, failure, stops_by: Instant::now() + (grace + grace / 2).max(LEAST_STOP_TAKES) }
     }
 
+    /// One that the agent before told to go, if it did. The pod itself may not be known before its source was heard.
+    fn of_agent_before(node: &Shared, uid: &str, checkpoint: &Checkpoint) -> Option<Leaver> {
+        let (failure, termination) = checkpoint.eviction(&node.clock)?;
+        let pod = orphan::pod(uid, &[], &[], Some(checkpoint));
+        let seconds = |seconds: i64| Duration::from_secs(seconds.clamp(0, u32::MAX.into()).unsigned_abs());
+        let left = seconds(termination.remaining(node.clock.steady())) + seconds(termination.grace) / 2;
+        let stops_by = Instant::now() + left.max(LEAST_STOP_TAKES);
+        Some(Leaver { pod: Arc::new(pod), failure: failure.clone(), stops_by })
+    }
+
     /// Who was told to go, and why.
     pub(super) fn told(&self) -> (Arc<Pod>, Failure) {
         (Arc::clone(&self.pod), self.failure.clone())
     }
 
-    fn uid(&self) -> &str {
+    pub(super) fn uid(&self) -> &str {
         &self.pod.metadata.uid
     }
 }
 
-/// Pods that go while memory comes first, until they are gone or had their time.
+/// The pods that the agent before evicted and that were not gone when it ended.
+pub(super) fn left_by_agent_before(node: &Shared) -> Vec<Leaver> {
+    let checkpoints = node.restored.left();
+    let leavers = checkpoints.iter().map(|(uid, checkpoint)| Leaver::of_agent_before(node, uid, checkpoint));
+    leavers.flatten().collect()
+}
+
+/// Pods that go while memory comes first, or that the agent before told to go, until they are gone or had their time.
 #[derive(Default)]
 pub(super) struct Departures(Vec<Departure>);
 
 struct Departure {
-    /// Who goes, and why, if it is for the sake of memory.
+    /// Who goes, and why, if it is for the sake of memory, or may be: it is not written down what a pod goes for.
     for_memory: Option<(Arc<Pod>, Failure)>,
     gone: BoxFuture<'static, ()>,
 }
@@ -67,13 +86,13 @@ impl Departures {
         }
     }
 
-    /// Takes out who goes for the sake of memory and has more time than there is by now: a hard threshold is met.
-    pub(super) fn take_slower(&mut self, met: &Threshold) -> Option<(Arc<Pod>, Failure)> {
+    /// Takes out those who go for the sake of memory and may have more time than there is by now: a hard threshold is met.
+    pub(super) fn take_slower(&mut self, met: &Threshold) -> Vec<(Arc<Pod>, Failure)> {
         if !met.is_hard() || !met.signal.is_memory() {
-            return None;
+            return Vec::new();
         }
-        let place = self.0.iter().position(|departure| departure.for_memory.is_some())?;
-        self.0.swap_remove(place).for_memory
+        let slower = self.0.extract_if(.., |departure| departure.for_memory.is_some());
+        slower.filter_map(|departure| departure.for_memory).collect()
     }
 
     /// Completes when one of them is gone, or had its time.
@@ -120,14 +139,16 @@ async fn comes_true(node: &Shared, by: Instant, is_true: impl Fn() -> bool) -> b
 
 /// Whether all containers of a pod that was told to go have stopped: it is shown to have failed then.
 fn has_stopped(node: &Shared, uid: &str) -> bool {
-    let shown = node.reports.statuses.get(uid);
-    shown.is_none_or(|shown| matches!(shown.status.phase, Some(PodPhase::Failed | PodPhase::Succeeded)))
+    match node.reports.statuses.get(uid) {
+        Some(shown) => matches!(shown.status.phase, Some(PodPhase::Failed | PodPhase::Succeeded)),
+        None => is_gone(node, uid),
+    }
 }
 
-/// Whether what a pod used was given back.
+/// Whether what a pod used was given back. Of one that the agent before left nothing is known until it has a worker.
 pub(super) fn is_gone(node: &Shared, uid: &str) -> bool {
     match node.reports.statuses.get(uid) {
         Some(shown) => shown.terminated,
-        None => !node.admission.knows(uid),
+        None => !node.admission.knows(uid) && !node.restored.left().contains_key(uid),
     }
 }

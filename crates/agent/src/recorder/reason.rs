@@ -102,6 +102,8 @@ pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceede
 pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
 /// A pod has to go, because the node runs short of something or it takes more than it may.
 pub const EVICTED: &str = crablet_core::eviction::REASON;
+/// The runtime could not be listed, so that it was not known which containers are over.
+pub const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 /// Images that nobody uses could not be removed, several times in a row.
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
 /// Removing images that nobody uses did not free as much as it should.

@@ -113,9 +113,10 @@ impl Checkpoint {
         is_static(pod) && ((self.terminated && self.rejected) || is_up_again)
     }
 
-    /// Whether it is being stopped because the node did not let it go on.
-    pub(crate) fn ends_by_failure(&self) -> bool {
-        self.terminating.is_some() && self.failure.is_some()
+    /// Why it was evicted and how far its end has come, in steady time, if it is being stopped for that.
+    pub(crate) fn eviction(&self, clock: &Clock) -> Option<(&Failure, Termination)> {
+        let failure = self.failure.as_ref().filter(|failure| failure.cause == FailureCause::Evicted)?;
+        Some((failure, self.terminating?.resume(clock)))
     }
 
     /// Whether such a pod has terminated, or is on its way there.

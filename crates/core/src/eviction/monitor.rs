@@ -84,9 +84,9 @@ impl Monitor {
         &self.conditions
     }
 
-    /// Takes in a look. Gives the thresholds that something is to be done about, memory first: they were met for as long as
-    /// they may be, and what was seen of them is newer than what was seen before. A threshold of which nothing was seen is
-    /// not met.
+    /// Takes in a look. Gives the thresholds that something is to be done about, memory first, and of the same kind those
+    /// first that nothing can wait for: they were met for as long as they may be, and what was seen of them is newer than
+    /// what was seen before. A threshold of which nothing was seen is not met.
     pub fn look(&mut self, observations: &Observations, now: Timestamp) -> Vec<Threshold> {
         let is_met = |place: &usize| {
             let threshold = &self.thresholds[*place];
@@ -121,7 +121,7 @@ impl Monitor {
             .filter(|threshold| is_news(threshold.signal, observations, &last))
             .cloned()
             .collect();
-        due.sort_by_key(|threshold| !threshold.signal.is_memory());
+        due.sort_by_key(|threshold| (!threshold.signal.is_memory(), !threshold.is_hard()));
         due
     }
 
@@ -291,6 +291,16 @@ mod tests {
             "nodefs.available pid.available",
             "MemoryPressure DiskPressure PIDPressure",
         );
+    }
+
+    #[test]
+    fn what_nothing_can_wait_for_comes_before_what_was_waited_for() {
+        let soft = threshold(MEMORY, 1_000, 60, 0);
+        let for_pods = threshold(Signal::AllocatableMemoryAvailable, 1_000, 0, 0);
+        let mut monitor = monitor(vec![soft, for_pods], 300);
+        let all = [MEMORY, Signal::AllocatableMemoryAvailable].map(|signal| (signal, 1));
+        check(look(&mut monitor, &all, 0), "allocatableMemory.available", "MemoryPressure");
+        check(look(&mut monitor, &all, 60), "allocatableMemory.available memory.available", "MemoryPressure");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::error::Error;
 use crate::runtime::HintSource;
 
 /// How the observer is.
@@ -17,6 +18,8 @@ pub struct Status {
     pub why_not_better: Vec<Arc<str>>,
     /// The last relist that succeeded.
     pub last_relist: Option<Relist>,
+    /// Why the runtime cannot be listed, while it cannot.
+    pub not_listed: Option<Error>,
     /// What went wrong last, and is not over.
     pub last_error: Option<Arc<str>>,
 }

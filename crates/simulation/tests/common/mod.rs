@@ -5,7 +5,7 @@
 pub mod cluster;
 pub mod joined;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub struct Node {
     /// All of it.
     pub world: World,
     events: EventQueue,
-    said: BTreeSet<(String, String, String)>,
+    /// What was said, and how often.
+    said: BTreeMap<(String, String, String), u32>,
 }
 
 /// Lets time pass.
@@ -44,7 +45,7 @@ impl Node {
         let mut world = World::on(runtime, Trace::new(false));
         world.start(None).await;
         let events = world.agent.as_ref().unwrap().agent.recorder.queue();
-        Node { world, events, said: BTreeSet::new() }
+        Node { world, events, said: BTreeMap::new() }
     }
 
     /// With an agent that was just started, in a cluster.
@@ -168,11 +169,17 @@ impl Node {
 
     /// Whether an event said this of a container.
     pub fn said(&mut self, container: &str, reason: &str, message: &str) -> bool {
+        self.times_said(container, reason, message) > 0
+    }
+
+    /// How often this agent said it.
+    pub fn times_said(&mut self, container: &str, reason: &str, message: &str) -> u32 {
         while let Some(event) = self.events.try_next() {
             let about = event.involved.container().unwrap_or_default().to_owned();
-            self.said.insert((about, event.reason.to_string(), event.message.to_string()));
+            self.said.insert((about, event.reason.to_string(), event.message.to_string()), event.count);
         }
-        self.said.contains(&(container.to_owned(), reason.to_owned(), message.to_owned()))
+        let what = (container.to_owned(), reason.to_owned(), message.to_owned());
+        self.said.get(&what).copied().unwrap_or_default()
     }
 
     /// Everything that was said.
