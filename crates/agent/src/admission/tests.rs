@@ -16,9 +16,15 @@ use crate::story::Stories;
 
 /// A node for two CPUs' worth of pods.
 fn admission(app_armor: bool) -> Admission {
+    let admission = admission_of(&[("pods", "10"), ("cpu", "2")]);
+    Admission { gate: Gate { app_armor, ..admission.gate }, ..admission }
+}
+
+/// A node that has so much.
+fn admission_of(allocatable: &[(&'static str, &str)]) -> Admission {
     let mut node = Node::default();
-    for (resource, amount) in [("pods", "10"), ("cpu", "2")] {
-        node.status.allocatable.insert(resource, amount.parse().unwrap());
+    for (resource, amount) in allocatable {
+        node.status.allocatable.insert(*resource, amount.parse().unwrap());
     }
     let translation = translate::NodeContext {
         facts: translate::NodeFacts::default(),
@@ -30,7 +36,7 @@ fn admission(app_armor: bool) -> Admission {
         facts,
         pressure: Pressure::default(),
         sysctls: Arc::new(SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap()),
-        app_armor,
+        app_armor: false,
         exclusive: Exclusive::default(),
     };
     let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
@@ -350,6 +356,42 @@ async fn a_resize_waits_for_those_who_make_room_until_their_time_is_over() {
     let events = admission.recorder.queue();
     let said = std::iter::from_fn(|| events.try_next()).map(|event| event.reason.to_string());
     assert_eq!(said.collect::<Vec<_>>(), ["Preempting", "ExceededGracePeriod"]);
+}
+
+#[test]
+fn what_a_critical_pod_has_counts_until_less_is_granted_while_others_make_room_for_it() {
+    let admission = admission(false);
+    open(&admission);
+    let pod = critical("critical", "500m");
+    enter(&admission, &pod);
+    let stuck = enter(&admission, &asking("stuck", "1500m", 0));
+    wants(&admission, &pod, "1", 2);
+    assert!(stuck.take().end.is_some());
+    assert_eq!(wants(&admission, &pod, "100m", 3), answer("500m", "undecided"));
+    enter(&admission, &asking("next", "1900m", 0));
+    assert!(verdict(&admission, "next").starts_with("OutOfcpu"));
+    enter(&admission, &asking("small", "1500m", 0));
+    assert_eq!(verdict(&admission, "small"), "admitted");
+}
+
+#[test]
+fn a_critical_pod_that_waits_for_more_of_one_resource_still_has_what_it_gives_back_of_another() {
+    let admission = admission_of(&[("pods", "10"), ("cpu", "2"), ("memory", "2Gi")]);
+    open(&admission);
+    let of_memory = |mut pod: Arc<Pod>, memory: &str| {
+        let resources = &mut Arc::make_mut(&mut pod).spec.containers[0].resources;
+        resources.requests.insert("memory", memory.parse().unwrap());
+        pod
+    };
+    enter(&admission, &of_memory(critical("critical", "500m"), "1536Mi"));
+    let stuck = enter(&admission, &asking("stuck", "1500m", 0));
+    let less_memory = of_memory(critical("critical", "500m"), "512Mi");
+    assert_eq!(wants(&admission, &less_memory, "1", 2), answer("500m", "undecided"));
+    assert!(stuck.take().end.is_some());
+    enter(&admission, &of_memory(asking("next", "0", 0), "1Gi"));
+    assert!(verdict(&admission, "next").starts_with("OutOfmemory"));
+    enter(&admission, &of_memory(asking("small", "0", 0), "512Mi"));
+    assert_eq!(verdict(&admission, "small"), "admitted");
 }
 
 #[test]
