@@ -404,8 +404,8 @@ impl Worker {
     /// an agent that comes then would take it for what was given. It gives it again. The most that it may be counts.
     async fn note_under_way(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
         let features = self.features();
-        let allocated = PodResourceInfo::given_by(&self.allocation.pod, &features);
-        self.allocation.give(&features, |given| given.begin_change(&allocated));
+        let allocated = Arc::clone(&self.allocation.pod);
+        self.allocation.give(&features, |given| given.begin_change(&allocated, &features));
         let mut known = self.allocation.actuated(&features).into_owned();
         for update in updates {
             let resources = known.get(&update.name).cloned().unwrap_or_default();
