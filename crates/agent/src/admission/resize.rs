@@ -260,10 +260,15 @@ impl Admission {
         })
     }
 
-    /// A pod's containers have what is allocated to it: nothing else of it counts.
-    pub(crate) fn has_what_is_allocated(&self, uid: &str) {
+    /// A pod's containers have what was allocated to it in this form: nothing else of it counts, unless something else was
+    /// granted since, of which its worker does not know.
+    pub(crate) fn has_what_is_allocated(&self, allocated: &Pod) {
+        let features = self.gate.features();
         let mut books = self.books();
-        if books.pods.get_mut(uid).and_then(|entry| entry.still_having.take()).is_some() {
+        let entry = books.pods.get_mut(&*allocated.metadata.uid);
+        let has = PodResourceInfo::of(allocated, &features);
+        let entry = entry.filter(|entry| PodResourceInfo::of(&entry.pod, &features) == has);
+        if entry.and_then(|entry| entry.still_having.take()).is_some() {
             self.retry(&mut books, Trigger::PodResized);
         }
     }

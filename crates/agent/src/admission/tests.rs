@@ -493,7 +493,24 @@ fn what_a_pod_is_to_have_less_of_is_free_when_its_containers_have_less() {
     assert_eq!(wants(&admission, &shrinks, "1", 2), answer("1", "granted"));
     assert_eq!(has(&admission, &grows).0, "500m");
     mailbox.take();
-    admission.has_what_is_allocated("shrinks");
+    admission.has_what_is_allocated(&asking("shrinks", "1", 0));
     assert!(mailbox.take().look);
+    assert_eq!(has(&admission, &grows).0, "1");
+}
+
+#[test]
+fn what_containers_have_of_one_resize_frees_nothing_of_the_next_one_that_was_granted_meanwhile() {
+    let admission = admission(false);
+    open(&admission);
+    let (shrinks, grows) = (asking("shrinks", "1500m", 0), asking("grows", "500m", 0));
+    enter(&admission, &grows);
+    enter(&admission, &shrinks);
+    wants(&admission, &grows, "1", 2);
+    wants(&admission, &shrinks, "1200m", 2);
+    // Its worker is about to tell that the containers have 1200m.
+    let less = wants(&admission, &shrinks, "1", 3);
+    admission.has_what_is_allocated(&asking("shrinks", "1200m", 0));
+    assert_eq!((less, has(&admission, &grows).0), (answer("1", "granted"), "500m".into()));
+    admission.has_what_is_allocated(&asking("shrinks", "1", 0));
     assert_eq!(has(&admission, &grows).0, "1");
 }

@@ -172,7 +172,7 @@ impl Worker {
                 self.note_actuated();
             }
             if still_counts {
-                self.node.admission.has_what_is_allocated(&self.owner.uid);
+                self.node.admission.has_what_is_allocated(&self.allocation.pod);
             }
         }
     }
