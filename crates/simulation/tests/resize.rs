@@ -227,18 +227,26 @@ async fn a_resize_that_was_put_off_and_is_granted_is_counted_by_what_made_room()
     assert_eq!(counted(&node, "deferred_accepted_resizes"), [r#"retry_trigger="pod_resized"} 1"#]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_asked_for() {
+/// A node that hands out CPUs one by one.
+async fn with_exclusive_cpus() -> Node {
     let mut node = Node::start().await;
     node.world.describe = Box::new(|| {
         let exclusive = Exclusive { cpus: true, memory: false };
         NodeConfig { exclusive, ..description() }
     });
     node.restart().await;
-    let guaranteed = |cpu: u32, memory: &str| {
-        let list = format!("{{cpu: {cpu}, memory: {memory}}}");
-        spec(&format!("{{requests: {list}, limits: {list}}}"), "")
-    };
+    node
+}
+
+/// A pod that gets such CPUs.
+fn guaranteed(cpu: u32, memory: &str) -> String {
+    let list = format!("{{cpu: {cpu}, memory: {memory}}}");
+    spec(&format!("{{requests: {list}, limits: {list}}}"), "")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_asked_for() {
+    let mut node = with_exclusive_cpus().await;
     node.want_from(SourceKind::Api, "p", &guaranteed(1, "1Gi"));
     node.want_from(SourceKind::Api, "other", &asking(10, 0));
     seconds(5).await;
@@ -260,6 +268,50 @@ async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_a
     seconds(30).await;
     assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
     assert_eq!(&*node.container("p", "c").allocated_resources["memory"].to_string(), "2Gi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_of_a_resize_stands_while_the_pod_changes_in_other_ways() {
+    let mut node = with_exclusive_cpus().await;
+    let change = |node: &mut Node, name: &str, generation: i64, image: &str, cpu: &str| {
+        node.edit(name, |pod| {
+            pod.metadata.generation = generation;
+            let container = &mut pod.spec.containers[0];
+            container.image = image.into();
+            container.resources.requests.insert("cpu", cpu.parse().unwrap());
+            if container.resources.limits.contains_key("cpu") {
+                container.resources.limits.insert("cpu", cpu.parse().unwrap());
+            }
+        });
+    };
+    node.want_from(SourceKind::Api, "never", &guaranteed(1, "1Gi"));
+    for (name, cpu) in [("not-yet", 1), ("large", 60)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+    }
+    seconds(5).await;
+    for (name, cpu) in [("never", "2"), ("not-yet", "8")] {
+        change(&mut node, name, 2, "sim/forever:1", cpu);
+    }
+    seconds(5).await;
+    let (never, not_yet) = (told(&node, "never"), told(&node, "not-yet"));
+    assert!(never[0].starts_with("PodResizePending 2 Infeasible: "), "{never:?}");
+    assert!(not_yet[0].starts_with("PodResizePending 2 Deferred: "), "{not_yet:?}");
+    for (name, cpu) in [("never", "2"), ("not-yet", "8")] {
+        change(&mut node, name, 3, "sim/forever:2", cpu);
+    }
+    seconds(5).await;
+    assert_eq!((told(&node, "never"), told(&node, "not-yet")), (never.clone(), not_yet.clone()));
+    let said = node.all_said();
+    let times = ["ResizeInfeasible", "ResizeDeferred"].map(|reason| said.matches(reason).count());
+    assert_eq!(times, [1, 1], "{said}");
+    // Who is put off is looked at again, in the form in which it is wanted by then.
+    seconds(200).await;
+    let not_yet = not_yet[0].replace("PodResizePending 2", "PodResizePending 3");
+    assert_eq!((told(&node, "never"), told(&node, "not-yet")), (never, vec![not_yet]));
+    // Something else that can never be is another decision.
+    change(&mut node, "never", 4, "sim/forever:2", "3");
+    seconds(5).await;
+    assert!(told(&node, "never")[0].starts_with("PodResizePending 4 Infeasible: "));
 }
 
 #[tokio::test(start_paused = true)]

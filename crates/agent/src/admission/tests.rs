@@ -301,7 +301,7 @@ fn has(admission: &Admission, pod: &Arc<Pod>) -> (String, String) {
     let wish = match wish {
         Wish::Granted => "granted".to_owned(),
         Wish::Undecided => "undecided".to_owned(),
-        Wish::Pending(wanted, pending) => format!("{}: {}", wanted.metadata.generation, pending.message),
+        Wish::Pending { generation, why, .. } => format!("{generation}: {}", why.message),
     };
     (allocated.spec.containers[0].resources.requests["cpu"].to_string(), wish)
 }
@@ -452,8 +452,8 @@ fn nothing_more_is_granted_while_the_machine_is_about_to_be_shut_down() {
     let refused = answer("1", "2: Pod was rejected as the node is shutting down.");
     assert_eq!(wants(&admission, &pod, "1500m", 2), refused);
     assert!(other.take().end.is_none(), "nobody has to make room for it");
-    let Wish::Pending(_, pending) = admission.resized(&pod).unwrap().wish else { panic!("it is granted") };
-    assert_eq!(pending.reason, PendingReason::Deferred);
+    let Wish::Pending { why, .. } = admission.resized(&pod).unwrap().wish else { panic!("it is granted") };
+    assert_eq!(why.reason, PendingReason::Deferred);
 }
 
 #[test]

@@ -198,14 +198,13 @@ impl Worker {
             self.say(None, reason::RESIZE_STARTED, &message::started(&granted, generation));
         }
         match wish {
-            Wish::Pending(wanted, pending) => {
-                let generation = wanted.metadata.generation;
-                if self.allocation.conditions.wait(pending, generation, now) {
-                    let reason = match pending.reason {
+            Wish::Pending { wanted, generation, why } => {
+                if self.allocation.conditions.wait(why, *generation, now) {
+                    let reason = match why.reason {
                         PendingReason::Deferred => reason::RESIZE_DEFERRED,
                         PendingReason::Infeasible => reason::RESIZE_INFEASIBLE,
                     };
-                    self.warn_pod(reason, &message::pending(wanted, generation, pending));
+                    self.warn_pod(reason, &message::pending(wanted, *generation, why));
                 }
             }
             Wish::Undecided => {}
