@@ -12,12 +12,12 @@ use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
 use crablet_core::resize::decision::Exclusive;
 use crablet_core::resize::state_file;
-use crablet_cri_sim::{Fault, Method};
+use crablet_cri_sim::{Capabilities, Fault, Method, Settings};
 use crablet_host::cgroup::{Bound, Limits};
 use crablet_host::checkpoint::Checkpoints as _;
 use crablet_simulation::crash::Crash;
 use crablet_simulation::lies::Lie;
-use crablet_simulation::world::description;
+use crablet_simulation::world::{description, settings};
 use crablet_volumes::Operation;
 use tonic::Code;
 
@@ -80,9 +80,16 @@ fn use_memory(node: &Node, bytes: u64) {
     node.world.cgroups.set_memory_usage(&pod, bytes);
 }
 
+/// A node whose runtime wants to know what pods have as a whole.
+async fn node_that_is_told_of_sandboxes() -> Node {
+    let runtime = settings(0);
+    let capabilities = Capabilities { sandbox_resources: true, ..runtime.capabilities };
+    Node::start_on(Settings { capabilities, ..runtime }).await
+}
+
 /// A pod that runs, and its container.
 async fn running(more: &str) -> (Node, String) {
-    let mut node = Node::start().await;
+    let mut node = node_that_is_told_of_sandboxes().await;
     node.want_from(SourceKind::Api, "p", &spec(SMALL, more));
     seconds(5).await;
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
@@ -139,12 +146,45 @@ async fn a_change_while_no_agent_runs_is_made_by_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_refuses_is_asked_again() {
     let (mut node, id) = running("").await;
-    let refused = Fault::on(Method::UpdateContainerResources).nth(2).fail(Code::Unknown, "not now");
+    let refused = Fault::on(Method::UpdateContainerResources).nth(2).times(1000).fail(Code::Unknown, "not now");
     node.world.simulator.inject(refused);
     node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
+    seconds(5).await;
+    let said = "rpc error: code = Unknown desc = not now";
+    assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {said}")]);
+    assert!(node.all_said().contains(&format!(r#"\"error\":\"{said}\""#)), "{}", node.all_said());
+    node.world.simulator.clear_faults();
     seconds(60).await;
+    assert_eq!(told(&node, "p"), [""; 0]);
     assert_eq!(shown(&node), in_status("80m", "48Mi", "160m", "96Mi"));
     assert_eq!(*node.container("p", "c").container_id, *id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_resize_from_beginning_is_told_in_upstreams_words() {
+    let less = "{requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi}}";
+    for (method, to, message) in [
+        (
+            Method::UpdatePodSandboxResources,
+            LARGE,
+            "failed to notify runtime for UpdatePodSandboxResources (resource=memory); resize rejected: \
+             updatePodSandboxResources failed for sanboxID \"SANDBOX\": rpc error: code = Unknown desc = not now",
+        ),
+        (Method::ContainerStats, less, "unable to read memory usage for pod \"p_default(p)\""),
+    ] {
+        let (mut node, _) = running("").await;
+        let shrinks = to == less;
+        let sandbox = node.world.simulator.sandboxes()[0].id.clone();
+        node.world.simulator.inject(Fault::on(method).always().fail(Code::Unknown, "not now"));
+        node.want_from(SourceKind::Api, "p", &spec(to, ""));
+        seconds(5).await;
+        let message = message.replace("SANDBOX", &sandbox);
+        assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {message}")]);
+        assert_eq!(updates(&node), 0);
+        node.world.simulator.clear_faults();
+        seconds(60).await;
+        assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), if shrinks { 1 } else { 2 }));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use crablet_core::resize::conditions::{Conditions, PendingReason};
 use crablet_core::resize::decision::undeclared;
 use crablet_core::resize::{self, PodResourceInfo, message, sandbox};
 use crablet_core::status;
-use crablet_core::translate::{container_resources, go_quote, overhead_resources};
+use crablet_core::translate::{container_resources, go_quote, overhead_resources, pod_description};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
 use crablet_host::cgroup::{Bound, CgroupError, CpuBandwidth, Limits};
@@ -89,19 +89,49 @@ impl Allocation {
     }
 }
 
-/// Why a pod has not got its new resources.
+/// Why a pod has not got its new resources: in upstream's words, which its condition and an event carry.
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
     #[error("its cgroup: {0}")]
     Cgroup(#[from] PodCgroupError),
-    #[error("container {name}: {source}")]
-    Container { name: String, source: Error },
+    #[error("{}", error.in_go_words())]
+    Container { name: String, error: Error },
     #[error(transparent)]
     Disk(#[from] NotWritten),
-    #[error("its sandbox: {0}")]
-    Sandbox(Error),
+    #[error(
+        "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: \
+         updatePodSandboxResources failed for sanboxID {}: {}",
+        go_quote(id),
+        error.in_go_words()
+    )]
+    Sandbox { resource: &'static str, id: String, error: Error },
     #[error("cannot decrease memory limits: {0}")]
     MemoryInUse(String),
+    #[error("unable to read memory usage for pod {}", go_quote(pod))]
+    MemoryUsage { pod: String, source: MemoryUsageError },
+}
+
+/// Why it is not known how much memory something uses.
+#[derive(Debug, thiserror::Error)]
+enum MemoryUsageError {
+    #[error(transparent)]
+    Pod(#[from] CgroupError),
+    #[error("container {name}: {source}")]
+    Container { name: String, source: Error },
+}
+
+impl ResizeError {
+    /// With what the condition does not say.
+    fn in_full(&self) -> String {
+        match self {
+            ResizeError::Container { name, error } => format!("container {name}: {error}"),
+            ResizeError::MemoryUsage { source, .. } => format!("{self}: {source}"),
+            ResizeError::Cgroup(_)
+            | ResizeError::Disk(_)
+            | ResizeError::Sandbox { .. }
+            | ResizeError::MemoryInUse(_) => self.to_string(),
+        }
+    }
 }
 
 /// What is allocated to a pod, or was given to it, is not on disk: nothing may stand on it.
@@ -329,7 +359,7 @@ impl Worker {
                 None
             }
             Err(error) => {
-                self.story.failed("resize", began.elapsed(), format_args!("{error}"));
+                self.story.failed("resize", began.elapsed(), format_args!("{}", error.in_full()));
                 let (generation, now, error) = (self.pod.metadata.generation, self.time(), error.to_string());
                 if let Some(generation) = self.allocation.conditions.fail(&error, generation, now) {
                     let message = message::failed(&self.allocation.pod, generation, &error);
@@ -366,7 +396,7 @@ impl Worker {
                 given.set(&update.name, update.under_way(known));
             });
             let result = self.see_through(node.runtime.update_container_resources(request)).await;
-            result.map_err(|source| ResizeError::Container { name: update.name.to_string(), source })?;
+            result.map_err(|error| ResizeError::Container { name: update.name.to_string(), error })?;
             self.allocation.give(&features, |given| given.set(&update.name, container.resources));
         }
         self.make_cgroup().await?;
@@ -388,9 +418,11 @@ impl Worker {
             let Some(wanted) = update.less_memory.map(i64::unsigned_abs) else { continue };
             let node = Arc::clone(&self.node);
             let used = self.see_through(node.runtime.container_memory(&update.id)).await;
-            let name = &update.name;
-            let used = used.map_err(|source| ResizeError::Container { name: name.to_string(), source })?;
-            refused.extend(too_little(name, wanted, used));
+            let name = update.name.to_string();
+            let used = used.map_err(|source| {
+                self.memory_usage_unknown(MemoryUsageError::Container { name, source })
+            })?;
+            refused.extend(too_little(&update.name, wanted, used));
         }
         match refused.as_slice() {
             [] => Ok(()),
@@ -420,34 +452,36 @@ impl Worker {
         let Some(sandbox) = self.observed.active_sandbox() else { return Ok(()) };
         let (facts, pod) = (self.node.facts.now(), &self.allocation.pod);
         let (resources, period) = self.cgroup_of(pod);
+        let id = sandbox.id.clone();
         let request = v1::UpdatePodSandboxResourcesRequest {
-            pod_sandbox_id: sandbox.id.clone(),
+            pod_sandbox_id: id.clone(),
             overhead: Some(overhead_resources(pod, &facts.translation)),
             resources: Some(sandbox::limits(&resources, period, &pod.spec.overhead)),
         };
         let node = Arc::clone(&self.node);
         let told = self.see_through(node.runtime.update_sandbox_resources(request)).await;
-        told.map_err(ResizeError::Sandbox)
+        told.map_err(|error| ResizeError::Sandbox { resource: "memory", id, error })
     }
 
     /// What the pod's cgroup is to have of memory, and what is used, where that is more.
     async fn too_little_for_pod(&mut self) -> Result<Option<(u64, u64)>, ResizeError> {
         let Some(Bound::At(wanted)) = self.cgroup_limits().memory else { return Ok(None) };
         let (cgroup, node) = (self.cgroup().map_err(PodCgroupError::from)?, Arc::clone(&self.node));
-        let look = async {
-            let current = node.host.cgroups.pod_limits(&cgroup).await?;
-            let shrinks = match current.memory {
-                Some(Bound::At(current)) => wanted < current,
-                Some(Bound::Unlimited) | None => true,
-            };
-            let used = match shrinks {
-                true => Some(node.host.cgroups.pod_memory_usage(&cgroup).await?),
-                false => None,
-            };
-            Ok::<_, CgroupError>(used)
+        let current = self.see_through(node.host.cgroups.pod_limits(&cgroup)).await;
+        let shrinks = match current.map_err(PodCgroupError::from)?.memory {
+            Some(Bound::At(current)) => wanted < current,
+            Some(Bound::Unlimited) | None => true,
         };
-        let used = self.see_through(look).await.map_err(PodCgroupError::from)?;
-        Ok(used.filter(|used| *used >= wanted).map(|used| (wanted, used)))
+        if !shrinks {
+            return Ok(None);
+        }
+        let used = self.see_through(node.host.cgroups.pod_memory_usage(&cgroup)).await;
+        let used = used.map_err(|error| self.memory_usage_unknown(error.into()))?;
+        Ok((used >= wanted).then_some((wanted, used)))
+    }
+
+    fn memory_usage_unknown(&self, source: MemoryUsageError) -> ResizeError {
+        ResizeError::MemoryUsage { pod: pod_description(&self.pod), source }
     }
 
     async fn grow_cgroup(&mut self) -> Result<(), PodCgroupError> {
