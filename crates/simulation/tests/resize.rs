@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
 use crablet_core::resize::decision::Exclusive;
 use crablet_core::resize::state_file;
-use crablet_cri_sim::{Capabilities, Fault, Method, Settings};
-use crablet_host::cgroup::{Bound, Limits};
+use crablet_cri_sim::{Asked, Capabilities, Fault, Method, Settings};
+use crablet_host::cgroup::{Bound, Limits, Operation as CgroupOperation};
 use crablet_host::checkpoint::Checkpoints as _;
+use crablet_host::simulation::Fault as CgroupFault;
 use crablet_simulation::crash::Crash;
 use crablet_simulation::lies::Lie;
 use crablet_simulation::world::{description, settings};
@@ -131,6 +133,111 @@ async fn memory_and_cpu_change_one_after_the_other_and_the_pods_cgroup_with_them
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
 }
 
+/// What the runtime was told of the pod as a whole, without what it was told when the pod was made: its quota, and MiB of
+/// memory.
+fn told_of_sandbox(node: &Node) -> Vec<(i64, i64)> {
+    let asked = node.world.simulator.asked().into_iter();
+    let told = asked.filter_map(|asked| match asked {
+        Asked::SandboxResources(request) => request.resources,
+        Asked::Sandbox(_) | Asked::Container(_) => None,
+    });
+    told.map(|told| (told.cpu_quota, told.memory_limit_in_bytes >> 20)).collect()
+}
+
+/// The resources of which the runtime was told, one letter for each call: those of the sandbox, and those of containers.
+fn order_of_updates(node: &Node) -> String {
+    let letter = |method| match method {
+        Method::UpdatePodSandboxResources => Some('s'),
+        Method::UpdateContainerResources => Some('c'),
+        _ => None,
+    };
+    node.world.simulator.calls().into_iter().filter_map(|call| letter(call.method)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_of_the_pod_as_a_whole_when_its_cgroup_changes() {
+    let (mut node, _) = running("").await;
+    let of = |cpu: &str, memory: &str, cpu_limit: &str, memory_limit: &str| {
+        format!(
+            "{{requests: {{cpu: {cpu}, memory: {memory}}}, limits: {{cpu: {cpu_limit}, memory: {memory_limit}}}}}"
+        )
+    };
+    let (large, small) = ((16_000, 96), (10_000, 64));
+    for (form, expected, order) in [
+        (of("80m", "48Mi", "160m", "96Mi"), vec![large], "scc"),
+        // What is asked for of memory is nothing that the sandbox has.
+        (of("80m", "32Mi", "160m", "96Mi"), vec![], "c"),
+        (of("50m", "32Mi", "100m", "64Mi"), vec![small], "ccs"),
+        (of("50m", "32Mi", "160m", "32Mi"), vec![(16_000, 64), (16_000, 32)], "sccs"),
+    ] {
+        let before = told_of_sandbox(&node).len();
+        node.world.simulator.forget_calls();
+        node.want_from(SourceKind::Api, "p", &spec(&form, ""));
+        seconds(60).await;
+        assert_eq!(told(&node, "p"), [""; 0]);
+        assert_eq!(
+            (&told_of_sandbox(&node)[before..], &*order_of_updates(&node)),
+            (&*expected, order),
+            "{form}"
+        );
+    }
+    // Another agent finds nothing to tell.
+    let before = told_of_sandbox(&node).len();
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!(told_of_sandbox(&node).len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_hears_of_no_smaller_sandbox_while_its_containers_have_more() {
+    let (mut node, _) = running("").await;
+    node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
+    seconds(5).await;
+    assert_eq!(told_of_sandbox(&node), [(16_000, 96)]);
+    let refused = Fault::on(Method::UpdateContainerResources).always().fail(Code::Unknown, "not now");
+    node.world.simulator.inject(refused);
+    node.want_from(SourceKind::Api, "p", &spec(SMALL, ""));
+    seconds(30).await;
+    node.restart().await;
+    seconds(30).await;
+    assert!(updates(&node) > 3);
+    assert_eq!(told_of_sandbox(&node), [(16_000, 96)]);
+    node.world.simulator.clear_faults();
+    seconds(400).await;
+    assert_eq!((told(&node, "p"), &*told_of_sandbox(&node)), (Vec::new(), &[(16_000, 96), (10_000, 64)][..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_hears_that_a_cgroup_stayed_as_it_was() {
+    for (from, to, expected) in [
+        (SMALL, LARGE, [(16_000, 96), (10_000, 64), (16_000, 96)]),
+        (LARGE, SMALL, [(10_000, 64), (16_000, 96), (10_000, 64)]),
+    ] {
+        let mut node = node_that_is_told_of_sandboxes().await;
+        node.want_from(SourceKind::Api, "p", &spec(from, ""));
+        seconds(5).await;
+        // What grows is written before, and what shrinks after, the rest is left as it is.
+        let nth = if from == SMALL { 1 } else { 2 };
+        node.world.cgroups.plan(
+            Some(CgroupOperation::UpdatePod),
+            nth,
+            CgroupFault::Fails(ErrorKind::Interrupted),
+        );
+        node.want_from(SourceKind::Api, "p", &spec(to, ""));
+        seconds(60).await;
+        assert_eq!((told(&node, "p"), &*told_of_sandbox(&node)), (Vec::new(), &expected[..]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_of_the_pod_as_a_whole_also_where_a_container_restarts_for_it() {
+    let restarts = ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]";
+    let (mut node, _) = running(restarts).await;
+    node.want_from(SourceKind::Api, "p", &spec(LARGE, restarts));
+    seconds(60).await;
+    assert_eq!((told(&node, "p"), told_of_sandbox(&node)), (Vec::new(), vec![(16_000, 96)]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_while_no_agent_runs_is_made_by_the_next_one() {
     let (mut node, id) = running("").await;
@@ -146,7 +253,8 @@ async fn a_change_while_no_agent_runs_is_made_by_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_refuses_is_asked_again() {
     let (mut node, id) = running("").await;
-    let refused = Fault::on(Method::UpdateContainerResources).nth(2).times(1000).fail(Code::Unknown, "not now");
+    let refused =
+        Fault::on(Method::UpdateContainerResources).nth(2).times(1000).fail(Code::Unknown, "not now");
     node.world.simulator.inject(refused);
     node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
     seconds(5).await;
@@ -173,7 +281,7 @@ async fn what_keeps_a_resize_from_beginning_is_told_in_upstreams_words() {
         (Method::ContainerStats, less, "unable to read memory usage for pod \"p_default(p)\""),
     ] {
         let (mut node, _) = running("").await;
-        let shrinks = to == less;
+        let changes = if to == less { 1 } else { 2 };
         let sandbox = node.world.simulator.sandboxes()[0].id.clone();
         node.world.simulator.inject(Fault::on(method).always().fail(Code::Unknown, "not now"));
         node.want_from(SourceKind::Api, "p", &spec(to, ""));
@@ -183,7 +291,7 @@ async fn what_keeps_a_resize_from_beginning_is_told_in_upstreams_words() {
         assert_eq!(updates(&node), 0);
         node.world.simulator.clear_faults();
         seconds(60).await;
-        assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), if shrinks { 1 } else { 2 }));
+        assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), changes));
     }
 }
 
