@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_api::core::Pod;
 use crablet_core::admission::Rejection;
+use crablet_core::resize::still_having;
 use crablet_host::clock::Clock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -147,12 +148,15 @@ impl Entry {
 
 impl Books {
     /// What counts of the pods beside one.
-    fn others(&self, uid: &str) -> Vec<&Pod> {
+    fn others(&self, uid: &str) -> Vec<Arc<Pod>> {
         let others = self.pods.iter().filter(|(other, entry)| *other != uid && entry.state.counts());
         let what_counts = others.map(|(other, entry)| {
-            // The room that others make for a critical pod is its own already.
-            let room_is_made = self.resizes.get(other).and_then(Waiting::wanted_if_room_is_made);
-            &**room_is_made.or(entry.still_having.as_ref()).unwrap_or(&entry.pod)
+            let has = entry.still_having.as_ref().unwrap_or(&entry.pod);
+            // The room that others make for a critical pod is its own already, beside what it still has.
+            match self.resizes.get(other).and_then(Waiting::wanted_if_room_is_made) {
+                Some(wanted) => still_having(wanted, has).unwrap_or_else(|| Arc::clone(wanted)),
+                None => Arc::clone(has),
+            }
         });
         what_counts.collect()
     }

@@ -26,6 +26,7 @@ use crablet_cri_api::ContainerState;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::observed;
+use crate::qos::{Overhead, PodLevel, pod_requests};
 use crate::restart::is_sidecar;
 
 /// Resources of a pod's containers, by their names, and of the pod as a whole: what is allocated, or what they were given
@@ -84,11 +85,16 @@ impl PodResourceInfo {
         self.pod = resources.map(Box::new);
     }
 
-    /// It is being changed to this. Until it is known that nothing has anything else, anything may have the larger of both.
-    pub fn begin_change(&mut self, to: &PodResourceInfo) {
+    /// It is being changed to what is allocated to a pod. Until it is known that nothing has anything else, anything may have
+    /// the larger of both.
+    pub fn begin_change(&mut self, allocated: &Arc<Pod>, features: &FeatureGates) {
+        let had = self.applied_to(allocated, features);
         let mut most = std::mem::take(self);
         let before = most.clone();
-        most.raise(to);
+        most.raise(&PodResourceInfo::given_by(allocated, features));
+        if let Some(whole) = &mut most.pod {
+            raise_whole(whole, [allocated, &had]);
+        }
         if let Some(at_most) = most.at_most.take() {
             most.raise(&at_most);
         }
@@ -185,10 +191,36 @@ pub fn still_having(pod: &Pod, had: &Pod) -> Option<Arc<Pod>> {
             is_more |= raise(&mut container.resources, &had.resources);
         }
     }
-    if let (Some(whole), Some(had)) = (&mut spec.resources, &had.spec.resources) {
-        is_more |= raise(whole, had);
+    if spec.resources.is_some() || had.spec.resources.is_some() {
+        let whole = spec.resources.get_or_insert_default();
+        if let Some(had) = &had.spec.resources {
+            is_more |= raise(whole, had);
+        }
+        is_more |= raise_whole(whole, [pod, had]);
     }
     is_more.then(|| Arc::new(larger))
+}
+
+/// What the pod as a whole asks for counts in place of what its containers do, so it has to be as much as each of these
+/// forms asks for in all: one may leave to its containers what the other does not. Says whether it was less. A limit is
+/// raised with it.
+fn raise_whole(whole: &mut ResourceRequirements, forms: [&Pod; 2]) -> bool {
+    let mut was_lower = false;
+    for asked in forms.map(|form| pod_requests(form, PodLevel::Counted, Overhead::Excluded)) {
+        for name in Resource::ALL.map(Resource::name) {
+            let (Some(request), Some(least)) = (whole.requests.get_mut(name), asked.get(name)) else {
+                continue;
+            };
+            if *request < *least {
+                *request = least.clone();
+                was_lower = true;
+            }
+            if let Some(limit) = whole.limits.get_mut(name).filter(|limit| **limit < *least) {
+                *limit = least.clone();
+            }
+        }
+    }
+    was_lower
 }
 
 /// Says whether a request was lower. Limits are raised with it: a guaranteed pod stays one.

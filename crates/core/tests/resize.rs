@@ -9,6 +9,7 @@ use crablet_api::FeatureGates;
 use crablet_api::core::{Pod, PodPhase, ResourceRequirements, RestartPolicy};
 use crablet_api::document::Limits;
 use crablet_api::testing::pod_yaml;
+use crablet_core::qos::{Overhead, PodLevel, pod_requests};
 use crablet_core::resize::{PodResourceInfo, is_in_progress, state_file, still_having};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -193,6 +194,50 @@ fn what_a_pod_still_has_is_the_larger_of_both_forms() {
     assert_eq!(still(("2", "1Gi"), ("1", "2Gi")), Some(("2".into(), "2Gi".into())));
 }
 
+/// A pod of two containers with so much memory each, and with these resources as a whole.
+fn pod_with_whole(memory: &str, whole: &str) -> Arc<Pod> {
+    let own = format!("resources: {{requests: {{cpu: 100m, memory: {memory}}}}}");
+    Arc::new(pod_yaml(&format!(
+        "metadata: {{name: web, namespace: default, uid: uid-web}}\n\
+         spec: {{resources: {whole}, containers: [{{name: c, {own}}}, {{name: d, {own}}}]}}"
+    )))
+}
+
+/// What a pod asks for of memory in all, and up to what it may use it as a whole.
+fn memory_in_all(pod: &Pod) -> (String, Option<String>) {
+    let requests = pod_requests(pod, PodLevel::Counted, Overhead::Excluded);
+    let limits = pod.spec.resources.as_ref().map(|whole| &whole.limits);
+    let limit = limits.and_then(|limits| limits.get("memory"));
+    (requests["memory"].to_string(), limit.map(ToString::to_string))
+}
+
+#[test]
+fn what_containers_asked_for_counts_until_the_pod_as_a_whole_has_less() {
+    let whole = |cpu: &str, memory: &str| {
+        let list = format!("{{cpu: {cpu}, memory: {memory}}}");
+        format!("{{requests: {list}, limits: {list}}}")
+    };
+    let cpu_alone = "{requests: {cpu: 1}, limits: {cpu: 1}}";
+    let features = FeatureGates::default();
+    for (to, from, expected) in [
+        (pod_with_whole("1Gi", &whole("1", "2Gi")), pod_with_whole("2Gi", "{}"), "4Gi"),
+        (pod_with_whole("1Gi", &whole("1", "2Gi")), pod_with_whole("2Gi", cpu_alone), "4Gi"),
+        (pod_with_whole("2Gi", cpu_alone), pod_with_whole("1Gi", &whole("1", "2Gi")), "4Gi"),
+        (pod_with_whole("1Gi", &whole("1", "6Gi")), pod_with_whole("2Gi", "{}"), "6Gi"),
+        (pod_with_whole("1Gi", &whole("1", "2Gi")), pod_with_whole("1Gi", "{}"), "2Gi"),
+    ] {
+        let what = format!("{:?} from {:?}", to.spec.resources, from.spec.resources);
+        let counted = |had: &Pod| memory_in_all(&still_having(&to, had).unwrap_or_else(|| Arc::clone(&to)));
+        let expected = (expected.to_owned(), Some(expected.to_owned()));
+        assert_eq!(counted(&from), expected, "{what}");
+        // An agent dies while that is being given.
+        let mut actuated = PodResourceInfo::given_by(&from, &features);
+        actuated.begin_change(&to, &features);
+        actuated.set_pod_level(None);
+        assert_eq!(counted(&actuated.most().applied_to(&to, &features)), expected, "{what}");
+    }
+}
+
 #[test]
 fn what_containers_have_of_the_pod_as_a_whole_is_not_what_they_asked_for() {
     let pod = pod_yaml(
@@ -265,7 +310,7 @@ fn any_cut() -> impl Strategy<Value = Cut> {
 fn give(world: &mut World, has: &mut PodResourceInfo, cut: Cut) -> Result<(), TestCaseError> {
     let mut updates = world.plan().update;
     let allocated = PodResourceInfo::given_by(&world.pod, &world.features);
-    world.actuated.begin_change(&allocated);
+    world.actuated.begin_change(&Arc::new(world.pod.clone()), &world.features);
     for update in &updates {
         let known = world.actuated.get(&update.name).cloned().unwrap_or_default();
         world.actuated.set(&update.name, update.under_way(known));

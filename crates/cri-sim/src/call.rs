@@ -86,9 +86,10 @@ pub struct Call {
     pub at: Instant,
 }
 
-/// Something that was asked to be made, whether it could be or not.
+/// Something that was asked to be made, or to have other resources, whether it could be or not.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
     Sandbox(v1::PodSandboxConfig),
     Container(v1::ContainerConfig),
+    SandboxResources(v1::UpdatePodSandboxResourcesRequest),
 }

@@ -110,6 +110,7 @@ impl RuntimeService for Simulator {
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
         let request = request.into_inner();
+        self.with(|world, _| world.remember_asked(|| Some(Asked::SandboxResources(request.clone()))));
         self.call(Method::UpdatePodSandboxResources, request.pod_sandbox_id.clone(), |world, _| {
             world.update_sandbox_resources(&request)
         })

@@ -200,8 +200,8 @@ impl Simulator {
         self.with(|world, _| world.calls.iter().filter(|call| call.method == method).count())
     }
 
-    /// The sandboxes and containers that were asked for, oldest first: as many as are remembered, which is none unless
-    /// the settings say so.
+    /// The sandboxes and containers that were asked for, and what sandboxes were to have since, oldest first: as many as are
+    /// remembered, which is none unless the settings say so.
     pub fn asked(&self) -> Vec<Asked> {
         self.with(|world, _| world.asked.iter().cloned().collect())
     }

@@ -128,9 +128,10 @@ async fn a_pod_is_in_the_groups_of_its_storage() {
     cluster.create("p", &spec).await;
     seconds(20).await;
     assert_eq!(cluster.phase("p").await, Some(PodPhase::Running), "{}", cluster.story("p"));
-    let asked = cluster.world.simulator.asked().into_iter().map(|asked| match asked {
-        Asked::Sandbox(config) => config.linux.unwrap().security_context.unwrap().supplemental_groups,
-        Asked::Container(config) => config.linux.unwrap().security_context.unwrap().supplemental_groups,
+    let asked = cluster.world.simulator.asked().into_iter().filter_map(|asked| match asked {
+        Asked::Sandbox(config) => Some(config.linux.unwrap().security_context.unwrap().supplemental_groups),
+        Asked::Container(config) => Some(config.linux.unwrap().security_context.unwrap().supplemental_groups),
+        Asked::SandboxResources(_) => None,
     });
     assert_eq!(asked.collect::<Vec<_>>(), [[3, 4711, 5], [3, 5, 4711]]);
 }

@@ -33,7 +33,7 @@ fn variables(node: &Node) -> Vec<String> {
     let asked = node.world.simulator.asked();
     let config = asked.into_iter().find_map(|asked| match asked {
         Asked::Container(config) => Some(config),
-        Asked::Sandbox(_) => None,
+        Asked::Sandbox(_) | Asked::SandboxResources(_) => None,
     });
     let variables = config.unwrap().envs.into_iter();
     variables

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ use crablet_agent::node_config::NodeConfig;
 use crablet_agent::sources::SourceKind;
 use crablet_core::resize::decision::Exclusive;
 use crablet_core::resize::state_file;
-use crablet_cri_sim::{Fault, Method};
-use crablet_host::cgroup::{Bound, Limits};
+use crablet_cri_sim::{Asked, Capabilities, Fault, Method, Settings};
+use crablet_host::cgroup::{Bound, Limits, Operation as CgroupOperation};
 use crablet_host::checkpoint::Checkpoints as _;
+use crablet_host::simulation::Fault as CgroupFault;
 use crablet_simulation::crash::Crash;
 use crablet_simulation::lies::Lie;
-use crablet_simulation::world::description;
+use crablet_simulation::world::{description, settings};
 use crablet_volumes::Operation;
 use tonic::Code;
 
@@ -80,9 +82,16 @@ fn use_memory(node: &Node, bytes: u64) {
     node.world.cgroups.set_memory_usage(&pod, bytes);
 }
 
+/// A node whose runtime wants to know what pods have as a whole.
+async fn node_that_is_told_of_sandboxes() -> Node {
+    let runtime = settings(0);
+    let capabilities = Capabilities { sandbox_resources: true, ..runtime.capabilities };
+    Node::start_on(Settings { capabilities, ..runtime }).await
+}
+
 /// A pod that runs, and its container.
 async fn running(more: &str) -> (Node, String) {
-    let mut node = Node::start().await;
+    let mut node = node_that_is_told_of_sandboxes().await;
     node.want_from(SourceKind::Api, "p", &spec(SMALL, more));
     seconds(5).await;
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
@@ -124,6 +133,111 @@ async fn memory_and_cpu_change_one_after_the_other_and_the_pods_cgroup_with_them
     assert_eq!(shown(&node), in_status("50m", "32Mi", "100m", "64Mi"));
 }
 
+/// What the runtime was told of the pod as a whole, without what it was told when the pod was made: its quota, and MiB of
+/// memory.
+fn told_of_sandbox(node: &Node) -> Vec<(i64, i64)> {
+    let asked = node.world.simulator.asked().into_iter();
+    let told = asked.filter_map(|asked| match asked {
+        Asked::SandboxResources(request) => request.resources,
+        Asked::Sandbox(_) | Asked::Container(_) => None,
+    });
+    told.map(|told| (told.cpu_quota, told.memory_limit_in_bytes >> 20)).collect()
+}
+
+/// The resources of which the runtime was told, one letter for each call: those of the sandbox, and those of containers.
+fn order_of_updates(node: &Node) -> String {
+    let letter = |method| match method {
+        Method::UpdatePodSandboxResources => Some('s'),
+        Method::UpdateContainerResources => Some('c'),
+        _ => None,
+    };
+    node.world.simulator.calls().into_iter().filter_map(|call| letter(call.method)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_of_the_pod_as_a_whole_when_its_cgroup_changes() {
+    let (mut node, _) = running("").await;
+    let of = |cpu: &str, memory: &str, cpu_limit: &str, memory_limit: &str| {
+        format!(
+            "{{requests: {{cpu: {cpu}, memory: {memory}}}, limits: {{cpu: {cpu_limit}, memory: {memory_limit}}}}}"
+        )
+    };
+    let (large, small) = ((16_000, 96), (10_000, 64));
+    for (form, expected, order) in [
+        (of("80m", "48Mi", "160m", "96Mi"), vec![large], "scc"),
+        // What is asked for of memory is nothing that the sandbox has.
+        (of("80m", "32Mi", "160m", "96Mi"), vec![], "c"),
+        (of("50m", "32Mi", "100m", "64Mi"), vec![small], "ccs"),
+        (of("50m", "32Mi", "160m", "32Mi"), vec![(16_000, 64), (16_000, 32)], "sccs"),
+    ] {
+        let before = told_of_sandbox(&node).len();
+        node.world.simulator.forget_calls();
+        node.want_from(SourceKind::Api, "p", &spec(&form, ""));
+        seconds(60).await;
+        assert_eq!(told(&node, "p"), [""; 0]);
+        assert_eq!(
+            (&told_of_sandbox(&node)[before..], &*order_of_updates(&node)),
+            (&*expected, order),
+            "{form}"
+        );
+    }
+    // Another agent finds nothing to tell.
+    let before = told_of_sandbox(&node).len();
+    node.restart().await;
+    seconds(60).await;
+    assert_eq!(told_of_sandbox(&node).len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_hears_of_no_smaller_sandbox_while_its_containers_have_more() {
+    let (mut node, _) = running("").await;
+    node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
+    seconds(5).await;
+    assert_eq!(told_of_sandbox(&node), [(16_000, 96)]);
+    let refused = Fault::on(Method::UpdateContainerResources).always().fail(Code::Unknown, "not now");
+    node.world.simulator.inject(refused);
+    node.want_from(SourceKind::Api, "p", &spec(SMALL, ""));
+    seconds(30).await;
+    node.restart().await;
+    seconds(30).await;
+    assert!(updates(&node) > 3);
+    assert_eq!(told_of_sandbox(&node), [(16_000, 96)]);
+    node.world.simulator.clear_faults();
+    seconds(400).await;
+    assert_eq!((told(&node, "p"), &*told_of_sandbox(&node)), (Vec::new(), &[(16_000, 96), (10_000, 64)][..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_hears_that_a_cgroup_stayed_as_it_was() {
+    for (from, to, expected) in [
+        (SMALL, LARGE, [(16_000, 96), (10_000, 64), (16_000, 96)]),
+        (LARGE, SMALL, [(10_000, 64), (16_000, 96), (10_000, 64)]),
+    ] {
+        let mut node = node_that_is_told_of_sandboxes().await;
+        node.want_from(SourceKind::Api, "p", &spec(from, ""));
+        seconds(5).await;
+        // What grows is written before, and what shrinks after, the rest is left as it is.
+        let nth = if from == SMALL { 1 } else { 2 };
+        node.world.cgroups.plan(
+            Some(CgroupOperation::UpdatePod),
+            nth,
+            CgroupFault::Fails(ErrorKind::Interrupted),
+        );
+        node.want_from(SourceKind::Api, "p", &spec(to, ""));
+        seconds(60).await;
+        assert_eq!((told(&node, "p"), &*told_of_sandbox(&node)), (Vec::new(), &expected[..]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_of_the_pod_as_a_whole_also_where_a_container_restarts_for_it() {
+    let restarts = ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]";
+    let (mut node, _) = running(restarts).await;
+    node.want_from(SourceKind::Api, "p", &spec(LARGE, restarts));
+    seconds(60).await;
+    assert_eq!((told(&node, "p"), told_of_sandbox(&node)), (Vec::new(), vec![(16_000, 96)]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_while_no_agent_runs_is_made_by_the_next_one() {
     let (mut node, id) = running("").await;
@@ -139,12 +253,46 @@ async fn a_change_while_no_agent_runs_is_made_by_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_refuses_is_asked_again() {
     let (mut node, id) = running("").await;
-    let refused = Fault::on(Method::UpdateContainerResources).nth(2).fail(Code::Unknown, "not now");
+    let refused =
+        Fault::on(Method::UpdateContainerResources).nth(2).times(1000).fail(Code::Unknown, "not now");
     node.world.simulator.inject(refused);
     node.want_from(SourceKind::Api, "p", &spec(LARGE, ""));
+    seconds(5).await;
+    let said = "rpc error: code = Unknown desc = not now";
+    assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {said}")]);
+    assert!(node.all_said().contains(&format!(r#"\"error\":\"{said}\""#)), "{}", node.all_said());
+    node.world.simulator.clear_faults();
     seconds(60).await;
+    assert_eq!(told(&node, "p"), [""; 0]);
     assert_eq!(shown(&node), in_status("80m", "48Mi", "160m", "96Mi"));
     assert_eq!(*node.container("p", "c").container_id, *id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_resize_from_beginning_is_told_in_upstreams_words() {
+    let less = "{requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi}}";
+    for (method, to, message) in [
+        (
+            Method::UpdatePodSandboxResources,
+            LARGE,
+            "failed to notify runtime for UpdatePodSandboxResources (resource=memory); resize rejected: \
+             updatePodSandboxResources failed for sanboxID \"SANDBOX\": rpc error: code = Unknown desc = not now",
+        ),
+        (Method::ContainerStats, less, "unable to read memory usage for pod \"p_default(p)\""),
+    ] {
+        let (mut node, _) = running("").await;
+        let changes = if to == less { 1 } else { 2 };
+        let sandbox = node.world.simulator.sandboxes()[0].id.clone();
+        node.world.simulator.inject(Fault::on(method).always().fail(Code::Unknown, "not now"));
+        node.want_from(SourceKind::Api, "p", &spec(to, ""));
+        seconds(5).await;
+        let message = message.replace("SANDBOX", &sandbox);
+        assert_eq!(told(&node, "p"), [format!("PodResizeInProgress 0 Error: {message}")]);
+        assert_eq!(updates(&node), 0);
+        node.world.simulator.clear_faults();
+        seconds(60).await;
+        assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), changes));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,18 +375,26 @@ async fn a_resize_that_was_put_off_and_is_granted_is_counted_by_what_made_room()
     assert_eq!(counted(&node, "deferred_accepted_resizes"), [r#"retry_trigger="pod_resized"} 1"#]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_asked_for() {
+/// A node that hands out CPUs one by one.
+async fn with_exclusive_cpus() -> Node {
     let mut node = Node::start().await;
     node.world.describe = Box::new(|| {
         let exclusive = Exclusive { cpus: true, memory: false };
         NodeConfig { exclusive, ..description() }
     });
     node.restart().await;
-    let guaranteed = |cpu: u32, memory: &str| {
-        let list = format!("{{cpu: {cpu}, memory: {memory}}}");
-        spec(&format!("{{requests: {list}, limits: {list}}}"), "")
-    };
+    node
+}
+
+/// A pod that gets such CPUs.
+fn guaranteed(cpu: u32, memory: &str) -> String {
+    let list = format!("{{cpu: {cpu}, memory: {memory}}}");
+    spec(&format!("{{requests: {list}, limits: {list}}}"), "")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_asked_for() {
+    let mut node = with_exclusive_cpus().await;
     node.want_from(SourceKind::Api, "p", &guaranteed(1, "1Gi"));
     node.want_from(SourceKind::Api, "other", &asking(10, 0));
     seconds(5).await;
@@ -260,6 +416,50 @@ async fn a_resize_that_can_never_be_is_not_tried_again_until_something_else_is_a
     seconds(30).await;
     assert_eq!((told(&node, "p"), updates(&node)), (Vec::new(), 1));
     assert_eq!(&*node.container("p", "c").allocated_resources["memory"].to_string(), "2Gi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_of_a_resize_stands_while_the_pod_changes_in_other_ways() {
+    let mut node = with_exclusive_cpus().await;
+    let change = |node: &mut Node, name: &str, generation: i64, image: &str, cpu: &str| {
+        node.edit(name, |pod| {
+            pod.metadata.generation = generation;
+            let container = &mut pod.spec.containers[0];
+            container.image = image.into();
+            container.resources.requests.insert("cpu", cpu.parse().unwrap());
+            if container.resources.limits.contains_key("cpu") {
+                container.resources.limits.insert("cpu", cpu.parse().unwrap());
+            }
+        });
+    };
+    node.want_from(SourceKind::Api, "never", &guaranteed(1, "1Gi"));
+    for (name, cpu) in [("not-yet", 1), ("large", 60)] {
+        node.want_from(SourceKind::Api, name, &asking(cpu, 0));
+    }
+    seconds(5).await;
+    for (name, cpu) in [("never", "2"), ("not-yet", "8")] {
+        change(&mut node, name, 2, "sim/forever:1", cpu);
+    }
+    seconds(5).await;
+    let (never, not_yet) = (told(&node, "never"), told(&node, "not-yet"));
+    assert!(never[0].starts_with("PodResizePending 2 Infeasible: "), "{never:?}");
+    assert!(not_yet[0].starts_with("PodResizePending 2 Deferred: "), "{not_yet:?}");
+    for (name, cpu) in [("never", "2"), ("not-yet", "8")] {
+        change(&mut node, name, 3, "sim/forever:2", cpu);
+    }
+    seconds(5).await;
+    assert_eq!((told(&node, "never"), told(&node, "not-yet")), (never.clone(), not_yet.clone()));
+    let said = node.all_said();
+    let times = ["ResizeInfeasible", "ResizeDeferred"].map(|reason| said.matches(reason).count());
+    assert_eq!(times, [1, 1], "{said}");
+    // Who is put off is looked at again, in the form in which it is wanted by then.
+    seconds(200).await;
+    let not_yet = not_yet[0].replace("PodResizePending 2", "PodResizePending 3");
+    assert_eq!((told(&node, "never"), told(&node, "not-yet")), (never, vec![not_yet]));
+    // Something else that can never be is another decision.
+    change(&mut node, "never", 4, "sim/forever:2", "3");
+    seconds(5).await;
+    assert!(told(&node, "never")[0].starts_with("PodResizePending 4 Infeasible: "));
 }
 
 #[tokio::test(start_paused = true)]

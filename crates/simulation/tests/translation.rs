@@ -35,7 +35,7 @@ fn made(node: &Node, name: &str) -> Vec<v1::ContainerConfig> {
     asked
         .filter_map(|asked| match asked {
             Asked::Container(config) => of_name(&config).then_some(config),
-            Asked::Sandbox(_) => None,
+            Asked::Sandbox(_) | Asked::SandboxResources(_) => None,
         })
         .collect()
 }
@@ -46,7 +46,7 @@ fn servers(node: &Node) -> Vec<Vec<String>> {
     asked
         .filter_map(|asked| match asked {
             Asked::Sandbox(config) => Some(config.dns_config.unwrap().servers),
-            Asked::Container(_) => None,
+            Asked::Container(_) | Asked::SandboxResources(_) => None,
         })
         .collect()
 }

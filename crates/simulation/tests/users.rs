@@ -51,6 +51,7 @@ async fn sandbox_containers_and_their_mounts_have_the_users_of_the_pod() {
                 }
                 config.linux.unwrap().security_context.unwrap().namespace_options
             }
+            Asked::SandboxResources(_) => continue,
         };
         let users = namespaces.unwrap().userns_options.unwrap();
         assert_eq!(users.mode(), v1::NamespaceMode::Pod);

@@ -35,7 +35,7 @@ impl Gate {
     pub(super) fn admit(
         &self,
         pod: &Pod,
-        others: &[&Pod],
+        others: &[Arc<Pod>],
         is_closed: bool,
     ) -> Result<BTreeSet<String>, Rejection> {
         let facts = self.facts.now();
@@ -43,7 +43,8 @@ impl Gate {
         self.sysctls
             .admit(pod)
             .map_err(|forbidden| Rejection::new(ForbiddenSysctl::REASON, forbidden.to_string()))?;
-        let input = Input { pod, node: &facts.node, others, features: &facts.translation.features };
+        let others = references(others);
+        let input = Input { pod, node: &facts.node, others: &others, features: &facts.translation.features };
         let victims = admission::admit(&input)?;
         if !self.app_armor && needs_app_armor(pod) {
             let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
@@ -56,9 +57,10 @@ impl Gate {
     }
 
     /// Whether nothing but the node's labels speaks against a pod, and it can be looked whether they are still the same.
-    pub(super) fn only_labels_refuse(&self, pod: &Pod, others: &[&Pod]) -> bool {
+    pub(super) fn only_labels_refuse(&self, pod: &Pod, others: &[Arc<Pod>]) -> bool {
         let facts = self.facts.now();
-        let input = Input { pod, node: &facts.node, others, features: &facts.translation.features };
+        let others = references(others);
+        let input = Input { pod, node: &facts.node, others: &others, features: &facts.translation.features };
         self.facts.can_be_read() && failures(&input) == [admission::Failure::NodeAffinity]
     }
 
@@ -68,9 +70,10 @@ impl Gate {
     }
 
     /// The first resource that there is not enough of for a pod.
-    pub(super) fn scarce(&self, pod: &Pod, others: &[&Pod]) -> Option<String> {
+    pub(super) fn scarce(&self, pod: &Pod, others: &[Arc<Pod>]) -> Option<String> {
         let facts = self.facts.now();
-        let input = Input { pod, node: &facts.node, others, features: &facts.translation.features };
+        let others = references(others);
+        let input = Input { pod, node: &facts.node, others: &others, features: &facts.translation.features };
         failures(&input).iter().find_map(|failure| match failure {
             admission::Failure::Insufficient(insufficient) => Some(insufficient.resource.to_string()),
             admission::Failure::NodeAffinity
@@ -83,4 +86,8 @@ impl Gate {
     pub(super) fn features(&self) -> FeatureGates {
         self.facts.now().translation.features
     }
+}
+
+fn references(pods: &[Arc<Pod>]) -> Vec<&Pod> {
+    pods.iter().map(|pod| &**pod).collect()
 }

@@ -38,6 +38,8 @@ pub(super) struct Waiting {
     /// Why it was told to wait, and since when for this reason.
     told: Option<(PendingReason, Timestamp)>,
     decision: Decision,
+    /// The generation of the form that the decision is about. It may be wanted in another form by now that asks for the same.
+    judged: i64,
 }
 
 /// What was decided about a resize that is not granted.
@@ -94,7 +96,7 @@ impl Decision {
 
 impl Waiting {
     fn new(wanted: &Arc<Pod>) -> Waiting {
-        Waiting { wanted: Arc::clone(wanted), told: None, decision: Decision::Undecided }
+        Waiting { wanted: Arc::clone(wanted), told: None, decision: Decision::Undecided, judged: 0 }
     }
 
     /// What an agent before told it stands.
@@ -122,8 +124,11 @@ impl Waiting {
         if let Some(Pending { reason, .. }) = after {
             self.told = self.told.filter(|(told, _)| *told == reason).or(Some((reason, now)));
         }
-        let is_news = before != after || matches!(decision, Decision::MakesRoom(_));
+        let generation = self.wanted.metadata.generation;
+        let is_news =
+            (before, self.judged) != (after, generation) || matches!(decision, Decision::MakesRoom(_));
         self.decision = decision;
+        self.judged = generation;
         is_news
     }
 
@@ -191,8 +196,13 @@ pub(crate) enum Wish {
     Granted,
     /// Nothing yet: what was told before stands.
     Undecided,
-    /// It is put off, in this form, or cannot be.
-    Pending(Arc<Pod>, Pending),
+    /// It is put off, or cannot be.
+    Pending {
+        wanted: Arc<Pod>,
+        /// Which generation of the pod this was decided about.
+        generation: i64,
+        why: Pending,
+    },
 }
 
 impl Admission {
@@ -227,10 +237,14 @@ impl Admission {
             return;
         }
         let wanted = PodResourceInfo::of(pod, &features);
+        let known = books.resizes.get(uid).map(|waiting| PodResourceInfo::of(&waiting.wanted, &features));
+        let is_other = known != Some(wanted);
         let waiting = books.resizes.entry(uid.to_owned()).or_insert_with(|| Waiting::new(pod));
-        let is_other = PodResourceInfo::of(&waiting.wanted, &features) != wanted;
         waiting.wants(pod, is_other);
-        self.retry(&mut books, Trigger::PodUpdated);
+        // Another form that asks for the same changes nothing of what was decided.
+        if is_other {
+            self.retry(&mut books, Trigger::PodUpdated);
+        }
     }
 
     /// What a pod has by now that wants in, or is in. One that counts no more has what it had.
@@ -249,10 +263,12 @@ impl Admission {
         Some(Resized {
             allocated: Arc::clone(&entry.pod),
             granted: entry.granted.take(),
-            wish: match waiting.map(|waiting| (&waiting.wanted, waiting.decision.pending())) {
+            wish: match waiting.map(|waiting| (waiting, waiting.decision.pending())) {
                 None => Wish::Granted,
                 Some((_, None)) => Wish::Undecided,
-                Some((wanted, Some(pending))) => Wish::Pending(Arc::clone(wanted), pending),
+                Some((Waiting { wanted, judged, .. }, Some(why))) => {
+                    Wish::Pending { wanted: Arc::clone(wanted), generation: *judged, why }
+                }
             },
             still_counts: entry.still_having.is_some(),
             // What is due and cannot be decided yet is when that changes.
@@ -260,10 +276,15 @@ impl Admission {
         })
     }
 
-    /// A pod's containers have what is allocated to it: nothing else of it counts.
-    pub(crate) fn has_what_is_allocated(&self, uid: &str) {
+    /// A pod's containers have what was allocated to it in this form: nothing else of it counts, unless something else was
+    /// granted since, of which its worker does not know.
+    pub(crate) fn has_what_is_allocated(&self, allocated: &Pod) {
+        let features = self.gate.features();
         let mut books = self.books();
-        if books.pods.get_mut(uid).and_then(|entry| entry.still_having.take()).is_some() {
+        let entry = books.pods.get_mut(&*allocated.metadata.uid);
+        let has = PodResourceInfo::of(allocated, &features);
+        let entry = entry.filter(|entry| PodResourceInfo::of(&entry.pod, &features) == has);
+        if entry.and_then(|entry| entry.still_having.take()).is_some() {
             self.retry(&mut books, Trigger::PodResized);
         }
     }

@@ -16,9 +16,15 @@ use crate::story::Stories;
 
 /// A node for two CPUs' worth of pods.
 fn admission(app_armor: bool) -> Admission {
+    let admission = admission_of(&[("pods", "10"), ("cpu", "2")]);
+    Admission { gate: Gate { app_armor, ..admission.gate }, ..admission }
+}
+
+/// A node that has so much.
+fn admission_of(allocatable: &[(&'static str, &str)]) -> Admission {
     let mut node = Node::default();
-    for (resource, amount) in [("pods", "10"), ("cpu", "2")] {
-        node.status.allocatable.insert(resource, amount.parse().unwrap());
+    for (resource, amount) in allocatable {
+        node.status.allocatable.insert(*resource, amount.parse().unwrap());
     }
     let translation = translate::NodeContext {
         facts: translate::NodeFacts::default(),
@@ -30,7 +36,7 @@ fn admission(app_armor: bool) -> Admission {
         facts,
         pressure: Pressure::default(),
         sysctls: Arc::new(SysctlAllowlist::new(Some((6, 1)), &["kernel.msg*"]).unwrap()),
-        app_armor,
+        app_armor: false,
         exclusive: Exclusive::default(),
     };
     let clock = Clock::simulated("2026-11-15T03:46:00Z".parse().unwrap());
@@ -295,7 +301,7 @@ fn has(admission: &Admission, pod: &Arc<Pod>) -> (String, String) {
     let wish = match wish {
         Wish::Granted => "granted".to_owned(),
         Wish::Undecided => "undecided".to_owned(),
-        Wish::Pending(wanted, pending) => format!("{}: {}", wanted.metadata.generation, pending.message),
+        Wish::Pending { generation, why, .. } => format!("{generation}: {}", why.message),
     };
     (allocated.spec.containers[0].resources.requests["cpu"].to_string(), wish)
 }
@@ -350,6 +356,42 @@ async fn a_resize_waits_for_those_who_make_room_until_their_time_is_over() {
     let events = admission.recorder.queue();
     let said = std::iter::from_fn(|| events.try_next()).map(|event| event.reason.to_string());
     assert_eq!(said.collect::<Vec<_>>(), ["Preempting", "ExceededGracePeriod"]);
+}
+
+#[test]
+fn what_a_critical_pod_has_counts_until_less_is_granted_while_others_make_room_for_it() {
+    let admission = admission(false);
+    open(&admission);
+    let pod = critical("critical", "500m");
+    enter(&admission, &pod);
+    let stuck = enter(&admission, &asking("stuck", "1500m", 0));
+    wants(&admission, &pod, "1", 2);
+    assert!(stuck.take().end.is_some());
+    assert_eq!(wants(&admission, &pod, "100m", 3), answer("500m", "undecided"));
+    enter(&admission, &asking("next", "1900m", 0));
+    assert!(verdict(&admission, "next").starts_with("OutOfcpu"));
+    enter(&admission, &asking("small", "1500m", 0));
+    assert_eq!(verdict(&admission, "small"), "admitted");
+}
+
+#[test]
+fn a_critical_pod_that_waits_for_more_of_one_resource_still_has_what_it_gives_back_of_another() {
+    let admission = admission_of(&[("pods", "10"), ("cpu", "2"), ("memory", "2Gi")]);
+    open(&admission);
+    let of_memory = |mut pod: Arc<Pod>, memory: &str| {
+        let resources = &mut Arc::make_mut(&mut pod).spec.containers[0].resources;
+        resources.requests.insert("memory", memory.parse().unwrap());
+        pod
+    };
+    enter(&admission, &of_memory(critical("critical", "500m"), "1536Mi"));
+    let stuck = enter(&admission, &asking("stuck", "1500m", 0));
+    let less_memory = of_memory(critical("critical", "500m"), "512Mi");
+    assert_eq!(wants(&admission, &less_memory, "1", 2), answer("500m", "undecided"));
+    assert!(stuck.take().end.is_some());
+    enter(&admission, &of_memory(asking("next", "0", 0), "1Gi"));
+    assert!(verdict(&admission, "next").starts_with("OutOfmemory"));
+    enter(&admission, &of_memory(asking("small", "0", 0), "512Mi"));
+    assert_eq!(verdict(&admission, "small"), "admitted");
 }
 
 #[test]
@@ -410,8 +452,8 @@ fn nothing_more_is_granted_while_the_machine_is_about_to_be_shut_down() {
     let refused = answer("1", "2: Pod was rejected as the node is shutting down.");
     assert_eq!(wants(&admission, &pod, "1500m", 2), refused);
     assert!(other.take().end.is_none(), "nobody has to make room for it");
-    let Wish::Pending(_, pending) = admission.resized(&pod).unwrap().wish else { panic!("it is granted") };
-    assert_eq!(pending.reason, PendingReason::Deferred);
+    let Wish::Pending { why, .. } = admission.resized(&pod).unwrap().wish else { panic!("it is granted") };
+    assert_eq!(why.reason, PendingReason::Deferred);
 }
 
 #[test]
@@ -451,7 +493,24 @@ fn what_a_pod_is_to_have_less_of_is_free_when_its_containers_have_less() {
     assert_eq!(wants(&admission, &shrinks, "1", 2), answer("1", "granted"));
     assert_eq!(has(&admission, &grows).0, "500m");
     mailbox.take();
-    admission.has_what_is_allocated("shrinks");
+    admission.has_what_is_allocated(&asking("shrinks", "1", 0));
     assert!(mailbox.take().look);
+    assert_eq!(has(&admission, &grows).0, "1");
+}
+
+#[test]
+fn what_containers_have_of_one_resize_frees_nothing_of_the_next_one_that_was_granted_meanwhile() {
+    let admission = admission(false);
+    open(&admission);
+    let (shrinks, grows) = (asking("shrinks", "1500m", 0), asking("grows", "500m", 0));
+    enter(&admission, &grows);
+    enter(&admission, &shrinks);
+    wants(&admission, &grows, "1", 2);
+    wants(&admission, &shrinks, "1200m", 2);
+    // Its worker is about to tell that the containers have 1200m.
+    let less = wants(&admission, &shrinks, "1", 3);
+    admission.has_what_is_allocated(&asking("shrinks", "1200m", 0));
+    assert_eq!((less, has(&admission, &grows).0), (answer("1", "granted"), "500m".into()));
+    admission.has_what_is_allocated(&asking("shrinks", "1", 0));
     assert_eq!(has(&admission, &grows).0, "1");
 }

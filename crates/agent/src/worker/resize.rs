@@ -7,14 +7,15 @@ use crablet_api::core::{Container, Pod};
 use crablet_api::meta::Time;
 use crablet_api::{FeatureGates, Gate};
 use crablet_core::plan::Update;
+use crablet_core::pod_cgroup::PodResources;
 use crablet_core::resize::conditions::{Conditions, PendingReason};
 use crablet_core::resize::decision::undeclared;
 use crablet_core::resize::{self, PodResourceInfo, message, sandbox};
 use crablet_core::status;
-use crablet_core::translate::{container_resources, go_quote, overhead_resources};
+use crablet_core::translate::{container_resources, go_quote, overhead_resources, pod_description};
 use crablet_cri::Error;
 use crablet_cri_api::{ContainerState, v1};
-use crablet_host::cgroup::{Bound, CgroupError, CpuBandwidth, Limits};
+use crablet_host::cgroup::{Bound, CgroupError, CpuBandwidth, Limits, shares_of_weight, weight_of_shares};
 use crablet_host::checkpoint::CheckpointError;
 use tokio::time::Instant;
 
@@ -35,6 +36,8 @@ pub(super) struct Allocation {
     /// What containers, and the pod as a whole, were given last, where it is not what is allocated.
     given: Option<Box<PodResourceInfo>>,
     pub(super) cgroup: CgroupState,
+    /// Whether the runtime may not know what the pod as a whole is to have.
+    pub(super) sandbox_is_behind: bool,
     pub(super) conditions: Conditions,
     /// What was granted, in the form in which it was asked for, and was not told yet: it may not be on disk.
     granted: Option<Arc<Pod>>,
@@ -60,6 +63,7 @@ impl Allocation {
             pod: granted.unwrap_or_else(|| Arc::clone(pod)),
             given: None,
             cgroup: CgroupState::Unknown,
+            sandbox_is_behind: false,
             conditions: Conditions::default(),
             granted: None,
             retry_at: None,
@@ -89,19 +93,49 @@ impl Allocation {
     }
 }
 
-/// Why a pod has not got its new resources.
+/// Why a pod has not got its new resources: in upstream's words, which its condition and an event carry.
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
     #[error("its cgroup: {0}")]
     Cgroup(#[from] PodCgroupError),
-    #[error("container {name}: {source}")]
-    Container { name: String, source: Error },
+    #[error("{}", error.in_go_words())]
+    Container { name: String, error: Error },
     #[error(transparent)]
     Disk(#[from] NotWritten),
-    #[error("its sandbox: {0}")]
-    Sandbox(Error),
+    #[error(
+        "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: \
+         updatePodSandboxResources failed for sanboxID {}: {}",
+        go_quote(id),
+        error.in_go_words()
+    )]
+    Sandbox { resource: &'static str, id: String, error: Error },
     #[error("cannot decrease memory limits: {0}")]
     MemoryInUse(String),
+    #[error("unable to read memory usage for pod {}", go_quote(pod))]
+    MemoryUsage { pod: String, source: MemoryUsageError },
+}
+
+/// Why it is not known how much memory something uses.
+#[derive(Debug, thiserror::Error)]
+enum MemoryUsageError {
+    #[error(transparent)]
+    Pod(#[from] CgroupError),
+    #[error("container {name}: {source}")]
+    Container { name: String, source: Error },
+}
+
+impl ResizeError {
+    /// With what the condition does not say.
+    fn in_full(&self) -> String {
+        match self {
+            ResizeError::Container { name, error } => format!("container {name}: {error}"),
+            ResizeError::MemoryUsage { source, .. } => format!("{self}: {source}"),
+            ResizeError::Cgroup(_)
+            | ResizeError::Disk(_)
+            | ResizeError::Sandbox { .. }
+            | ResizeError::MemoryInUse(_) => self.to_string(),
+        }
+    }
 }
 
 /// What is allocated to a pod, or was given to it, is not on disk: nothing may stand on it.
@@ -120,6 +154,17 @@ impl Worker {
         if self.allocation.conditions.is_in_progress() {
             self.allocation.cgroup = CgroupState::Behind;
         }
+        let features = self.features();
+        let actuated = self.allocation.actuated(&features);
+        let had = actuated.applied_to(&self.allocation.pod, &features);
+        self.allocation.sandbox_is_behind = self.allocation.conditions.is_in_progress()
+            || actuated.is_changing()
+            || self.is_for_sandbox(&had, &self.allocation.pod);
+    }
+
+    /// Whether the runtime has to be told when a pod has what the other form of it has.
+    fn is_for_sandbox(&self, before: &Pod, after: &Pod) -> bool {
+        self.cgroup_of(before) != self.cgroup_of(after)
     }
 
     /// The pod is wanted in another form.
@@ -158,6 +203,7 @@ impl Worker {
             return;
         }
         if !Arc::ptr_eq(&self.allocation.pod, &allocated) {
+            self.allocation.sandbox_is_behind |= self.is_for_sandbox(&self.allocation.pod, &allocated);
             self.allocation.follow(allocated, &features);
         }
         let actuated = self.allocation.actuated(&features);
@@ -172,7 +218,7 @@ impl Worker {
                 self.note_actuated();
             }
             if still_counts {
-                self.node.admission.has_what_is_allocated(&self.owner.uid);
+                self.node.admission.has_what_is_allocated(&self.allocation.pod);
             }
         }
     }
@@ -198,14 +244,13 @@ impl Worker {
             self.say(None, reason::RESIZE_STARTED, &message::started(&granted, generation));
         }
         match wish {
-            Wish::Pending(wanted, pending) => {
-                let generation = wanted.metadata.generation;
-                if self.allocation.conditions.wait(pending, generation, now) {
-                    let reason = match pending.reason {
+            Wish::Pending { wanted, generation, why } => {
+                if self.allocation.conditions.wait(why, *generation, now) {
+                    let reason = match why.reason {
                         PendingReason::Deferred => reason::RESIZE_DEFERRED,
                         PendingReason::Infeasible => reason::RESIZE_INFEASIBLE,
                     };
-                    self.warn_pod(reason, &message::pending(wanted, generation, pending));
+                    self.warn_pod(reason, &message::pending(wanted, *generation, why));
                 }
             }
             Wish::Undecided => {}
@@ -330,7 +375,7 @@ impl Worker {
                 None
             }
             Err(error) => {
-                self.story.failed("resize", began.elapsed(), format_args!("{error}"));
+                self.story.failed("resize", began.elapsed(), format_args!("{}", error.in_full()));
                 let (generation, now, error) = (self.pod.metadata.generation, self.time(), error.to_string());
                 if let Some(generation) = self.allocation.conditions.fail(&error, generation, now) {
                     let message = message::failed(&self.allocation.pod, generation, &error);
@@ -342,14 +387,20 @@ impl Worker {
         }
     }
 
-    /// The pod's cgroup grows before its containers do and shrinks after them: they always fit into it.
+    /// The pod's cgroup grows before its containers do and shrinks after them: they always fit into it. The runtime is told
+    /// just before either, and may refuse.
     async fn try_to_resize(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
         self.allocation.cgroup = CgroupState::Behind;
         self.keep_cgroup().await?;
-        self.check_memory(updates).await?;
-        self.tell_sandbox().await?;
-        self.note_under_way(updates).await?;
-        self.grow_cgroup().await?;
+        let current = self.current_limits().await?;
+        self.check_memory(updates, &current).await?;
+        let larger = larger_of(&current, &self.cgroup_limits());
+        let is_told = self.tell_larger(&current, &larger).await?;
+        let grown = self.begin_resize(updates, &larger).await;
+        if grown.is_err() && is_told {
+            self.tell_again(&current).await;
+        }
+        grown?;
         for update in updates {
             let Some(container) = self.pod.spec.find_container(&update.name) else { continue };
             let container = Container { resources: update.resources.clone(), ..container.clone() };
@@ -367,10 +418,16 @@ impl Worker {
                 given.set(&update.name, update.under_way(known));
             });
             let result = self.see_through(node.runtime.update_container_resources(request)).await;
-            result.map_err(|source| ResizeError::Container { name: update.name.to_string(), source })?;
+            result.map_err(|error| ResizeError::Container { name: update.name.to_string(), error })?;
             self.allocation.give(&features, |given| given.set(&update.name, container.resources));
         }
-        self.make_cgroup().await?;
+        let is_told = self.tell_wanted(&larger, is_told).await?;
+        let made = self.make_cgroup().await;
+        if made.is_err() && is_told {
+            self.tell_again(&larger).await;
+        }
+        made?;
+        self.allocation.sandbox_is_behind = false;
         let features = self.features();
         self.allocation.give(&features, PodResourceInfo::end_change);
         // Nobody else remembers: the runtime rounds, and does not know how much memory was asked for.
@@ -378,10 +435,16 @@ impl Worker {
         Ok(())
     }
 
+    /// Writes down what is being changed, and has the pod's cgroup grow. Nothing has changed before.
+    async fn begin_resize(&mut self, updates: &[Update], larger: &Limits) -> Result<(), ResizeError> {
+        self.note_under_way(updates).await?;
+        Ok(self.write_larger(larger).await?)
+    }
+
     /// Memory that is in use cannot be taken away: version 1 of cgroups refuses, and version 2 has a process killed.
-    async fn check_memory(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
+    async fn check_memory(&mut self, updates: &[Update], current: &Limits) -> Result<(), ResizeError> {
         let mut refused = Vec::new();
-        if let Some((wanted, used)) = self.too_little_for_pod().await? {
+        if let Some((wanted, used)) = self.too_little_for_pod(current).await? {
             refused
                 .push(format!("attempting to set pod memory limit ({wanted}) below current usage ({used})"));
         }
@@ -389,9 +452,10 @@ impl Worker {
             let Some(wanted) = update.less_memory.map(i64::unsigned_abs) else { continue };
             let node = Arc::clone(&self.node);
             let used = self.see_through(node.runtime.container_memory(&update.id)).await;
-            let name = &update.name;
-            let used = used.map_err(|source| ResizeError::Container { name: name.to_string(), source })?;
-            refused.extend(too_little(name, wanted, used));
+            let name = update.name.to_string();
+            let used = used
+                .map_err(|source| self.memory_usage_unknown(MemoryUsageError::Container { name, source }))?;
+            refused.extend(too_little(&update.name, wanted, used));
         }
         match refused.as_slice() {
             [] => Ok(()),
@@ -404,8 +468,8 @@ impl Worker {
     /// an agent that comes then would take it for what was given. It gives it again. The most that it may be counts.
     async fn note_under_way(&mut self, updates: &[Update]) -> Result<(), ResizeError> {
         let features = self.features();
-        let allocated = PodResourceInfo::given_by(&self.allocation.pod, &features);
-        self.allocation.give(&features, |given| given.begin_change(&allocated));
+        let allocated = Arc::clone(&self.allocation.pod);
+        self.allocation.give(&features, |given| given.begin_change(&allocated, &features));
         let mut known = self.allocation.actuated(&features).into_owned();
         for update in updates {
             let resources = known.get(&update.name).cloned().unwrap_or_default();
@@ -416,52 +480,99 @@ impl Worker {
         Ok(self.write_allocations().await?)
     }
 
-    /// The runtime is told first what the pod as a whole is to have: it may refuse.
-    async fn tell_sandbox(&mut self) -> Result<(), ResizeError> {
+    /// Tells the runtime what the pod's cgroup has while its containers change, where that is more than it has now. Says
+    /// whether it was told.
+    async fn tell_larger(&mut self, current: &Limits, larger: &Limits) -> Result<bool, ResizeError> {
+        let Some(resource) = grows(current, larger).filter(|_| self.allocation.sandbox_is_behind) else {
+            return Ok(false);
+        };
+        let resources = as_told(larger, self.cgroup_of(&self.allocation.pod).0);
+        self.tell_sandbox(resource, &resources).await?;
+        Ok(true)
+    }
+
+    /// Tells the runtime what the pod as a whole has from now on, where it was not told that already. Says whether it was
+    /// told.
+    async fn tell_wanted(&mut self, larger: &Limits, is_larger_told: bool) -> Result<bool, ResizeError> {
+        let wanted = self.cgroup_of(&self.allocation.pod).0;
+        let told = as_told(larger, wanted.clone());
+        if !self.allocation.sandbox_is_behind || (is_larger_told && told == wanted) {
+            return Ok(false);
+        }
+        let resource = if told.memory == wanted.memory { "cpu" } else { "memory" };
+        self.tell_sandbox(resource, &wanted).await?;
+        Ok(true)
+    }
+
+    /// Tells the runtime that the pod's cgroup stayed as it is.
+    async fn tell_again(&mut self, current: &Limits) {
+        let resources = as_told(current, self.cgroup_of(&self.allocation.pod).0);
+        let began = Instant::now();
+        if let Err(error) = self.tell_sandbox("memory", &resources).await {
+            let what =
+                format_args!("the runtime does not know that the pod's cgroup stayed as it was: {error}");
+            self.story.failed("resize", began.elapsed(), what);
+        }
+    }
+
+    async fn tell_sandbox(
+        &mut self,
+        resource: &'static str,
+        resources: &PodResources,
+    ) -> Result<(), ResizeError> {
         let Some(sandbox) = self.observed.active_sandbox() else { return Ok(()) };
         let (facts, pod) = (self.node.facts.now(), &self.allocation.pod);
-        let (resources, period) = self.cgroup_of(pod);
+        let period = facts.translation.settings.cpu_cfs_quota_period;
+        let id = sandbox.id.clone();
         let request = v1::UpdatePodSandboxResourcesRequest {
-            pod_sandbox_id: sandbox.id.clone(),
+            pod_sandbox_id: id.clone(),
             overhead: Some(overhead_resources(pod, &facts.translation)),
-            resources: Some(sandbox::limits(&resources, period, &pod.spec.overhead)),
+            resources: Some(sandbox::limits(resources, period, &pod.spec.overhead)),
         };
         let node = Arc::clone(&self.node);
         let told = self.see_through(node.runtime.update_sandbox_resources(request)).await;
-        told.map_err(ResizeError::Sandbox)
+        told.map_err(|error| ResizeError::Sandbox { resource, id, error })
     }
 
     /// What the pod's cgroup is to have of memory, and what is used, where that is more.
-    async fn too_little_for_pod(&mut self) -> Result<Option<(u64, u64)>, ResizeError> {
+    async fn too_little_for_pod(&mut self, current: &Limits) -> Result<Option<(u64, u64)>, ResizeError> {
         let Some(Bound::At(wanted)) = self.cgroup_limits().memory else { return Ok(None) };
         let (cgroup, node) = (self.cgroup().map_err(PodCgroupError::from)?, Arc::clone(&self.node));
-        let look = async {
-            let current = node.host.cgroups.pod_limits(&cgroup).await?;
-            let shrinks = match current.memory {
-                Some(Bound::At(current)) => wanted < current,
-                Some(Bound::Unlimited) | None => true,
-            };
-            let used = match shrinks {
-                true => Some(node.host.cgroups.pod_memory_usage(&cgroup).await?),
-                false => None,
-            };
-            Ok::<_, CgroupError>(used)
+        let shrinks = match current.memory {
+            Some(Bound::At(current)) => wanted < current,
+            Some(Bound::Unlimited) | None => true,
         };
-        let used = self.see_through(look).await.map_err(PodCgroupError::from)?;
-        Ok(used.filter(|used| *used >= wanted).map(|used| (wanted, used)))
+        if !shrinks {
+            return Ok(None);
+        }
+        let used = self.see_through(node.host.cgroups.pod_memory_usage(&cgroup)).await;
+        let used = used.map_err(|error| self.memory_usage_unknown(error.into()))?;
+        Ok((used >= wanted).then_some((wanted, used)))
+    }
+
+    fn memory_usage_unknown(&self, source: MemoryUsageError) -> ResizeError {
+        ResizeError::MemoryUsage { pod: pod_description(&self.pod), source }
+    }
+
+    async fn current_limits(&mut self) -> Result<Limits, PodCgroupError> {
+        let (cgroup, node) = (self.cgroup()?, Arc::clone(&self.node));
+        Ok(self.see_through(node.host.cgroups.pod_limits(&cgroup)).await?)
     }
 
     async fn grow_cgroup(&mut self) -> Result<(), PodCgroupError> {
-        let (cgroup, wanted) = (self.cgroup()?, self.cgroup_limits());
-        let node = Arc::clone(&self.node);
-        let grow = async {
-            let current = node.host.cgroups.pod_limits(&cgroup).await?;
+        let larger = larger_of(&self.current_limits().await?, &self.cgroup_limits());
+        self.write_larger(&larger).await
+    }
+
+    async fn write_larger(&mut self, larger: &Limits) -> Result<(), PodCgroupError> {
+        let (cgroup, node) = (self.cgroup()?, Arc::clone(&self.node));
+        let write = async {
             let begun = Instant::now();
-            let updated = node.host.cgroups.update_pod(&cgroup, &larger_of(&current, &wanted)).await;
+            let written = node.host.cgroups.update_pod(&cgroup, larger).await;
             node.metrics.changed_cgroup(CgroupChange::Update, begun.elapsed());
-            updated
+            written
         };
-        Ok(self.see_through(grow).await?)
+        Ok(self.see_through(write).await?)
     }
 }
 
@@ -494,10 +605,42 @@ fn larger_of(current: &Limits, wanted: &Limits) -> Limits {
     }
 }
 
+/// Which resource a cgroup gets more of, if it does: memory where it is more than one, which upstream changes first.
+fn grows(current: &Limits, larger: &Limits) -> Option<&'static str> {
+    let is_more = |(current, larger): (Bound, Bound)| larger > current;
+    if current.memory.zip(larger.memory).is_some_and(is_more) {
+        return Some("memory");
+    }
+    let quotas = current.cpu_bandwidth.zip(larger.cpu_bandwidth);
+    let is_longer = quotas.is_some_and(|(current, larger)| is_more((current.quota, larger.quota)));
+    // A cgroup does not tell the same shares as were written, but those of its weight.
+    let shares = current.cpu_shares.zip(larger.cpu_shares);
+    let weighs_more =
+        shares.is_some_and(|(current, larger)| shares_of_weight(weight_of_shares(larger)) > current);
+    (is_longer || weighs_more).then_some("cpu")
+}
+
+/// Limits of a pod's cgroup in the form in which the runtime is told of them. What they do not say is as it is wanted.
+fn as_told(limits: &Limits, wanted: PodResources) -> PodResources {
+    let amount = |bound| match bound {
+        Bound::At(amount) => Some(amount),
+        Bound::Unlimited => None,
+    };
+    let quota = |bound| amount(bound).map_or(-1, |quota| i64::try_from(quota).unwrap_or(i64::MAX));
+    PodResources {
+        cpu_shares: limits.cpu_shares.unwrap_or(wanted.cpu_shares),
+        cpu_quota: match limits.cpu_bandwidth {
+            Some(bandwidth) => Some(quota(bandwidth.quota)),
+            None => wanted.cpu_quota,
+        },
+        memory: limits.memory.map_or(wanted.memory, amount),
+        ..wanted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crablet_host::cgroup::Bound;
 
     #[test]
     fn memory_is_not_taken_from_a_container_that_uses_it_or_may() {
@@ -506,14 +649,45 @@ mod tests {
         assert_eq!([Some(4), Some(5), None].map(said), ["", in_use, "missing container \"c\" memory usage"]);
     }
 
-    #[test]
-    fn a_cgroup_grows_where_more_is_wanted_and_shrinks_nowhere() {
-        let limits = |shares: u64, quota: Bound, memory: Option<Bound>| Limits {
+    fn limits(shares: u64, quota: Bound, memory: Option<Bound>) -> Limits {
+        Limits {
             cpu_shares: Some(shares),
             cpu_bandwidth: Some(CpuBandwidth { quota, period: 100_000 }),
             memory,
             ..Limits::default()
-        };
+        }
+    }
+
+    #[test]
+    fn the_runtime_is_told_before_of_what_grows_and_of_nothing_that_the_kernel_rounded() {
+        let (small, large) = (Bound::At(1), Bound::At(2));
+        let current = limits(998, small, Some(small));
+        for (shares, quota, memory, expected) in [
+            (1024, small, small, None),
+            (1124, small, small, Some("cpu")),
+            (998, large, small, Some("cpu")),
+            (998, large, large, Some("memory")),
+            (998, Bound::Unlimited, small, Some("cpu")),
+        ] {
+            let larger = limits(shares, quota, Some(memory));
+            assert_eq!(grows(&current, &larger), expected, "{larger:?}");
+        }
+        assert_eq!(grows(&Limits::default(), &current), None, "nothing is known of it");
+    }
+
+    #[test]
+    fn what_is_not_limited_is_not_told_and_what_is_not_known_is_told_as_it_is_wanted() {
+        let wanted =
+            PodResources { cpu_shares: 7, cpu_quota: Some(8), memory: Some(9), ..PodResources::default() };
+        assert_eq!(as_told(&Limits::default(), wanted.clone()), wanted);
+        let told = as_told(&limits(2, Bound::Unlimited, Some(Bound::Unlimited)), wanted.clone());
+        assert_eq!((told.cpu_shares, told.cpu_quota, told.memory), (2, Some(-1), None));
+        let told = as_told(&limits(2, Bound::At(3), Some(Bound::At(4))), wanted);
+        assert_eq!((told.cpu_shares, told.cpu_quota, told.memory), (2, Some(3), Some(4)));
+    }
+
+    #[test]
+    fn a_cgroup_grows_where_more_is_wanted_and_shrinks_nowhere() {
         let (small, large) = (Bound::At(1), Bound::At(2));
         let current = limits(50, large, Some(small));
         assert_eq!(larger_of(&current, &limits(80, small, Some(large))), limits(80, large, Some(large)));

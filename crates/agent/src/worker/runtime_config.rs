@@ -97,6 +97,8 @@ impl Worker {
     /// Makes the pod's directories and its cgroup, and says what its sandbox is made from.
     pub(super) async fn prepare_sandbox(&mut self, attempt: u32) -> Result<SandboxConfig, NotMade> {
         self.allocation.cgroup = CgroupState::Unknown;
+        // It is made from what is allocated.
+        self.allocation.sandbox_is_behind = false;
         self.note_actuated();
         self.fit_cgroup().await.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");

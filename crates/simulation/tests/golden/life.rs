@@ -182,6 +182,7 @@ impl Life {
                         list.push(shown);
                     }
                 }
+                Asked::SandboxResources(_) => {}
             }
         }
         moment.events = self.events();
