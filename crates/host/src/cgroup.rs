@@ -135,8 +135,8 @@ pub trait Cgroups: Send + Sync {
     /// containers.
     fn pod_path(&self, pod: &PodCgroup) -> String;
 
-    /// The name of the cgroup of all pods.
-    fn kubepods(&self) -> CgroupName;
+    /// The name of the cgroup of all pods. Nothing where pods have no cgroups of their own.
+    fn kubepods(&self) -> Option<CgroupName>;
 }
 
 #[cfg(test)]

@@ -275,8 +275,8 @@ impl Cgroups for HostCgroups {
         self.0.layout.path(&self.0.layout.pod(pod))
     }
 
-    fn kubepods(&self) -> CgroupName {
-        self.0.layout.kubepods()
+    fn kubepods(&self) -> Option<CgroupName> {
+        Some(self.0.layout.kubepods())
     }
 }
 
