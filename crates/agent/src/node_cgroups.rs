@@ -5,6 +5,8 @@
 //!   what its pods ask for together, as upstream has it; where memory is protected, so is theirs.
 //! - The system and Kubernetes' own processes are held to what is kept for them, where that is wanted.
 //!
+//! Where pods have no cgroups of their own (`cgroupsPerQOS: false`), only the last of these is done.
+//!
 //! It acts when pods come and go, and looks after everything now and then: somebody else may have put it wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,7 @@ use std::time::Duration;
 use crablet_api::core::{ContainerState, ContainerStatus, Pod};
 
 use crablet_core::translate::{MemoryReservation, cpu_shares};
-use crablet_host::cgroup::{CgroupError, Cgroups, HugePages, LevelLimits, Limits, PodCgroup};
+use crablet_host::cgroup::{CgroupError, CgroupName, Cgroups, HugePages, LevelLimits, Limits, PodCgroup};
 use crablet_logging::ErrorChain;
 use crablet_metrics::{Gauge, RegisterError, Registry};
 use tokio::sync::Notify;
@@ -214,13 +216,15 @@ impl NodeCgroups {
                 check = Instant::now() + BETWEEN_CHECKS;
             }
             let mut next = check;
-            if let Some(again) = self.hold_pods(&mut done).await {
-                next = next.min(again);
-            }
-            if let Some(asked) = admission.asked()
-                && let Some(again) = self.serve_classes(asked, &mut done).await
-            {
-                next = next.min(again);
+            if let Some(kubepods) = self.cgroups.kubepods() {
+                if let Some(again) = self.hold_pods(&kubepods, &mut done).await {
+                    next = next.min(again);
+                }
+                if let Some(asked) = admission.asked()
+                    && let Some(again) = self.serve_classes(asked, &mut done).await
+                {
+                    next = next.min(again);
+                }
             }
             tokio::select! {
                 biased;
@@ -233,8 +237,21 @@ impl NodeCgroups {
 
     /// Puts right what somebody else may have put wrong, and has what is left of pods that nobody knows found.
     async fn check(&self, done: &mut Done) {
-        done.classes = None;
         self.put_processes().await;
+        if self.cgroups.kubepods().is_some() {
+            self.check_pods(done).await;
+        }
+        if let Err(error) = self.hold_others().await {
+            self.tell(
+                EventType::Warning,
+                reason::FAILED_NODE_ALLOCATABLE_ENFORCEMENT,
+                ErrorChain(&error).to_string(),
+            );
+        }
+    }
+
+    async fn check_pods(&self, done: &mut Done) {
+        done.classes = None;
         // Who comes meanwhile has a cgroup before it runs.
         let running = self.running();
         match self.cgroups.pods().await {
@@ -247,13 +264,6 @@ impl NodeCgroups {
             Err(error) => warn!(err = %ErrorChain(&error), "Cannot tell which pods have cgroups"),
         }
         done.due.get_or_insert_with(Instant::now);
-        if let Err(error) = self.hold_others().await {
-            self.tell(
-                EventType::Warning,
-                reason::FAILED_NODE_ALLOCATABLE_ENFORCEMENT,
-                ErrorChain(&error).to_string(),
-            );
-        }
     }
 
     /// The pods whose containers run.
@@ -290,7 +300,7 @@ impl NodeCgroups {
     }
 
     /// Holds all pods together to what is theirs. Says when to try again, if it could not.
-    async fn hold_pods(&self, done: &mut Done) -> Option<Instant> {
+    async fn hold_pods(&self, kubepods: &CgroupName, done: &mut Done) -> Option<Instant> {
         let node = self.facts.now().held.clone();
         let is_held = done.held.as_ref() == Some(&node);
         match done.due {
@@ -308,16 +318,15 @@ impl NodeCgroups {
                 (done.held, done.due) = (Some(levels.node), None);
             }
             Err(error) => {
-                self.cannot_hold_pods(&error);
+                self.cannot_hold_pods(kubepods, &error);
                 (done.held, done.due) = (None, Some(Instant::now() + BETWEEN_ENFORCEMENTS));
             }
         }
         done.due
     }
 
-    fn cannot_hold_pods(&self, error: &CgroupError) {
-        let name: Vec<String> =
-            self.cgroups.kubepods().parts().iter().map(|part| format!("{part:?}")).collect();
+    fn cannot_hold_pods(&self, kubepods: &CgroupName, error: &CgroupError) {
+        let name: Vec<String> = kubepods.parts().iter().map(|part| format!("{part:?}")).collect();
         let message =
             format!("Failed to update Node Allocatable Limits [{}]: {}", name.join(" "), ErrorChain(error));
         self.tell(EventType::Warning, reason::FAILED_NODE_ALLOCATABLE_ENFORCEMENT, message);

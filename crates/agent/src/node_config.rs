@@ -585,6 +585,25 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_held_to_amounts_that_are_not_named() {
+        for (word, whose) in [
+            ("system-reserved", "system-reserved"),
+            ("system-reserved-compressible", "system-reserved"),
+            ("kube-reserved", "kube-reserved"),
+            ("kube-reserved-compressible", "kube-reserved"),
+        ] {
+            let cgroup = format!("{whose}-cgroup");
+            let flags =
+                [("enforce-node-allocatable", word), (&cgroup, "/other"), (whose, "ephemeral-storage=1Gi")];
+            let given = flags.map(|(name, value)| (Flag::find(name).unwrap(), value));
+            let effective = crablet_config::load(&given).unwrap();
+            let node = NodeConfig::new(&effective, &found(&machine(), &runtime()));
+            assert_eq!(node.cgroups.others.len(), 1, "{word}");
+            assert!(crablet_config::load(&given[..2]).is_err(), "{word}");
+        }
+    }
+
+    #[test]
     fn what_was_found_out_of_the_machine_reaches_the_translation() {
         let effective = crablet_config::load(&[]).unwrap();
         let (machine, runtime) = (machine(), runtime());

@@ -249,11 +249,13 @@ fn merge(old: &[NodeCondition], new: Vec<NodeCondition>) -> Box<[NodeCondition]>
 }
 
 fn handler(handler: &v1::RuntimeHandler) -> NodeRuntimeHandler {
-    let features = handler.features.as_ref().map(|features| NodeRuntimeHandlerFeatures {
+    // What a handler does not tell of itself it has not.
+    let features = handler.features.unwrap_or_default();
+    let features = NodeRuntimeHandlerFeatures {
         recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
         user_namespaces: Some(features.user_namespaces),
-    });
-    NodeRuntimeHandler { name: handler.name.as_str().into(), features }
+    };
+    NodeRuntimeHandler { name: handler.name.as_str().into(), features: Some(features) }
 }
 
 /// The images that the node has, the largest first, no more than `most` where that is not negative.
@@ -401,6 +403,21 @@ mod tests {
             let (old, new) = (node(old), node(new));
             assert_eq!(rebooted(&old, &new).map(|boot| &**boot), expected);
         }
+    }
+
+    #[test]
+    fn what_a_handler_does_not_tell_of_itself_it_has_not() {
+        let able = v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
+        let handler = |name: &str, features| v1::RuntimeHandler { name: name.to_owned(), features };
+        let handlers = vec![handler("silent", None), handler("able", Some(able))];
+        let facts = Facts { handlers: Some(handlers.into()), ..facts() };
+        let node = made(&Node::default(), &facts, &ready(), Ok(()), 0);
+        assert_eq!(
+            serde_json::to_string(&node.status.runtime_handlers).unwrap(),
+            r#"[{"name":"able","features":{"recursiveReadOnlyMounts":true,"userNamespaces":true}},"#
+                .to_owned()
+                + r#"{"name":"silent","features":{"recursiveReadOnlyMounts":false,"userNamespaces":false}}]"#
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! What a pod's own cgroup allows.
+//! A pod's own cgroup, and what it allows.
 
 use std::collections::BTreeMap;
 
 use crablet_api::core::{Container, ContainerRestartPolicy, Pod};
 use crablet_api::resource_names::huge_page_size;
+use crablet_cgroup_names::{NameError, PodCgroup};
 
 use crate::qos::{Overhead, PodLevel, QosClass, pod_limits, pod_requests, qos_class, quantity};
 use crate::translate::{cpu_quota, cpu_shares};
@@ -20,6 +21,11 @@ pub struct PodResources {
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
+/// The cgroup of a pod.
+pub fn pod_cgroup(pod: &Pod, pod_level: PodLevel) -> Result<PodCgroup, NameError> {
+    PodCgroup::new(qos_class(pod, pod_level), &pod.metadata.uid)
+}
+
 /// What a pod's own cgroup allows: the sum of what its containers may use, where all of them have a limit.
 pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_period: i64) -> PodResources {
     let requests = pod_requests(pod, pod_level, Overhead::Included);
@@ -33,7 +39,7 @@ pub fn pod_resources(pod: &Pod, pod_level: PodLevel, enforce_cpu: bool, cpu_peri
     let quota = |milli: i64| if enforce_cpu { cpu_quota(milli, cpu_period) } else { -1 };
     let shares = cpu_shares(quantity(&requests, "cpu").milli_value());
     let huge_pages = huge_pages(&requests);
-    match qos_class(pod) {
+    match qos_class(pod, pod_level) {
         QosClass::Guaranteed | QosClass::Burstable => PodResources {
             cpu_shares: shares.unsigned_abs(),
             cpu_quota: limit_of("cpu").map(|limit| quota(limit.milli_value())),
@@ -64,7 +70,7 @@ fn all_are_limited(pod: &Pod, name: &str) -> bool {
 /// bytes. That of a guaranteed pod is never taken from it, that of another not while there is any else.
 pub fn protected_memory(pod: &Pod, pod_level: PodLevel) -> Option<(&'static str, u64)> {
     let request = quantity(&pod_requests(pod, pod_level, Overhead::Included), "memory").value();
-    let file = match qos_class(pod) {
+    let file = match qos_class(pod, pod_level) {
         QosClass::Guaranteed => "memory.min",
         QosClass::Burstable | QosClass::BestEffort => "memory.low",
     };

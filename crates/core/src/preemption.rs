@@ -49,7 +49,8 @@ pub fn pods_to_preempt<'a>(
     level: PodLevel,
 ) -> Result<Vec<&'a Pod>, NoRoom> {
     let of_class = |class: QosClass| -> Vec<Victim<'a>> {
-        let others = pods.iter().filter(|other| can_preempt(preemptor, other) && qos_class(other) == class);
+        let others =
+            pods.iter().filter(|other| can_preempt(preemptor, other) && qos_class(other, level) == class);
         others.map(|other| Victim::new(other, requirements, level)).collect()
     };
     let (best_effort, burstable, guaranteed) =

@@ -3,9 +3,7 @@
 mod class;
 mod resources;
 
-pub use class::{
-    computed_qos_class, is_critical, is_node_critical, is_static, qos_class, qos_class_for_status,
-};
+pub use class::{is_critical, is_node_critical, is_static, qos_class, qos_class_for_status};
 pub use crablet_cgroup_names::QosClass;
 pub use resources::{
     Overhead, PodLevel, aggregated_requests, pod_level_resources_set, pod_limits, pod_requests, quantity,

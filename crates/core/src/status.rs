@@ -228,7 +228,8 @@ fn ended_by_the_node(pod: &Pod, message: &str) -> PodCondition {
 /// Makes the status of a pod.
 pub fn pod_status(input: &StatusInput) -> PodStatus {
     let StatusInput { pod, previous, features, .. } = *input;
-    let mut status = PodStatus { qos_class: Some(qos::qos_class_for_status(pod)), ..PodStatus::default() };
+    let class = qos::qos_class_for_status(pod, qos::PodLevel::from(features));
+    let mut status = PodStatus { qos_class: Some(class), ..PodStatus::default() };
     containers::fill(input, &mut status);
     addresses::fill(input, &mut status);
     if features.enabled(Gate::InPlacePodLevelResourcesVerticalScaling) {

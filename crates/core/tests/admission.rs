@@ -362,7 +362,7 @@ fn the_status_of_a_pod_that_was_refused_says_why() {
     pod.metadata.generation = 3;
     let node = node();
     let input = Input { pod: &pod, node: &node, others: &[], features: &FeatureGates::default() };
-    let status = rejected(&pod, &admit(&input).expect_err("too much"), at(0));
+    let status = rejected(&pod, &admit(&input).expect_err("too much"), input.features, at(0));
     assert_eq!(
         serde_json::to_string(&status).expect("JSON"),
         "{\"observedGeneration\":3,\"phase\":\"Failed\",\"message\":\"Pod was rejected: Node didn't have enough resource: cpu, requested: \

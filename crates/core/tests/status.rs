@@ -5,7 +5,7 @@ mod common;
 use common::{World, pod, with_policy};
 use crablet_api::core::{
     ContainerRestartPolicy, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition,
-    PodConditionType, PodPhase, PodStatus, Probe,
+    PodConditionType, PodPhase, PodQOSClass, PodStatus, Probe,
 };
 use crablet_api::document::Limits;
 use crablet_api::meta::ConditionStatus;
@@ -640,6 +640,15 @@ fn what_the_kernel_cannot_tell_apart_is_told_as_it_was_granted() {
     check_resources(limits, (0, 0, 2, 0), r#"{"limits":{"memory":"64Mi"}}"#);
     // What nobody asked for is not told, whatever the runtime says.
     check_resources("{}", (50_000, 25_000, 512, 128 << 20), "{}");
+}
+
+#[test]
+fn with_the_gate_off_resources_of_the_pod_as_a_whole_make_no_class() {
+    let pod = pod_yaml("spec: {resources: {requests: {cpu: 1}}, containers: [{name: c}]}");
+    let mut world = World::new(pod, "c running");
+    assert_eq!(world.status().qos_class, Some(PodQOSClass::Burstable));
+    world.features = world.features.with(Gate::PodLevelResources, false);
+    assert_eq!(world.status().qos_class, Some(PodQOSClass::BestEffort));
 }
 
 #[test]

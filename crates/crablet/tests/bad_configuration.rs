@@ -1059,16 +1059,36 @@ async fn settings_that_exclude_or_need_each_other_are_named_together() {
             expect!["crablet: DIR/kubelet.yaml:4: invalid configuration: maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls (--serialize-image-pulls) is set to false"],
         ),
         (
-            fields("systemReservedCgroup: /s\nenforceNodeAllocatable: [pods, system-reserved, system-reserved-compressible]"),
+            fields("systemReservedCgroup: /s\nenforceNodeAllocatable: [pods, system-reserved, system-reserved-compressible]\nsystemReserved: {cpu: 100m}"),
             expect![[r#"crablet: DIR/kubelet.yaml:4: invalid configuration: both "system-reserved" and "system-reserved-compressible" cannot be specified together in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
         ),
         (
-            fields("kubeReservedCgroup: /k\nenforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]"),
+            fields("kubeReservedCgroup: /k\nenforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReserved: {cpu: 100m}"),
             expect![[r#"crablet: DIR/kubelet.yaml:4: invalid configuration: both "kube-reserved" and "kube-reserved-compressible" cannot be specified together in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
         ),
         (
-            fields("enforceNodeAllocatable: [system-reserved]"),
+            fields("enforceNodeAllocatable: [system-reserved]\nsystemReserved: {cpu: 100m}"),
             expect![[r#"crablet: DIR/kubelet.yaml:3: invalid configuration: systemReservedCgroup (--system-reserved-cgroup) must be specified when "system-reserved" or "system-reserved-compressible" included in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
+        ),
+        (
+            fields("systemReservedCgroup: /s\nenforceNodeAllocatable: [system-reserved]"),
+            expect![[r#"crablet: DIR/kubelet.yaml:4: systemReserved (--system-reserved) must say how much of "cpu", "memory", "ephemeral-storage" or "pid" is kept, since "system-reserved" is in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
+        ),
+        (
+            fields("systemReservedCgroup: /s\nenforceNodeAllocatable: [system-reserved-compressible]"),
+            expect![[r#"crablet: DIR/kubelet.yaml:4: systemReserved (--system-reserved) must say how much of "cpu", "memory", "ephemeral-storage" or "pid" is kept, since "system-reserved-compressible" is in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
+        ),
+        (
+            fields("kubeReservedCgroup: /k\nenforceNodeAllocatable: [kube-reserved]"),
+            expect![[r#"crablet: DIR/kubelet.yaml:4: kubeReserved (--kube-reserved) must say how much of "cpu", "memory", "ephemeral-storage" or "pid" is kept, since "kube-reserved" is in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
+        ),
+        (
+            fields("kubeReservedCgroup: /k\nkubeReserved: {}\nenforceNodeAllocatable: [kube-reserved-compressible]"),
+            expect![[r#"crablet: DIR/kubelet.yaml:5: kubeReserved (--kube-reserved) must say how much of "cpu", "memory", "ephemeral-storage" or "pid" is kept, since "kube-reserved-compressible" is in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
+        ),
+        (
+            flags(&["--enforce-node-allocatable=pods,kube-reserved", "--kube-reserved-cgroup=/k"]),
+            expect![[r#"crablet: --enforce-node-allocatable: kubeReserved (--kube-reserved) must say how much of "cpu", "memory", "ephemeral-storage" or "pid" is kept, since "kube-reserved" is in enforceNodeAllocatable (--enforce-node-allocatable)"#]],
         ),
         (
             fields("enforceNodeAllocatable: [none, pods]"),

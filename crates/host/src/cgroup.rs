@@ -98,7 +98,7 @@ pub trait Cgroups: Send + Sync {
     /// Sets limits of a cgroup that somebody else has made, by the name that a configuration has for it.
     async fn limit_existing(&self, cgroup: &str, limits: &Limits) -> Result<(), CgroupError>;
 
-    /// Puts this process into a cgroup, which is made if need be.
+    /// Puts this process into a cgroup, which is made if need be. Touches nothing if it stands there.
     async fn enter(&self, cgroup: &str) -> Result<(), CgroupError>;
 
     /// Puts the processes that stand in no cgroup but the root into one, which is made if need be; not the first process,
@@ -135,8 +135,8 @@ pub trait Cgroups: Send + Sync {
     /// containers.
     fn pod_path(&self, pod: &PodCgroup) -> String;
 
-    /// The name of the cgroup of all pods.
-    fn kubepods(&self) -> CgroupName;
+    /// The name of the cgroup of all pods. Nothing where pods have no cgroups of their own.
+    fn kubepods(&self) -> Option<CgroupName>;
 }
 
 #[cfg(test)]

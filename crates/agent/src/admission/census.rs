@@ -70,7 +70,7 @@ impl Admission {
         let pod_level = PodLevel::from(&self.gate.features());
         let mut asked = Asked::default();
         for entry in books.pods.values().filter(|entry| entry.state.runs()) {
-            let class = qos_class(&entry.pod);
+            let class = qos_class(&entry.pod, pod_level);
             let requests = match class {
                 QosClass::BestEffort => continue,
                 QosClass::Guaranteed | QosClass::Burstable => {

@@ -5,7 +5,7 @@ use crablet_api::core::Node;
 use crablet_api::testing::pod_yaml;
 use crablet_core::resize::decision::Exclusive;
 use crablet_core::translate::{self, SysctlAllowlist};
-use crablet_host::cgroup::{Bound, Operation, SimulatedCgroups};
+use crablet_host::cgroup::{Bound, OnlyOthers, Operation, SimulatedCgroups};
 use crablet_host::clock::Clock;
 use crablet_host::machine::Machine;
 use crablet_host::simulation::Fault;
@@ -96,6 +96,16 @@ impl World {
     fn open(&self) {
         self.admission.take_over(BTreeMap::new());
         self.admission.open();
+    }
+
+    /// A pod `u` whose container runs, in no cgroup yet.
+    fn run_a_pod(&self) {
+        let pod = pod_yaml(
+            "metadata: {name: p, uid: u}\nspec: {containers: [{name: c}]}\n\
+             status: {containerStatuses: [{name: c, state: {running: {}}}]}",
+        );
+        let status = Arc::new(pod.status.clone());
+        self.owner.statuses.show(Reported::new(Arc::new(pod), status));
     }
 
     fn told(&self) -> Vec<String> {
@@ -200,13 +210,14 @@ async fn pods_that_use_more_are_held_to_it_when_they_do_not_any_more() {
         world.cgroups.plan(Some(Operation::EnsureLevels), 1, Fault::Fails(ErrorKind::ResourceBusy));
     }
     let mut done = Done { due: Some(Instant::now()), ..Done::default() };
+    let kubepods = world.cgroups.kubepods().unwrap();
     for _ in 0..2 {
-        let next = world.owner.hold_pods(&mut done).await.unwrap();
+        let next = world.owner.hold_pods(&kubepods, &mut done).await.unwrap();
         assert_eq!(next - Instant::now(), BETWEEN_ENFORCEMENTS);
-        assert_eq!(world.owner.hold_pods(&mut done).await, Some(next), "it is not tried before");
+        assert_eq!(world.owner.hold_pods(&kubepods, &mut done).await, Some(next), "it is not tried before");
         advance(BETWEEN_ENFORCEMENTS).await;
     }
-    assert_eq!(world.owner.hold_pods(&mut done).await, None);
+    assert_eq!(world.owner.hold_pods(&kubepods, &mut done).await, None);
     let failed = "Warning FailedNodeAllocatableEnforcement: Failed to update Node Allocatable Limits \
                   [\"kubepods\"]: cannot write \"a limit\" to /kubepods: resource busy";
     assert_eq!(world.told(), [failed, failed, ENFORCED]);
@@ -300,12 +311,7 @@ async fn what_somebody_put_wrong_is_put_right_by_the_next_check_and_what_cannot_
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_runs_outside_the_tree_at_two_checks_is_told_of_once() {
     let world = world(Settings::default());
-    let pod = pod_yaml(
-        "metadata: {name: p, uid: u}\nspec: {containers: [{name: c}]}\n\
-         status: {containerStatuses: [{name: c, state: {running: {}}}]}",
-    );
-    let status = Arc::new(pod.status.clone());
-    world.owner.statuses.show(Reported::new(Arc::new(pod), status));
+    world.run_a_pod();
     let mut done = Done::default();
     for expected in [0, 1, 1] {
         world.owner.check(&mut done).await;
@@ -315,6 +321,32 @@ async fn a_pod_that_runs_outside_the_tree_at_two_checks_is_told_of_once() {
     world.cgroups.ensure_pod(&cgroup, &Limits::default()).await.unwrap();
     world.owner.check(&mut done).await;
     assert!(done.astray.is_empty() && done.told_astray.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_pods_have_no_cgroups_nobody_looks_for_them_or_tells_of_them() {
+    let mut world = held(limit(100), Settings { others: vec![system()], ..Settings::default() });
+    world.owner.cgroups = Arc::new(OnlyOthers(world.cgroups.clone()));
+    world.cgroups.add_other("/system.slice");
+    world.open();
+    world.run_a_pod();
+    let mut done = Done::default();
+    for _ in 0..2 {
+        world.owner.check(&mut done).await;
+    }
+    assert!(done.astray.is_empty() && done.told_astray.is_empty(), "it runs where the runtime put it");
+    let (events, cgroups) = (&world.events, &world.cgroups);
+    tokio::spawn(world.owner.keep(world.admission));
+    for _ in 0..7 {
+        settle().await;
+        advance(Duration::from_secs(100)).await;
+    }
+    settle().await;
+    let told: Vec<_> =
+        std::iter::from_fn(|| events.try_next()).map(|event| event.message.to_string()).collect();
+    assert_eq!(told, ["Updated limits on system reserved cgroup /system.slice"]);
+    assert!(cgroups.levels().is_none());
+    assert_eq!(cgroups.other("/system.slice"), Some(limit(7)), "others are held as ever");
 }
 
 #[tokio::test(start_paused = true)]

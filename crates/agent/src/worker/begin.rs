@@ -56,7 +56,8 @@ impl Worker {
             Verdict::Rejected(rejection) => rejection,
         };
         self.warn_pod(&rejection.reason, &rejection.message);
-        let status = rejected(&self.pod, &rejection, self.node.clock.now());
+        let features = &self.node.facts.now().translation.features;
+        let status = rejected(&self.pod, &rejection, features, self.node.clock.now());
         self.phase = Phase::Terminated;
         self.rejected = true;
         self.show(status);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crablet_api::Gate;
 use crablet_api::core::{ConfigMap, Container, Pod, Secret, Service};
 use crablet_core::plan::Start;
-use crablet_core::pod_cgroup::{PodResources, pod_resources, protected_memory};
-use crablet_core::qos::{PodLevel, qos_class};
+use crablet_core::pod_cgroup::{PodResources, pod_cgroup, pod_resources, protected_memory};
+use crablet_core::qos::PodLevel;
 use crablet_core::status::StartError;
 use crablet_core::translate::{
     self, About, ContainerInput, ContainerRefusal, EnvFile, Environment, EnvironmentInput, Granted, HostName,
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     pub(super) fn cgroup(&self) -> Result<PodCgroup, NameError> {
-        PodCgroup::new(qos_class(&self.pod), &self.owner.uid)
+        pod_cgroup(&self.pod, PodLevel::from(&self.node.facts.now().translation.features))
     }
 
     /// Makes the pod's cgroup anew if somebody has removed it. One that is there is left as it is.

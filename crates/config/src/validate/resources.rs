@@ -91,9 +91,16 @@ impl Check {
                         "system-reserved",
                         &c.system_reserved_cgroup,
                     );
+                    self.reserved_amounts(
+                        enforcement,
+                        "systemReserved",
+                        "system-reserved",
+                        &c.system_reserved,
+                    );
                 }
                 Enforcement::KubeReserved | Enforcement::KubeReservedCompressible => {
                     self.reserved_cgroup("kubeReservedCgroup", "kube-reserved", &c.kube_reserved_cgroup);
+                    self.reserved_amounts(enforcement, "kubeReserved", "kube-reserved", &c.kube_reserved);
                 }
                 Enforcement::None => {
                     if wanted.len() > 1 {
@@ -130,6 +137,25 @@ impl Check {
                  enforceNodeAllocatable (--enforce-node-allocatable)"
             );
             self.invalid(&["enforceNodeAllocatable"], message);
+        }
+    }
+
+    /// Who is to be held to amounts that nobody named would be held to none of huge pages, and to nothing else. Upstream
+    /// refuses it when it sets the limits, naming the cgroup.
+    fn reserved_amounts(
+        &mut self,
+        enforcement: &NodeAllocatableEnforcement,
+        field: &str,
+        key: &str,
+        amounts: &BTreeMap<Box<str>, Parsed<Quantity>>,
+    ) {
+        if amounts.is_empty() {
+            let message = format!(
+                "{field} (--{key}) must say how much of {} is kept, since \"{enforcement}\" is in \
+                 enforceNodeAllocatable (--enforce-node-allocatable)",
+                one_of(RESERVABLE)
+            );
+            self.fail(&["enforceNodeAllocatable"], message);
         }
     }
 

@@ -7,7 +7,7 @@ use crablet_api::{FeatureGates, Gate};
 
 use super::{Condition, REASON};
 use crate::admission::Rejection;
-use crate::qos::{QosClass, is_critical, qos_class};
+use crate::qos::{PodLevel, QosClass, is_critical, qos_class};
 
 /// The taint that a node with too little memory gets.
 const MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
@@ -23,7 +23,7 @@ pub fn admit(pod: &Pod, conditions: &BTreeSet<Condition>, features: &FeatureGate
             Taint { key: MEMORY_PRESSURE.to_owned(), effect: TaintEffect::NoSchedule, ..Taint::default() };
         let compares = features.enabled(Gate::TaintTolerationComparisonOperators);
         let mut tolerations = pod.spec.tolerations.iter();
-        if qos_class(pod) != QosClass::BestEffort
+        if qos_class(pod, PodLevel::from(features)) != QosClass::BestEffort
             || tolerations.any(|toleration| toleration.tolerates(&taint, compares))
         {
             return Ok(());

@@ -11,19 +11,19 @@ use crate::labels::{CONFIG_MIRROR, CONFIG_SOURCE};
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// The QoS class of a pod: the one in its status, because it stays the same for as long as the pod lives; else the
-/// one its spec has, with resources of the pod as a whole counted.
-pub fn qos_class(pod: &Pod) -> QosClass {
+/// one its spec has.
+pub fn qos_class(pod: &Pod, pod_level: PodLevel) -> QosClass {
     match &pod.status.qos_class {
         Some(PodQOSClass::Guaranteed) => QosClass::Guaranteed,
         Some(PodQOSClass::Burstable) => QosClass::Burstable,
         Some(PodQOSClass::BestEffort) => QosClass::BestEffort,
-        Some(PodQOSClass::Other(_)) | None => computed_qos_class(pod, PodLevel::Counted),
+        Some(PodQOSClass::Other(_)) | None => computed_qos_class(pod, pod_level),
     }
 }
 
 /// The QoS class of a pod, as its status is to tell it.
-pub fn qos_class_for_status(pod: &Pod) -> PodQOSClass {
-    match qos_class(pod) {
+pub fn qos_class_for_status(pod: &Pod, pod_level: PodLevel) -> PodQOSClass {
+    match qos_class(pod, pod_level) {
         QosClass::Guaranteed => PodQOSClass::Guaranteed,
         QosClass::Burstable => PodQOSClass::Burstable,
         QosClass::BestEffort => PodQOSClass::BestEffort,
@@ -31,7 +31,7 @@ pub fn qos_class_for_status(pod: &Pod) -> PodQOSClass {
 }
 
 /// The QoS class that a pod's spec has.
-pub fn computed_qos_class(pod: &Pod, pod_level: PodLevel) -> QosClass {
+fn computed_qos_class(pod: &Pod, pod_level: PodLevel) -> QosClass {
     let mut total = Totals::default();
     let mut guaranteed = true;
     match &pod.spec.resources {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn class(spec: &str) -> QosClass {
-        qos_class(&pod_yaml(&format!("metadata: {{name: p}}\nspec: {spec}")))
+        qos_class(&pod_yaml(&format!("metadata: {{name: p}}\nspec: {spec}")), PodLevel::Counted)
     }
 
     const BOTH: &str = "{limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1000m, memory: 1024Mi}}";
@@ -168,16 +168,16 @@ mod tests {
             QosClass::Burstable
         );
         let pod = pod_yaml(&format!("metadata: {{name: p}}\nspec: {{{containers}, resources: {BOTH}}}"));
-        assert_eq!(computed_qos_class(&pod, PodLevel::Ignored), QosClass::Burstable);
+        assert_eq!(qos_class(&pod, PodLevel::Ignored), QosClass::Burstable);
     }
 
     #[test]
     fn the_class_in_the_status_stays() {
         let mut pod = pod_yaml("metadata: {name: p}\nspec: {containers: [{name: c}]}");
         pod.status.qos_class = Some(PodQOSClass::Guaranteed);
-        assert_eq!(qos_class(&pod), QosClass::Guaranteed);
+        assert_eq!(qos_class(&pod, PodLevel::Counted), QosClass::Guaranteed);
         pod.status.qos_class = Some("Sleepy".into());
-        assert_eq!(qos_class(&pod), QosClass::BestEffort);
+        assert_eq!(qos_class(&pod, PodLevel::Counted), QosClass::BestEffort);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn infeasible(
     let is_exclusive = |is_static: bool, can_change: Gate, resource: Resource| {
         is_static && !node.features.enabled(can_change) && requests_differ(resource)
     };
-    match qos_class(wanted) {
+    match qos_class(wanted, PodLevel::from(&node.features)) {
         QosClass::Guaranteed => {}
         QosClass::Burstable | QosClass::BestEffort => return None,
     }
@@ -73,7 +73,8 @@ pub fn infeasible(
 
 /// How much a container may swap follows from the memory that it asks for.
 fn changes_what_may_swap(wanted: &Pod, allocated: &Pod, node: &NodeContext) -> bool {
-    let may = |pod: &Pod, container: &Container| may_swap(pod, container, qos_class(pod), node);
+    let class = |pod: &Pod| qos_class(pod, PodLevel::from(&node.features));
+    let may = |pod: &Pod, container: &Container| may_swap(pod, container, class(pod), node);
     let restarts = |policies: &[ContainerResizePolicy]| {
         let policy = policies.iter().find(|policy| *policy.resource_name == *Resource::Memory.name());
         policy.is_some_and(|policy| policy.restart_policy == ResourceResizeRestartPolicy::RestartContainer)
@@ -125,7 +126,7 @@ impl Turn {
         Turn {
             increases: ["memory", "cpu"].iter().any(|name| quantity(&after, name) > quantity(&before, name)),
             priority: Reverse(wanted.spec.priority.unwrap_or_default()),
-            is_not_guaranteed: qos_class(wanted) != QosClass::Guaranteed,
+            is_not_guaranteed: qos_class(wanted, pod_level) != QosClass::Guaranteed,
             is_new: since.is_none(),
             since,
         }

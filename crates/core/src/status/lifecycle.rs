@@ -14,9 +14,9 @@ use crate::admission::Rejection;
 use crate::{qos, restart};
 
 /// The status of a pod that the node did not take.
-pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> PodStatus {
+pub fn rejected(pod: &Pod, rejection: &Rejection, features: &FeatureGates, now: Timestamp) -> PodStatus {
     PodStatus {
-        qos_class: Some(qos::qos_class_for_status(pod)),
+        qos_class: Some(qos::qos_class_for_status(pod, qos::PodLevel::from(features))),
         phase: Some(PodPhase::Failed),
         reason: rejection.reason.clone(),
         message: format!("Pod was rejected: {}", rejection.message).into(),

@@ -1,7 +1,10 @@
 //! Control groups: what a pod's group is called, and amounts in the kernel's units.
 
 use crablet_api::core::Pod;
-use crablet_cgroup_names::{Layout, NameError, PodCgroup, QosClass};
+use crablet_cgroup_names::{Layout, NameError};
+
+use crate::pod_cgroup::pod_cgroup;
+use crate::qos::PodLevel;
 
 /// The fewest and the most shares of CPU that the kernel takes.
 const MIN_SHARES: i64 = 2;
@@ -27,13 +30,14 @@ pub fn cpu_quota(milli_cpu: i64, period: i64) -> i64 {
 
 /// The name of the control group that a pod's sandbox and containers are in, as the runtime is told it. It is nothing
 /// where pods have none of their own.
-pub fn cgroup_parent(pod: &Pod, class: QosClass, layout: Option<&Layout>) -> Result<String, NameError> {
+pub fn cgroup_parent(pod: &Pod, pod_level: PodLevel, layout: Option<&Layout>) -> Result<String, NameError> {
     let Some(layout) = layout else { return Ok(String::new()) };
-    Ok(layout.path(&layout.pod(&PodCgroup::new(class, &pod.metadata.uid)?)))
+    Ok(layout.path(&layout.pod(&pod_cgroup(pod, pod_level)?)))
 }
 
 #[cfg(test)]
 mod tests {
+    use crablet_api::core::PodQOSClass;
     use crablet_api::testing::pod;
     use crablet_cgroup_names::CgroupDriver;
     use proptest::prelude::*;
@@ -43,8 +47,11 @@ mod tests {
     #[test]
     fn a_pods_group_is_in_the_one_of_its_class() {
         let layout = Layout::new("/a", CgroupDriver::Systemd);
-        let named =
-            |uid: &str, layout| cgroup_parent(&pod("p").uid(uid).build(), QosClass::Burstable, layout);
+        let named = |uid: &str, layout| {
+            let mut pod = pod("p").uid(uid).build();
+            pod.status.qos_class = Some(PodQOSClass::Burstable);
+            cgroup_parent(&pod, PodLevel::Counted, layout)
+        };
         assert_eq!(
             named("12-ab", Some(&layout)).unwrap(),
             "/a.slice/a-kubepods.slice/a-kubepods-burstable.slice/a-kubepods-burstable-pod12_ab.slice"

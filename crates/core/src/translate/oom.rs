@@ -77,7 +77,7 @@ mod tests {
 
     fn scores(spec: &str) -> Vec<i64> {
         let pod = pod_yaml(&format!("metadata: {{name: p}}\nspec: {spec}"));
-        let class = qos::qos_class(&pod);
+        let class = qos::qos_class(&pod, PodLevel::Counted);
         pod.spec
             .init_and_regular_containers()
             .map(|container| oom_score_adj(&pod, container, class, 4 * GIBIBYTE, PodLevel::Counted))

@@ -11,7 +11,7 @@ use super::cgroup::{QUOTA_PERIOD, cpu_quota, cpu_shares};
 use super::memory;
 use super::node::{NodeContext, Settings};
 use super::oom::oom_score_adj;
-use crate::qos::{self, Overhead, PodLevel, QosClass, quantity};
+use crate::qos::{self, Overhead, PodLevel, quantity};
 
 /// What a container may use. `exclusive_cpus`: it has CPUs of its own.
 pub fn container_resources(
@@ -21,7 +21,7 @@ pub fn container_resources(
     exclusive_cpus: bool,
 ) -> v1::LinuxContainerResources {
     let pod_level = PodLevel::from(&node.features);
-    let class = class_of(pod, pod_level);
+    let class = qos::qos_class(pod, pod_level);
     let own = &container.resources;
     let cpu_limit = limit(pod, &own.limits, "cpu", pod_level);
     let memory_limit = limit(pod, &own.limits, "memory", pod_level);
@@ -61,14 +61,6 @@ pub fn overhead_resources(pod: &Pod, node: &NodeContext) -> v1::LinuxContainerRe
     }
     let cpu = quantity(overhead, "cpu");
     linux_resources(Some(&cpu), &cpu, &quantity(overhead, "memory"), false, node)
-}
-
-/// The class of a pod, with a disabled feature left out.
-pub(super) fn class_of(pod: &Pod, pod_level: PodLevel) -> QosClass {
-    match pod_level {
-        PodLevel::Ignored if pod.status.qos_class.is_none() => qos::computed_qos_class(pod, pod_level),
-        PodLevel::Ignored | PodLevel::Counted => qos::qos_class(pod),
-    }
 }
 
 /// Who asks for no CPU is taken to ask for as much as it may use.

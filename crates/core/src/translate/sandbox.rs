@@ -14,7 +14,7 @@ use super::logs::pod_log_directory;
 use super::namespaces::{self, UserNamespaces};
 use super::node::NodeContext;
 use super::refusal::SandboxRefusal;
-use super::resources::{class_of, overhead_resources, sandbox_resources};
+use super::resources::{overhead_resources, sandbox_resources};
 use super::{cgroup, dns, security, sysctl};
 use crate::labels::{sandbox_annotations, sandbox_labels};
 use crate::qos::PodLevel;
@@ -97,7 +97,7 @@ fn linux(input: &SandboxInput<'_>) -> Result<v1::LinuxPodSandboxConfig, SandboxR
     Ok(v1::LinuxPodSandboxConfig {
         cgroup_parent: cgroup::cgroup_parent(
             pod,
-            class_of(pod, PodLevel::from(&node.features)),
+            PodLevel::from(&node.features),
             node.settings.cgroups.as_ref(),
         )?,
         security_context: Some(security_context(input)?),
@@ -175,6 +175,7 @@ mod tests {
     use crablet_api::testing::pod_yaml;
 
     use super::*;
+    use crate::pod_cgroup::pod_cgroup;
     use crate::translate::testing::node;
 
     fn pod(spec: &str) -> Pod {
@@ -182,10 +183,14 @@ mod tests {
     }
 
     fn made(spec: &str) -> Result<v1::PodSandboxConfig, SandboxRefusal> {
-        let (pod, node) = (pod(spec), node());
+        made_on(&node(), spec)
+    }
+
+    fn made_on(node: &NodeContext, spec: &str) -> Result<v1::PodSandboxConfig, SandboxRefusal> {
+        let pod = pod(spec);
         let input = SandboxInput {
             pod: &pod,
-            node: &node,
+            node,
             attempt: 2,
             resolver: &HostResolver::Off,
             runtime_handler: "",
@@ -212,6 +217,19 @@ mod tests {
         assert_eq!((config.hostname.as_str(), config.log_directory.as_str()), ("p", "/var/log/pods/ns_p_u"));
         assert_eq!(config.labels["a"], "b");
         assert_eq!(config.linux.unwrap().cgroup_parent, "/kubepods/besteffort/podu");
+    }
+
+    #[test]
+    fn a_sandbox_is_put_into_the_cgroup_that_its_pod_has_whether_resources_of_the_whole_count_or_not() {
+        let spec = "{resources: {requests: {cpu: 1}}, containers: [{name: c}]}";
+        for (is_on, expected) in [(true, "/kubepods/burstable/podu"), (false, "/kubepods/besteffort/podu")] {
+            let mut node = node();
+            node.features = node.features.with(Gate::PodLevelResources, is_on);
+            let layout = node.settings.cgroups.as_ref().unwrap();
+            let own = pod_cgroup(&pod(spec), PodLevel::from(&node.features)).unwrap();
+            assert_eq!(layout.path(&layout.pod(&own)), expected);
+            assert_eq!(made_on(&node, spec).unwrap().linux.unwrap().cgroup_parent, expected);
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) trait ControlFiles: Send + Sync {
     fn files(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Whether a process runs a program, and is no part of the kernel.
     fn has_program(&self, process: u32) -> bool;
+    /// Where this process stands in each tree, in the form of `/proc/self/cgroup`.
+    fn own_places(&self) -> Result<String, CgroupError>;
 }
 
 /// The file systems that the kernel mounted.
@@ -72,6 +74,10 @@ impl ControlFiles for Mounted {
             Ok(_) => true,
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
+    }
+
+    fn own_places(&self) -> Result<String, CgroupError> {
+        read(self, Path::new("/proc/self"), "cgroup")
     }
 }
 

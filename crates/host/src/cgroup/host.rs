@@ -202,6 +202,10 @@ impl Cgroups for HostCgroups {
     async fn enter(&self, cgroup: &str) -> Result<(), CgroupError> {
         let path = CgroupName::from_cgroupfs(cgroup).to_cgroupfs();
         self.blocking(move |host| {
+            // What those above hand down is the business of whoever put this process there.
+            if processes::place(&host.files.own_places()?, host.hierarchy.version()) == Some(&*path) {
+                return Ok(());
+            }
             host.create_files(&path)?;
             host.put(&path, std::process::id())
         })
@@ -275,8 +279,8 @@ impl Cgroups for HostCgroups {
         self.0.layout.path(&self.0.layout.pod(pod))
     }
 
-    fn kubepods(&self) -> CgroupName {
-        self.0.layout.kubepods()
+    fn kubepods(&self) -> Option<CgroupName> {
+        Some(self.0.layout.kubepods())
     }
 }
 
@@ -323,13 +327,13 @@ impl Host {
     }
 
     fn gather(&self, path: &str) -> Result<(), CgroupError> {
-        self.create_files(path)?;
         let (mut left, mut last) = (Vec::new(), None);
         for _ in 0..GATHER_TRIES {
             left = self.outside()?;
             if left.is_empty() {
                 return Ok(());
             }
+            self.create_files(path)?;
             for process in &left {
                 match self.put(path, *process) {
                     Ok(()) => {}

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use super::CgroupError;
 use super::control::ControlFiles;
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -274,6 +275,15 @@ impl ControlFiles for Kernel {
     fn has_program(&self, process: u32) -> bool {
         process >= 100
     }
+
+    fn own_places(&self) -> Result<String, CgroupError> {
+        let own = std::process::id();
+        let stands = |(path, cgroup): (&PathBuf, &Cgroup)| {
+            let path = path.strip_prefix(MOUNT).unwrap().display();
+            cgroup.processes.contains(&own).then(|| format!("0::/{path}"))
+        };
+        Ok(self.state(|state| state.cgroups.iter().find_map(stands)).unwrap_or_else(|| "0::/".to_owned()))
+    }
 }
 
 mod tests {
@@ -463,6 +473,10 @@ mod tests {
         cgroups(&kernel, "").gather("/system/daemons").await.unwrap();
         assert_eq!(kernel.processes("system/daemons"), [100, 4000]);
         assert_eq!(kernel.processes(""), [1, 2, 99]);
+        kernel.written();
+        kernel.take("cpuset", "system", 0);
+        cgroups(&kernel, "").gather("/system/daemons").await.unwrap();
+        assert_eq!(kernel.written(), [""; 0], "nobody is left to be moved");
     }
 
     #[tokio::test]
@@ -483,10 +497,20 @@ mod tests {
     async fn the_agent_moves_into_the_cgroup_that_it_is_to_be_in() {
         let kernel = Kernel::with(&ALL);
         let cgroups = cgroups(&kernel, "");
-        for _ in 0..2 {
-            cgroups.enter("/kubelet").await.unwrap();
-            assert_eq!(kernel.processes("kubelet"), [std::process::id()]);
+        cgroups.enter("/kube/kubelet").await.unwrap();
+        assert_eq!(kernel.processes("kube/kubelet"), [std::process::id()]);
+        assert!(!kernel.written().is_empty());
+        // systemd takes from a unit's slice what nobody delegated, and may be right.
+        kernel.take("cpuset", "kube", 0);
+        for same in ["/kube/kubelet", "kube//kubelet/"] {
+            cgroups.enter(same).await.unwrap();
+            assert_eq!(kernel.written(), [""; 0], "it stands there");
         }
+        cgroups.enter("/other").await.unwrap();
+        assert_eq!(
+            (kernel.processes("other"), kernel.processes("kube/kubelet")),
+            (vec![std::process::id()], vec![])
+        );
         let error = cgroups.limit_existing("/kubelets", &Limits::default()).await.unwrap_err();
         assert_eq!(error.to_string(), "the cgroup /sys/fs/cgroup/kubelets does not exist");
     }

@@ -58,7 +58,7 @@ impl<C: Cgroups> Cgroups for OnlyOthers<C> {
         String::new()
     }
 
-    fn kubepods(&self) -> CgroupName {
-        self.0.kubepods()
+    fn kubepods(&self) -> Option<CgroupName> {
+        None
     }
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::CgroupError;
 use super::control::ControlFiles;
 use super::tree::{is_gone, walk};
+use super::{CgroupError, Version};
 
 /// How many processes are taken hold of at once. Each takes a file descriptor, which others need too.
 const HELD_AT_ONCE: usize = 256;
@@ -32,6 +32,28 @@ pub(super) fn processes(files: &dyn ControlFiles, cgroup: &Path) -> Result<BTree
         }
     }
     Ok(found)
+}
+
+/// The cgroup that a process stands in as a whole, by what `/proc/<pid>/cgroup` says. In version 1 there is one where the
+/// trees of the CPU and of memory agree; systemd's tree says which, if it is there, since without accounting a unit stands
+/// at the root of the others.
+pub(super) fn place(places: &str, version: Version) -> Option<&str> {
+    let trees = || {
+        places.lines().filter_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            Some((controllers, path))
+        })
+    };
+    let of = |tree: &str| {
+        trees().find_map(|(named, path)| named.split(',').any(|name| name == tree).then_some(path))
+    };
+    match version {
+        Version::V2 => of(""),
+        Version::V1 => {
+            let cpu = of("cpu")?;
+            (of("memory")? == cpu).then(|| of("name=systemd").unwrap_or(cpu))
+        }
+    }
 }
 
 /// Kills every process in a cgroup and below. They may take a while to go.
@@ -94,6 +116,30 @@ impl Held {
         match killed {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_stands_where_the_trees_of_cpu_and_memory_agree_or_where_systemd_says() {
+        for (places, version, expected) in [
+            ("0::/kubelet", Version::V2, Some("/kubelet")),
+            ("1:name=systemd:/old\n0::/a:b", Version::V2, Some("/a:b")),
+            ("3:memory:/kubelet\n2:cpu,cpuacct:/kubelet\n0::/elsewhere", Version::V1, Some("/kubelet")),
+            (
+                "3:memory:/\n2:cpuacct,cpu:/\n1:name=systemd:/system.slice/k",
+                Version::V1,
+                Some("/system.slice/k"),
+            ),
+            ("3:memory:/\n2:cpu:/kubelet\n1:name=systemd:/kubelet", Version::V1, None),
+            ("2:cpu:/kubelet\n0::/kubelet", Version::V1, None),
+            ("", Version::V2, None),
+        ] {
+            assert_eq!(place(places, version), expected, "{places}");
         }
     }
 }

@@ -299,8 +299,8 @@ impl Cgroups for SimulatedCgroups {
         self.layout.path(&self.layout.pod(pod))
     }
 
-    fn kubepods(&self) -> CgroupName {
-        self.layout.kubepods()
+    fn kubepods(&self) -> Option<CgroupName> {
+        Some(self.layout.kubepods())
     }
 }
 
