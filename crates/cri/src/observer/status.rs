@@ -15,7 +15,7 @@ pub struct Status {
     pub source: Source,
     /// Why not from a better source, one reason for each; empty when it is the best one.
     pub why_not_better: Vec<Arc<str>>,
-    /// The last relist that succeeded.
+    /// The last relist that succeeded. Nobody is told when that is another one, and nothing else.
     pub last_relist: Option<Relist>,
     /// What went wrong last, and is not over.
     pub last_error: Option<Arc<str>>,
