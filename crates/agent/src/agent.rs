@@ -113,6 +113,8 @@ pub struct Agent {
     pub recorder: Recorder,
     /// Whether the runtime and its network are ready.
     pub readiness: Readiness,
+    /// Where it is learned what happens at the runtime.
+    pub observer: watch::Receiver<observer::Status>,
     /// Where the task that owns the pods is asked whether it still goes round.
     pub sync_loop: SyncLoop,
 }
@@ -188,7 +190,7 @@ impl Agent {
         let images =
             Images::new(runtime.clone(), access, recorder.clone(), clock.clone(), description.images)
                 .counted_in(ImageMetrics::register(&metrics.kubelet)?);
-        let (observer, events, listing) = Observer::new(runtime.clone());
+        let (observer, events, observer_status) = Observer::new(runtime.clone());
         let seconds = clock.clone();
         let observer = observer.counted_in(observer::Metrics::register(&metrics.kubelet)?, move || {
             seconds.now().as_millisecond() as f64 / 1e3
@@ -282,6 +284,7 @@ impl Agent {
             images: images.clone(),
             recorder: node.reports.recorder.clone(),
             readiness: node.readiness.clone(),
+            observer: observer_status,
             sync_loop: pods.sync_loop(),
         };
         let shutdown = machine.filter(|_| !shutdown_periods.is_empty()).map(|machine| {
@@ -312,7 +315,7 @@ impl Agent {
         tasks.spawn(Arc::clone(&node.image_gc).run());
         tasks.spawn(observer.run());
         tasks.spawn(container_gc::tell_of_failures(
-            listing,
+            agent.observer.clone(),
             Involved::node(node_name),
             agent.recorder.clone(),
             clock.clone(),

@@ -202,6 +202,12 @@ impl Teller {
         self.tell(Telling { topic, text, took: Some(took), is_warning: true, is_combined: false });
     }
 
+    /// Notes what the log has from whoever found it out.
+    pub fn note_logged(&self, topic: &str, text: fmt::Arguments<'_>) {
+        let telling = Telling { topic, text, took: None, is_warning: false, is_combined: false };
+        lock(&self.told).ring.tell(telling, self.clock.now());
+    }
+
     /// The story as it stands.
     pub fn story(&self) -> Story {
         lock(&self.told).story()

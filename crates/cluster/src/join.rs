@@ -25,6 +25,7 @@ use crate::node::{self, NodeKeeper};
 use crate::node_headline::NodeHeadline;
 use crate::objects::{ClusterObjects, ObjectTtl};
 use crate::pod_source::PodSource;
+use crate::runtime_events;
 use crate::status_manager::{self, StatusManager};
 
 /// What stands before a node's name in its story, where pods have their namespaces.
@@ -99,6 +100,7 @@ pub fn join(tasks: &Tasks, agent: &Agent, joining: Joining) {
     let (stories, told) = (agent.stories.clone(), told_mirrors);
     let source = PodSource::new(pods, feed, clock.clone(), story.clone(), stories, memory.clone(), told);
     metrics.tell_mirrors(mirrors.clone());
+    tasks.spawn(runtime_events::tell(agent.observer.clone(), story.clone()));
     let parts = node::Parts {
         client: client.clone(),
         follower: Follower::new(client.clone(), &Selection::named("", &name), chance(2)),

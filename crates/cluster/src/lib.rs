@@ -14,6 +14,8 @@
 //! Each is one task that owns what it knows. None of them waits for another, and no pod waits for any of them: with the
 //! API server away, what runs goes on, and what is to be told waits in its slot. Where that is wanted, what the server
 //! said is kept on disk ([`memory`]), so that an agent that begins while it is away can run pods before it answers.
+//! What keeps the node from the server ([`NodeHeadline`]), and where it is learned what happens at the runtime
+//! (`runtime_events`), is in the node's story.
 
 mod csi_node;
 pub mod event_writer;
@@ -31,6 +33,7 @@ mod pod_cidrs;
 pub mod pod_source;
 mod registry;
 mod retry;
+mod runtime_events;
 mod runtime_patience;
 mod service_accounts;
 pub mod status_manager;

@@ -327,12 +327,14 @@ impl Observer {
                     info!("The container runtime can be listed again");
                     self.sources.try_now(now);
                 }
-                self.status.send_modify(|status| {
+                self.status.send_if_modified(|status| {
                     status.last_relist = Some(Relist { began, took: now.duration_since(began) });
                     status.not_listed = None;
                     if was_failing {
                         status.last_error = None;
                     }
+                    // Nobody is woken each second for nothing else.
+                    was_failing
                 });
             }
             Err(error) => {

@@ -120,6 +120,7 @@ pub(crate) fn running_node() -> (NodeHandles, Agent) {
         ),
         stories,
         recorder,
+        observer: watch::channel(Default::default()).1,
         sync_loop: Default::default(),
     };
     node.stage = watch::channel(Stage::Running(Box::new(agent.clone()))).1;

@@ -688,8 +688,8 @@ impl Run {
             let tasks = agent.tasks.count();
             // What runs short, images, shutdowns, what the kernel says, and doubts about refusals; in a cluster: pods and
             // services from the server, statuses, events, the node's object, its lease, its drivers and their objects, who
-            // registers them, who unstages, and what ends them.
-            if tasks > if self.settings.in_cluster { 25 } else { 14 } {
+            // registers them, who unstages, what ends them, and what the node's story has of the runtime's events.
+            if tasks > if self.settings.in_cluster { 26 } else { 14 } {
                 ledger.broken(&mut ledger.state(), 12, format!("an idle agent has {tasks} tasks"));
             }
         }

@@ -13,7 +13,7 @@ use crablet_api::meta::{ConditionStatus, DeleteOptions};
 use crablet_api::storage::CsiNode;
 use crablet_client::Resource as _;
 use crablet_cluster::node_status::Cloud;
-use crablet_cri_sim::{Latency, Method, Settings};
+use crablet_cri_sim::{Capabilities, Latency, Method, Settings};
 use crablet_host::cgroup::{Bound, Limits};
 use crablet_simulation::api_server::Trouble;
 use crablet_simulation::behaviour::PULLED;
@@ -36,6 +36,28 @@ async fn with(world: World) -> Cluster {
     let cluster = Cluster::join(world).await;
     seconds(15).await;
     cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_story_says_where_it_is_learned_what_happens_at_the_runtime() {
+    let has = |cri_events, containerd_events| {
+        let settings = settings(0);
+        let capabilities = Capabilities { cri_events, containerd_events, ..settings.capabilities };
+        Settings { capabilities, ..settings }
+    };
+    let told = async |settings: Settings| {
+        let cluster = on(settings).await;
+        let story = cluster.world.agent.as_ref().unwrap().agent.stories.story("node").unwrap();
+        let entries = story.entries.iter().filter(|entry| &*entry.topic == "runtime events");
+        entries.map(|entry| (entry.text.to_string(), entry.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(has(true, true)).await, [("learned from CRI's event stream".to_owned(), 1)]);
+    let without = told(has(false, false)).await;
+    let [(text, 1)] = without.as_slice() else { panic!("{without:?}") };
+    assert!(
+        text.starts_with("learned from a relist each second, not from a better source: GetContainerEvents: "),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

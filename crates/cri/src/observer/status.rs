@@ -16,7 +16,7 @@ pub struct Status {
     pub source: Source,
     /// Why not from a better source, one reason for each; empty when it is the best one.
     pub why_not_better: Vec<Arc<str>>,
-    /// The last relist that succeeded.
+    /// The last relist that succeeded. Nobody is told when that is another one, and nothing else.
     pub last_relist: Option<Relist>,
     /// Why the runtime cannot be listed, while it cannot.
     pub not_listed: Option<Error>,
