@@ -313,13 +313,13 @@ impl Agent {
         }
         tasks.spawn(eviction.run());
         tasks.spawn(Arc::clone(&node.image_gc).run());
-        tasks.spawn(observer.run());
-        tasks.spawn(container_gc::tell_of_failures(
-            agent.observer.clone(),
-            Involved::node(node_name),
-            agent.recorder.clone(),
-            clock.clone(),
-        ));
+        let (node_of_events, recorder) = (Involved::node(node_name), agent.recorder.clone());
+        let listing = agent.observer.clone();
+        let telling = container_gc::tell_of_failures(listing, node_of_events, recorder, clock.clone());
+        // One task: it waits for what the observer says.
+        tasks.spawn(async {
+            tokio::join!(observer.run(), telling);
+        });
         tasks.spawn(checkpoint_writer.run());
         tasks.spawn(allocations.run(state_disk));
         tasks.spawn(probing);
