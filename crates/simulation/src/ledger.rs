@@ -203,6 +203,10 @@ impl Ledger {
         let mut state = self.state();
         let mut life = Life::new(Arc::clone(pod), source);
         life.may_be_shut_down = state.may_go_down();
+        // A static one that is kept out for a shutdown that there is no more begins anew, as those do that were there.
+        if life.may_be_shut_down && state.going_down.is_none() && source.is_static() {
+            (life.returned, life.harmed) = (true, true);
+        }
         // Who is wanted in another form is not a new pod.
         life.edited = state.lives.contains_key(pod.metadata.uid.as_str());
         state.lives.insert(pod.metadata.uid.to_string(), life);
