@@ -81,7 +81,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("cannot start the store's thread")]
     Thread(#[source] std::io::Error),
-    #[error("cannot listen on {address}")]
+    /// Both commands that start one have the flag.
+    #[error("cannot listen on {address}; choose another port with --secure-port")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(
         "cannot put {KUBERNETES_ADDRESS}, at which pods find the server, on the loopback interface (this takes root)"
