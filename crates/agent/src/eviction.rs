@@ -50,7 +50,7 @@ use crate::recorder::{EventType, Involved, reason};
 use crate::shared::Shared;
 use alarms::Alarms;
 use disk_use::DiskUse;
-use leavers::{Departures, Leaver, is_gone, left_by_agent_before, see_off};
+use leavers::{Departures, Leaver, Slower, is_gone, left_by_agent_before, see_off};
 use memory_watch::MemoryWatch;
 use observe::observations;
 
@@ -270,15 +270,21 @@ impl EvictionManager {
         let message = format!("Attempting to reclaim {}", resource.as_str());
         self.node.reports.recorder.event(&node, EventType::Warning, reason::EVICTION_THRESHOLD_MET, message);
         let mut watch = self.memory_watch();
-        // What is met already would only be found again and again.
-        let is_hard = |known: &Threshold| known.signal.is_memory() && known.is_hard();
-        if due.iter().any(|known| is_hard(known) && !self.held.contains_key(&known.signal)) {
+        // Where one is met that comes first, it would only be found again and again.
+        if signal.is_memory() && first.is_hard() {
             watch.thresholds.clear();
         }
-        let slower = self.departures.take_slower(first);
-        if !slower.is_empty() {
+        let Slower { known, to_come } = self.departures.take_slower(first, |uid| {
+            // Nobody stops it before it has a worker.
+            !self.node.restored.left().contains_key(uid)
+        });
+        for (pod, failure) in to_come {
+            let grace = grace(&pod, first, self.settings.max_pod_grace);
+            self.hasten(pod, failure, grace).await;
+        }
+        if !known.is_empty() {
             let mut leaving = Vec::new();
-            for (pod, failure) in slower {
+            for (pod, failure) in known {
                 // Whoever goes for the same thing, and has more time, has no more than others would have now.
                 let grace = grace(&pod, first, self.settings.max_pod_grace);
                 leaving.push(self.hasten(pod, failure, grace).await);

@@ -503,6 +503,11 @@ impl Worker {
         if !self.must_be_remembered(&status) {
             return self.show(status);
         }
+        self.show_written(status).await;
+    }
+
+    /// Shows a status that the next agent knows of, too.
+    async fn show_written(&mut self, status: PodStatus) {
         let next = Arc::new(self.until_all_stopped(status.clone()));
         let shown = std::mem::replace(&mut self.status, next);
         self.checkpoint_now().await;

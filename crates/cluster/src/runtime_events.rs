@@ -36,7 +36,10 @@ pub(crate) async fn tell(mut observer: watch::Receiver<Status>, story: Teller) {
 fn source(status: &Status) -> Option<(Source, Vec<Arc<str>>)> {
     let mut reasons = status.why_not_better.clone();
     if status.source == Source::Relist && reasons.is_empty() {
-        // The best one broke, and nothing else was tried for since.
+        // The best one broke, and nothing else was tried for since. A runtime that cannot be listed says nothing of it.
+        if status.not_listed.is_some() {
+            return None;
+        }
         reasons.push(status.last_error.clone()?);
     }
     Some((status.source, reasons))

@@ -68,17 +68,24 @@ pub(crate) fn answer(node: &NodeHandles, stats: Stats) -> Result<(), RegisterErr
 /// Tells the agent what its pods use.
 pub(crate) struct Meter {
     stats: Stats,
-    /// Whether people know that it cannot be told: they would read the same every ten seconds.
-    told: AtomicBool,
+    memory: Told,
+    all: Told,
+    on_disk: Told,
 }
+
+/// Whether people know that something cannot be told: they would read the same every ten seconds.
+#[derive(Default)]
+struct Told(AtomicBool);
 
 impl Meter {
     pub(crate) fn new(stats: Stats) -> Meter {
-        Meter { stats, told: AtomicBool::new(false) }
+        Meter { stats, memory: Told::default(), all: Told::default(), on_disk: Told::default() }
     }
+}
 
+impl Told {
     fn or_say(&self, usages: Result<Usages, StatsError>) -> Option<Usages> {
-        let was_told = self.told.swap(usages.is_err(), Ordering::Relaxed);
+        let was_told = self.0.swap(usages.is_err(), Ordering::Relaxed);
         if let Err(error) = &usages
             && !was_told
         {
@@ -91,14 +98,16 @@ impl Meter {
 #[async_trait]
 impl UsageMeter for Meter {
     async fn of_all(&self, resource: Resource) -> Option<Usages> {
-        self.or_say(match resource {
-            Resource::Memory => self.stats.memory_usages().await,
-            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.stats.all_usages().await,
-        })
+        match resource {
+            Resource::Memory => self.memory.or_say(self.stats.memory_usages().await),
+            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => {
+                self.all.or_say(self.stats.all_usages().await)
+            }
+        }
     }
 
     async fn on_disk(&self, uids: &BTreeSet<String>) -> Option<Usages> {
-        self.or_say(self.stats.disk_usages(uids).await)
+        self.on_disk.or_say(self.stats.disk_usages(uids).await)
     }
 }
 

@@ -69,12 +69,23 @@ pub(super) struct Departures(Vec<Departure>);
 struct Departure {
     /// Who goes, and why, if it is for the sake of memory, or may be: it is not written down what a pod goes for.
     for_memory: Option<(Arc<Pod>, Failure)>,
+    /// Whether it was told that it has less time, though it has no worker yet.
+    is_hastened: bool,
     gone: BoxFuture<'static, ()>,
+}
+
+/// Those who may have more time than there is.
+#[derive(Default)]
+pub(super) struct Slower {
+    /// They are on their way.
+    pub(super) known: Vec<(Arc<Pod>, Failure)>,
+    /// Nothing of them is known yet but what the agent before wrote down. They go on departing.
+    pub(super) to_come: Vec<(Arc<Pod>, Failure)>,
 }
 
 impl Departures {
     pub(super) fn add(&mut self, for_memory: Option<(Arc<Pod>, Failure)>, gone: BoxFuture<'static, ()>) {
-        self.0.push(Departure { for_memory, gone });
+        self.0.push(Departure { for_memory, is_hastened: false, gone });
     }
 
     /// Whether nobody else is to go for this yet. One goes at a time, and for memory one more.
@@ -87,12 +98,24 @@ impl Departures {
     }
 
     /// Takes out those who go for the sake of memory and may have more time than there is by now: a hard threshold is met.
-    pub(super) fn take_slower(&mut self, met: &Threshold) -> Vec<(Arc<Pod>, Failure)> {
+    /// Who has no worker yet stays, and is told once.
+    pub(super) fn take_slower(&mut self, met: &Threshold, has_worker: impl Fn(&str) -> bool) -> Slower {
+        let mut slower = Slower::default();
         if !met.is_hard() || !met.signal.is_memory() {
-            return Vec::new();
+            return slower;
         }
-        let slower = self.0.extract_if(.., |departure| departure.for_memory.is_some());
-        slower.filter_map(|departure| departure.for_memory).collect()
+        self.0.retain_mut(|departure| {
+            let Some(told) = &departure.for_memory else { return true };
+            if has_worker(&told.0.metadata.uid) {
+                slower.known.push(told.clone());
+                return false;
+            }
+            if !std::mem::replace(&mut departure.is_hastened, true) {
+                slower.to_come.push(told.clone());
+            }
+            true
+        });
+        slower
     }
 
     /// Completes when one of them is gone, or had its time.
@@ -150,5 +173,33 @@ pub(super) fn is_gone(node: &Shared, uid: &str) -> bool {
     match node.reports.statuses.get(uid) {
         Some(shown) => shown.terminated,
         None => !node.admission.knows(uid) && !node.restored.left().contains_key(uid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_core::eviction::{Amount, Signal};
+
+    use super::*;
+
+    #[test]
+    fn who_has_no_worker_yet_is_hastened_once_and_waited_for_when_it_has_one() {
+        let mut departures = Departures::default();
+        let mut pod = Pod::default();
+        pod.metadata.uid = "slow".into();
+        let failure = Failure::evicted(&pod, "The node was low on resource: memory.");
+        departures.add(Some((Arc::new(pod), failure)), Box::pin(pending()));
+        departures.add(None, Box::pin(pending()));
+        let met = Threshold::hard(Signal::MemoryAvailable, Amount::Percentage(0.1));
+        let mut slower = |has_worker: bool| {
+            let Slower { known, to_come } = departures.take_slower(&met, |_| has_worker);
+            (known.len(), to_come.len())
+        };
+        assert_eq!(
+            [slower(false), slower(false), slower(true), slower(true)],
+            [(0, 1), (0, 0), (1, 0), (0, 0)]
+        );
+        let disk = Threshold::hard(Signal::NodeFsAvailable, Amount::Percentage(0.1));
+        assert!(departures.hold_up(&disk), "who goes for something else goes on to");
     }
 }

@@ -60,8 +60,7 @@ impl Worker {
         let status = rejected(&self.pod, &rejection, features, self.node.clock.now());
         self.phase = Phase::Terminated;
         self.rejected = true;
-        self.show(status);
-        self.checkpoint_now().await;
+        self.show_written(status).await;
         Some(Next::Again)
     }
 

@@ -216,7 +216,10 @@ impl Worker {
             self.story.headline(State::Terminating, format_args!("its cgroup cannot be removed: {error}"));
             return Err(Next::Wait(Some(until)));
         }
-        self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
+        // Who was rejected had none, but where an agent died.
+        if !self.rejected {
+            self.node.metrics.changed_cgroup(CgroupChange::Destroy, began.elapsed());
+        }
         // A sandbox that comes late has them, and they must not be another pod's by then.
         let late = self.late_sandbox.filter(|until| *until > Instant::now());
         if let Some(until) = late.filter(|_| node.host.users.has_own(&uid)) {

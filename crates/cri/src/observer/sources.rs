@@ -224,6 +224,8 @@ impl Sources {
 
     fn opened(&mut self, now: Instant) {
         if let Some(attempt) = self.attempt.take() {
+            // What was said of this one, and of those that were tried for in its place, is over.
+            self.refusals[attempt.stream.rank..].fill_with(|| None);
             self.open = Some(Stream { since: now, ..attempt.stream });
             self.retry_later(now);
         }

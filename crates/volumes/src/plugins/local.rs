@@ -169,8 +169,8 @@ impl Local {
         done.map_err(|cause| PluginError::Expand { moment, cause })
     }
 
-    /// Has those of the mounted devices unmounted that no pod has any more. No pod waits for it, since somebody may work on one for long, or
-    /// a disk may hang. One that cannot be unmounted is tried again when the next pod goes.
+    /// Unmounts those of these devices that no pod has any more. No pod waits for it, since somebody may work on one for
+    /// long, or a disk may hang. One that cannot be unmounted is tried again when the next pod goes.
     pub(crate) fn unmount_unused(&self, places: &Places, mounted: Vec<String>) {
         for name in mounted {
             // Who waits for a device looks at it after its wait, and so for all that went meanwhile.

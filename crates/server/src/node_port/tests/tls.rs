@@ -335,6 +335,7 @@ async fn who_never_speaks_and_who_never_reads_hold_up_nobody() {
         greedy.push(stream);
     }
     assert_eq!(port.get(None, "/pods", "Authorization: Bearer good\r\n").await.0, 200);
+    assert!(silent[0].read_u8().now_or_never().is_none(), "nobody had to be given up for it");
     drop((silent, greedy));
     as_before(sockets, tasks).await;
 }
