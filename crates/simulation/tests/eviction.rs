@@ -188,17 +188,25 @@ async fn memory_waits_neither_for_pods_to_be_measured_on_disk_nor_for_what_is_do
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn nobody_else_goes_for_a_disk_while_one_goes_for_it_also_when_memory_came_in_between() {
-    let mut node = node_with(|settings| {
+/// A pod that takes five minutes to end.
+const PATIENT: &str =
+    "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
+
+/// A node on which pods that go for a disk have that time.
+async fn node_with_a_soft_disk() -> Node {
+    node_with(|settings| {
         let configured = &mut settings.configured;
         configured.soft.extend(configured.hard.remove_entry(&Signal::NodeFsAvailable));
         configured.soft_grace = [(Signal::NodeFsAvailable, SignedDuration::from_secs(1))].into();
         settings.max_pod_grace = 300;
     })
-    .await;
-    let patient = "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
-    with_pods(&mut node, &[("hog", patient, 1), ("small", LASTING, 1), ("eater", LASTING, 1)]).await;
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_goes_for_a_disk_while_one_goes_for_it_also_when_memory_came_in_between() {
+    let mut node = node_with_a_soft_disk().await;
+    with_pods(&mut node, &[("hog", PATIENT, 1), ("small", LASTING, 1), ("eater", LASTING, 1)]).await;
     node.world.room.set_usage("hog", on_disk(9 * GI));
     node.world.room.set_usage("small", on_disk(GI));
     node.world.room.run_short(Short::Disk, 50);
@@ -270,15 +278,8 @@ async fn a_pod_that_an_agent_before_evicted_goes_at_once_when_a_hard_threshold_i
 
 #[tokio::test(start_paused = true)]
 async fn nobody_else_goes_for_a_disk_while_one_goes_that_an_agent_before_evicted() {
-    let mut node = node_with(|settings| {
-        let configured = &mut settings.configured;
-        configured.soft.extend(configured.hard.remove_entry(&Signal::NodeFsAvailable));
-        configured.soft_grace = [(Signal::NodeFsAvailable, SignedDuration::from_secs(1))].into();
-        settings.max_pod_grace = 300;
-    })
-    .await;
-    let patient = "{terminationGracePeriodSeconds: 300, containers: [{name: c0, image: 'sim/stubborn:1'}]}";
-    with_pods(&mut node, &[("hog", patient, 1), ("small", LASTING, 1)]).await;
+    let mut node = node_with_a_soft_disk().await;
+    with_pods(&mut node, &[("hog", PATIENT, 1), ("small", LASTING, 1)]).await;
     node.world.room.set_usage("hog", on_disk(9 * GI));
     node.world.room.set_usage("small", on_disk(GI));
     node.world.room.run_short(Short::Disk, 50);
