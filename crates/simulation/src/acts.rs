@@ -227,7 +227,7 @@ impl Actor {
         let pod = Arc::new(pod);
         let uid = pod.metadata.uid.to_string();
         if let Some(life) = world.ledger.state().lives.get_mut(&uid) {
-            life.pod = Arc::clone(&pod);
+            life.change(Arc::clone(&pod));
             life.edited |= is_edited;
         }
         world.wanted.entry(SourceKind::Api).or_default().insert(uid, pod);

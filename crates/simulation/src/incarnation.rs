@@ -294,7 +294,7 @@ impl World {
         self.logind.reboot();
         note_no_shutdown(&self.ledger);
         if let Some(storage) = &self.storage {
-            storage.machine.reboot();
+            storage.reboot();
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -34,6 +34,8 @@ pub struct Violation {
 pub struct Life {
     /// What is wanted, in its latest form.
     pub pod: Arc<Pod>,
+    /// In its earlier forms, of which any may be what the node granted of its resources.
+    earlier: Vec<Arc<Pod>>,
     /// Who wants it.
     pub source: SourceKind,
     /// Whether they do, now.
@@ -76,6 +78,7 @@ impl Life {
     fn new(pod: Arc<Pod>, source: SourceKind) -> Life {
         Life {
             pod,
+            earlier: Vec::new(),
             source,
             wanted: true,
             ends: None,
@@ -95,6 +98,16 @@ impl Life {
             failed_commands: BTreeSet::new(),
             readiness: None,
         }
+    }
+
+    /// It is wanted in another form.
+    pub fn change(&mut self, pod: Arc<Pod>) {
+        self.earlier.push(std::mem::replace(&mut self.pod, pod));
+    }
+
+    /// The form in which it is wanted, and those in which it was.
+    pub fn forms(&self) -> impl Iterator<Item = &Pod> {
+        self.earlier.iter().chain([&self.pod]).map(|pod| &**pod)
     }
 
     /// The init containers in their order, and whether each is a sidecar.
@@ -208,7 +221,10 @@ impl Ledger {
             (life.returned, life.harmed) = (true, true);
         }
         // Who is wanted in another form is not a new pod.
-        life.edited = state.lives.contains_key(pod.metadata.uid.as_str());
+        if let Some(before) = state.lives.get(pod.metadata.uid.as_str()) {
+            life.edited = true;
+            life.earlier = before.forms().map(|form| Arc::new(form.clone())).collect();
+        }
         state.lives.insert(pod.metadata.uid.to_string(), life);
     }
 

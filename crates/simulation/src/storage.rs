@@ -116,6 +116,15 @@ impl Storage {
         Storage { machine, drivers, deaths, places: Places::new(ROOT) }
     }
 
+    /// The machine begins anew, and what drivers were about to do is never done.
+    pub fn reboot(&self) {
+        for driver in self.drivers.iter().filter(|driver| driver.process().borrow().is_up) {
+            driver.die();
+            driver.come_back();
+        }
+        self.machine.reboot();
+    }
+
     /// What asks drivers, for an agent that begins.
     pub fn open(&self, contents: Arc<dyn Contents>, crash: &Arc<Crash>, lie: Option<Lie>) -> Csi {
         if lie == Some(Lie::NoVolumesOfDrivers) {

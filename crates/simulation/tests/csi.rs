@@ -1,9 +1,16 @@
 //! Volumes of CSI drivers, whoever dies: the agent, the drivers or the node, at any step of what is done to them.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crablet_csi::{Node as _, StageVolume};
 use crablet_simulation::ledger::Violation;
 use crablet_simulation::lies::Lie;
 use crablet_simulation::run::{Settings, run, somebody_dies_at_every_step_of_storage};
-use crablet_simulation::storage::Victim;
+use crablet_simulation::storage::{Trouble, Victim};
+use crablet_simulation::trace::Trace;
+use crablet_simulation::world::World;
+use tokio::task::JoinHandle;
 
 /// Of all steps one in so many is the one to die at; `make sim` takes them all.
 const STRIDE: usize = 5;
@@ -42,6 +49,33 @@ fn drivers_may_die_at_any_step_of_staging_publishing_and_back() {
 #[test]
 fn a_node_may_die_at_any_step_of_staging_publishing_and_back() {
     may_die(Victim::Node);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_hangs_in_is_never_done_when_the_machine_begins_anew() {
+    let mut world = World::new(0, Trace::new(false));
+    let server = world.add_api_server();
+    let storage = world.add_storage(0, &server);
+    let driver = storage.drivers[0].clone();
+    driver.set_trouble(Some(Trouble::Hangs));
+    // By chance one or the other does not hang.
+    let asked = (0..10).map(|volume| {
+        let volume = StageVolume {
+            volume_id: format!("volume-{volume}"),
+            staging_target_path: format!("/var/lib/kubelet/{volume}"),
+            ..StageVolume::default()
+        };
+        let driver = driver.clone();
+        tokio::spawn(async move { driver.stage(volume).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(asked.iter().any(|asked| !asked.is_finished()), "nothing hangs");
+    world.reboot().await;
+    driver.set_trouble(None);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(asked.iter().all(JoinHandle::is_finished));
+    assert_eq!(storage.machine.mounts(), BTreeMap::new());
 }
 
 /// While an agent dies at any step of storage, it is found what a lie leads to.

@@ -431,6 +431,25 @@ async fn pods_go_one_by_one_until_enough_is_left_and_none_goes_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_more_is_ranked_by_what_it_has() {
+    // No more than this fits beside the other.
+    let asking = |memory: &str, cpu: u32| {
+        let resources = format!("{{requests: {{memory: {memory}, cpu: {cpu}}}}}");
+        format!("{{containers: [{{name: c0, image: 'sim/forever:1', resources: {resources}}}]}}")
+    };
+    let mut node = Node::start().await;
+    with_pods(&mut node, &[("waits", &asking("1Gi", 1), 40), ("beside", &asking("1Gi", 60), 30)]).await;
+    node.create("waits", &asking("50Gi", 8));
+    seconds(5).await;
+    let conditions = node.shown("waits").unwrap().status.conditions.clone();
+    assert!(conditions.iter().any(|one| &*one.reason == "Deferred"), "{conditions:?}");
+    node.world.room.run_short(Short::Memory, 20);
+    seconds(40).await;
+    assert!(is_evicted(&node, "waits") && runs(&node, "beside"));
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_soft_threshold_waits_for_its_grace_period_and_leaves_pods_theirs() {
     let mut node = node_with(|settings| {
         settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();

@@ -23,13 +23,17 @@ pub fn note_ranking(ledger: &Ledger, resource: Resource, usages: &Usages, is_sho
     if is_short {
         state.measured_short = Some(now);
     }
+    // What it was granted may be what it asked for in any of its forms.
+    let orders = |life: &Life, usage| life.forms().map(|pod| order(pod, resource, usage)).collect::<Vec<_>>();
     let first = surely_there(&state)
-        .filter_map(|(uid, life)| Some(order(&life.pod, resource, usages.get(uid)?)))
+        .filter_map(|(uid, life)| orders(life, usages.get(uid)?).into_iter().max())
         .min();
     for (uid, life) in &mut state.lives {
         let may_go = match usages.get(uid) {
             None => true,
-            Some(usage) => first.as_ref().is_none_or(|first| order(&life.pod, resource, usage) <= *first),
+            Some(usage) => {
+                first.as_ref().is_none_or(|first| orders(life, usage).iter().any(|order| order <= first))
+            }
         };
         let may_go = may_go && !is_critical(&life.pod);
         life.may_be_evicted |= may_go;
