@@ -450,6 +450,17 @@ async fn a_pod_that_waits_for_more_is_ranked_by_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_asks_for_something_as_a_whole_is_ranked_by_that() {
+    let whole = format!("{{resources: {{requests: {{memory: 50Gi}}}}, {}", &asking("1Gi")[1..]);
+    let mut node = Node::start().await;
+    with_pods(&mut node, &[("whole", &whole, 40), ("beside", &asking("20Gi"), 30)]).await;
+    node.world.room.run_short(Short::Memory, 20);
+    seconds(40).await;
+    assert!(is_evicted(&node, "beside") && runs(&node, "whole"));
+    assert_kept(&node);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_soft_threshold_waits_for_its_grace_period_and_leaves_pods_theirs() {
     let mut node = node_with(|settings| {
         settings.configured.soft = [(Signal::MemoryAvailable, Amount::Percentage(20.0))].into();

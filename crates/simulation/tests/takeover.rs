@@ -114,3 +114,26 @@ async fn a_static_pod_that_runs_waits_for_an_api_server_that_is_away_for_two_sec
     eventually("it is restarted", async || cluster.running() == 1).await;
     assert!(cluster.world.simulator.containers().iter().any(|container| container.attempt == 1));
 }
+
+/// As after a shutdown of the machine, for which the node did not take it.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_began_anew_runs_on_though_its_mirror_does_not_know_yet() {
+    let mut cluster = Cluster::start().await;
+    want_static(&mut cluster);
+    let mut told = cluster.until_phase("st-node", PodPhase::Running).await.status;
+    cluster.world.kill().await;
+    // The agent that began it died before it had written anything down.
+    cluster.world.checkpoints = SimulatedCheckpoints::new();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let now = Some(Time::from(cluster.world.clock.now()));
+    (told.phase, told.start_time, told.reason) = (Some(PodPhase::Failed), now, "NodeShutdown".into());
+    (told.conditions, told.container_statuses) = (Box::default(), Box::default());
+    let status = serde_json::to_value(&told).unwrap();
+    let patch = serde_json::json!([{"op": "replace", "path": "/status", "value": status}]).to_string();
+    cluster.admin.patch::<Pod>("default", "st-node", "/status", PatchType::Json, patch.into()).await.unwrap();
+    cluster.start_agent().await;
+    cluster.until_phase("st-node", PodPhase::Running).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cluster.containers().len(), 1);
+    assert_eq!(cluster.live(), ["st-node"]);
+}

@@ -163,7 +163,8 @@ impl Worker {
         }
     }
 
-    /// The same for a static pod that runs when the agent begins: it is its mirror that tells.
+    /// The same for a static pod that runs when the agent begins: it is its mirror that tells. One that says that the pod is
+    /// over is of a life before this one, of which nobody could tell the API server yet.
     pub(super) async fn go_on_from_mirror(&mut self) {
         if std::mem::replace(&mut self.knows_mirror, true) || !is_static(&self.pod) {
             return;
@@ -171,7 +172,7 @@ impl Worker {
         if self.observed.containers().iter().any(|container| container.may_live()) {
             let (node, pod) = (Arc::clone(&self.node), Arc::clone(&self.pod));
             let mirror = self.see_through(node.first_mirrors.of(&pod)).await;
-            if let Some(mirror) = mirror {
+            if let Some(mirror) = mirror.filter(|mirror| !mirror.status.is_over()) {
                 self.go_on_from(&mirror.status);
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crablet_agent::statuses::Reported;
 use crablet_api::core::{Pod, PodConditionType, PodPhase};
 use crablet_core::eviction::{PodUsage, Resource, Usages};
+use crablet_core::qos::{Overhead, PodLevel, pod_level_resources_set, pod_requests, quantity};
 use tokio::time::Instant;
 
 use crate::ledger::{Ledger, Life, State};
@@ -25,9 +26,8 @@ pub fn note_ranking(ledger: &Ledger, resource: Resource, usages: &Usages, is_sho
     }
     // What it was granted may be what it asked for in any of its forms.
     let orders = |life: &Life, usage| life.forms().map(|pod| order(pod, resource, usage)).collect::<Vec<_>>();
-    let first = surely_there(&state)
-        .filter_map(|(uid, life)| orders(life, usages.get(uid)?).into_iter().max())
-        .min();
+    let first =
+        surely_there(&state).filter_map(|(uid, life)| orders(life, usages.get(uid)?).into_iter().max()).min();
     for (uid, life) in &mut state.lives {
         let may_go = match usages.get(uid) {
             None => true,
@@ -66,13 +66,11 @@ pub fn those_who_go(ledger: &Ledger) -> (bool, usize) {
 /// Who goes before whom: one that uses more than it asked for, one that matters less, and one that uses more beyond that.
 fn order(pod: &Pod, resource: Resource, usage: &PodUsage) -> (bool, i32, Reverse<i128>) {
     let priority = pod.spec.priority.unwrap_or(0);
-    let asked = |name: &str| -> i128 {
-        let containers = pod.spec.containers.iter();
-        containers
-            .filter_map(|one| one.resources.requests.get(name))
-            .map(|amount| i128::from(amount.value()))
-            .sum()
+    let requests = match &pod.spec.resources {
+        Some(whole) if pod_level_resources_set(pod) => &whole.requests,
+        _ => &pod_requests(pod, PodLevel::Ignored, Overhead::Excluded),
     };
+    let asked = |name| i128::from(quantity(requests, name).value());
     let (used, asked) = match resource {
         Resource::Memory => (usage.memory, asked("memory")),
         Resource::EphemeralStorage => (usage.ephemeral_storage, asked("ephemeral-storage")),
