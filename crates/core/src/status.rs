@@ -128,8 +128,9 @@ pub enum FailureCause {
     Preempted,
     /// The node was about to be shut down.
     NodeShutdown,
-    /// The node has no place for its volumes.
-    VolumeLimit,
+    /// The node did not take it.
+    #[serde(alias = "volumeLimit")]
+    Rejected,
 }
 
 /// Why a pod failed as a whole.
@@ -178,6 +179,11 @@ impl Failure {
         Failure::new(FailureCause::Evicted, eviction::REASON, message, None)
     }
 
+    /// The node did not take the pod, though something of it may be there.
+    pub fn rejected(reason: impl Into<Text>, message: &str) -> Failure {
+        Failure::new(FailureCause::Rejected, reason, format!("Pod was rejected: {message}"), None)
+    }
+
     /// A critical pod needed its place.
     pub fn preempted(pod: &Pod) -> Failure {
         let condition = "Pod was preempted by Kubelet to accommodate a critical pod.";
@@ -209,7 +215,7 @@ impl Failure {
             FailureCause::DeadlineExceeded
             | FailureCause::Evicted
             | FailureCause::Preempted
-            | FailureCause::VolumeLimit => false,
+            | FailureCause::Rejected => false,
         }
     }
 }

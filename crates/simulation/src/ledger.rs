@@ -52,6 +52,8 @@ pub struct Life {
     pub over: bool,
     /// Whether a node that ran short of something could choose it to go.
     pub may_be_evicted: bool,
+    /// Whether it could be chosen while nobody could stop it, as the runtime did not answer: then others go after it.
+    pub may_be_leaving: bool,
     /// Until when it may be shown to be evicted, since pods were measured and no other was to go before it.
     pub may_go_until: Option<Instant>,
     /// Whether it was shown to be evicted, or not taken because the node ran short of something.
@@ -87,6 +89,7 @@ impl Life {
             returned: false,
             over: false,
             may_be_evicted: false,
+            may_be_leaving: false,
             may_go_until: None,
             evicted: false,
             evicted_for: None,
@@ -315,10 +318,10 @@ impl Ledger {
         let mut state = self.state();
         let before = state.lives.remove(&uid);
         let mut life = Life::new(Arc::clone(pod), SourceKind::File);
-        life.may_be_shut_down = state.may_go_down();
-        // Its earlier life may not be over yet.
+        // Its earlier life may not be over yet, and what that was kept out for is still shown.
         life.returned = true;
         life.harmed = true;
+        life.may_be_shut_down = state.may_go_down() || before.as_ref().is_some_and(|it| it.may_be_shut_down);
         life.done = before.map(|before| before.done).unwrap_or_default();
         state.lives.insert(uid, life);
     }

@@ -91,6 +91,30 @@ async fn a_static_pod_that_was_rejected_is_decided_about_anew_by_each_agent() {
     assert_eq!(phase(&node, "api"), PodPhase::Failed);
 }
 
+/// What the agent before was making of it comes when it is known already who runs, and is stopped.
+#[tokio::test(start_paused = true)]
+async fn why_a_pod_was_rejected_stays_said_though_a_sandbox_of_it_came_late() {
+    let mut node = Node::start().await;
+    node.world.simulator.inject(Fault::on(Method::RunPodSandbox).takes(Duration::from_secs(3)));
+    api_wants(&mut node, "late", 5, &of_one(FOREVER, PORT));
+    node.world.tell_all();
+    seconds(1).await;
+    node.world.kill().await;
+    api_wants(&mut node, "holder", 0, &of_one(FOREVER, PORT));
+    // No pod is decided about before the runtime has said how it is.
+    node.world.simulator.inject(Fault::on(Method::Status).takes(Duration::from_secs(5)));
+    node.world.start(None).await;
+    node.world.tell_all();
+    seconds(30).await;
+    let status = status(&node, "late");
+    assert_eq!((phase(&node, "late"), &*status.reason), (PodPhase::Failed, "NodePorts"));
+    assert!(status.message.starts_with("Pod was rejected: "), "{}", status.message);
+    let mut sandboxes = node.world.simulator.sandboxes();
+    sandboxes.retain(|sandbox| sandbox.metadata.uid == "late");
+    assert_eq!(sandboxes.iter().map(|sandbox| sandbox.ready).collect::<Vec<_>>(), [false]);
+    assert_eq!(phase(&node, "holder"), PodPhase::Running);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_runs_is_taken_over_and_the_rest_is_admitted_by_age() {
     let mut node = Node::start().await;

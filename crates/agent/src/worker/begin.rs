@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crablet_core::qos::is_static;
 use crablet_core::status::{
-    MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, rejected, termination_message,
+    Failure, MAX_LOG_BYTES, MAX_LOG_LINES, MAX_MESSAGE_BYTES, MessageSource, rejected, termination_message,
 };
 use crablet_core::{labels, observed};
 use crablet_cri::Error;
@@ -60,6 +60,8 @@ impl Worker {
         let status = rejected(&self.pod, &rejection, features, self.node.clock.now());
         self.phase = Phase::Terminated;
         self.rejected = true;
+        // For the last word on what an agent before this one may have begun of it.
+        self.failure = Some(Failure::rejected(rejection.reason, &rejection.message));
         self.show_written(status).await;
         Some(Next::Again)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crablet_api::core::{Container, Pod};
 use crablet_core::plan::{Plan, Sandbox};
-use crablet_core::status::{Failure, FailureCause};
+use crablet_core::status::Failure;
 use crablet_core::translate::{self, ContainerRefusal, Environment, MountedVolume};
 use crablet_volumes::{FailureKind, Occurrence, SubPath, SubPathError, VolumeError, used_volumes};
 use futures_util::future::{Either, select};
@@ -160,10 +160,8 @@ impl Worker {
     /// The node has no place for the pod's volumes, as admission would have said if it had known.
     async fn reject_for_volumes(&mut self, message: &str) -> Next {
         self.warn_pod(reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED, message);
-        self.failure.get_or_insert_with(|| {
-            let message = format!("Pod was rejected: {message}");
-            Failure::new(FailureCause::VolumeLimit, reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED, message, None)
-        });
+        self.failure
+            .get_or_insert_with(|| Failure::rejected(reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED, message));
         self.stop_by_itself("the node has reached its volume attachment limit").await
     }
 

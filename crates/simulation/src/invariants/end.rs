@@ -86,6 +86,10 @@ fn wrong(life: &Life, view: &Reported, containers: &[ContainerView], disk_failed
             .count()
     };
     let is_over = view.status.is_over();
+    // Who asks for more before the node has taken it may not fit.
+    if is_over && view.status.reason.starts_with("OutOf") && life.forms().count() > 1 {
+        return None;
+    }
     if is_over {
         let may_end = pod.spec.active_deadline_seconds.is_some() || may_have_ended;
         return (fate(pod) != Fate::Ends && !may_end).then(|| "it ended, and should go on".to_owned());

@@ -28,6 +28,7 @@ pub fn note_ranking(ledger: &Ledger, resource: Resource, usages: &Usages, is_sho
     let orders = |life: &Life, usage| life.forms().map(|pod| order(pod, resource, usage)).collect::<Vec<_>>();
     let first =
         surely_there(&state).filter_map(|(uid, life)| orders(life, usages.get(uid)?).into_iter().max()).min();
+    let runtime_answers = state.runtime_answers;
     for (uid, life) in &mut state.lives {
         let may_go = match usages.get(uid) {
             None => true,
@@ -37,6 +38,7 @@ pub fn note_ranking(ledger: &Ledger, resource: Resource, usages: &Usages, is_sho
         };
         let may_go = may_go && !is_critical(&life.pod);
         life.may_be_evicted |= may_go;
+        life.may_be_leaving |= may_go && is_short && !runtime_answers;
         if may_go && is_short {
             life.may_go_until = Some(now + IS_SHOWN_WITHIN);
         }
@@ -50,8 +52,8 @@ fn surely_there(state: &State) -> impl Iterator<Item = (&String, &Life)> {
         shown.is_some_and(|shown| shown.status.phase == Some(PodPhase::Running) && !shown.terminated)
     };
     state.lives.iter().filter(move |(uid, life)| {
-        let is_left_alone =
-            life.wanted && life.ends.is_none() && !life.evicted && !life.returned && !life.may_be_shut_down;
+        let may_be_ending = life.evicted || life.may_be_leaving || life.may_be_shut_down || life.returned;
+        let is_left_alone = life.wanted && life.ends.is_none() && !may_be_ending;
         is_left_alone && !life.source.is_static() && !is_critical(&life.pod) && runs(uid)
     })
 }
@@ -102,7 +104,8 @@ pub(super) fn check_evicted(ledger: &Ledger, state: &mut State, view: &Reported)
     let told = told.map(|condition| condition.message.to_string());
     if life.evicted {
         let is_another = told.is_some() && life.evicted_for.is_some() && told != life.evicted_for;
-        if is_another && life.eviction_is_written {
+        // What a shutdown told to end since may be chosen by an agent that knows no more than that.
+        if is_another && life.eviction_is_written && !life.may_be_shut_down {
             ledger.broken(state, 19, format!("{uid} is evicted twice"));
         }
         return;
