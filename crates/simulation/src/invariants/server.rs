@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crablet_agent::sources::{CONFIG_MIRROR, SourceKind};
 use crablet_api::FeatureGates;
-use crablet_api::core::{ContainerState as Shown, Pod, PodStatus};
+use crablet_api::core::{ContainerState as Shown, Pod, PodConditionType, PodStatus};
 use crablet_core::status::keep_what_ended;
 
 use crate::api_server::ApiServer;
@@ -62,7 +62,8 @@ pub fn check_shown(ledger: &Ledger, server: &ApiServer) {
         if let Some(what) = not_of(life, shown) {
             broken.push((invariant, format!("{uid}: {what}")));
         } else if let Some(view) = statuses.get(uid)
-            && let Some(what) = difference(&as_told(life, &view.status, shown), &shown.status)
+            && let Some(what) =
+                difference(&as_told(life, &view.status, shown, state.disk_failed), &shown.status)
         {
             broken.push((10, format!("{uid}: {what}")));
         }
@@ -97,9 +98,15 @@ fn not_of(life: &Life, shown: &Pod) -> Option<String> {
     }
 }
 
-/// What of a status can be told to the server.
-fn as_told(life: &Life, says: &PodStatus, shown: &Pod) -> PodStatus {
+/// What of a status can be told to the server. As upstream, what disturbed a pod is told with its end alone: where that could
+/// not be written down, the next agent may find another reason for it.
+fn as_told(life: &Life, says: &PodStatus, shown: &Pod, disk_failed: bool) -> PodStatus {
     let mut told = says.clone();
+    if disk_failed && life.may_be_shut_down && says.is_over() {
+        let conditions =
+            told.conditions.iter().filter(|one| one.r#type != PodConditionType::DisruptionTarget);
+        told.conditions = conditions.cloned().collect();
+    }
     if !life.source.is_static() {
         keep_what_ended(shown, &mut told, &FeatureGates::default());
     }
