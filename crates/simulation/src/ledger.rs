@@ -175,8 +175,9 @@ pub struct State {
     pub measured_short: Option<Instant>,
     /// Sandboxes that the runtime said it had stopped.
     pub stopped_sandboxes: BTreeSet<String>,
-    /// How many images are being pulled. As upstream, a worker that waits for one shows what happens meanwhile after it.
-    pub pulls: usize,
+    /// How many images are being pulled, and sandboxes and containers made and started. As upstream, a worker that waits for
+    /// one shows what happens meanwhile after it.
+    pub waited_for: usize,
     is_dirty: bool,
 }
 
@@ -204,7 +205,7 @@ impl Ledger {
             disk_fails_until: None,
             measured_short: None,
             stopped_sandboxes: BTreeSet::new(),
-            pulls: 0,
+            waited_for: 0,
             is_dirty: false,
         };
         Ledger { simulator, trace, state: Mutex::new(state) }

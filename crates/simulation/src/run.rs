@@ -319,13 +319,13 @@ impl Run {
         }
     }
 
-    /// Lets time pass until nothing has started or ended, and no image was pulled, for a second, however the pods go on: what
-    /// is shown follows what happens by some milliseconds, or after a pull that the pod waits for.
+    /// Lets time pass until nothing has started or ended, and nobody waits for the runtime, for a second, however the pods go
+    /// on: what is shown follows what happens by some milliseconds, or after a call that the pod waits for.
     async fn await_stillness(&mut self) {
         let alive = |run: &Run| {
             let containers = run.world.simulator.containers();
             let ids = containers.into_iter().map(|container| (container.id, container.alive));
-            (ids.collect::<Vec<_>>(), run.world.ledger.state().pulls)
+            (ids.collect::<Vec<_>>(), run.world.ledger.state().waited_for)
         };
         for _ in 0..60 {
             let before = alive(self);

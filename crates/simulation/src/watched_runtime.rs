@@ -53,6 +53,7 @@ impl WatchedRuntime {
         call: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let what = check_call(&self.ledger, &doing);
+        let _waiting = Waiting::begin(&self.ledger);
         let ledger = Arc::clone(&self.ledger);
         let call = tokio::spawn(async move {
             let result = call.await;
@@ -66,19 +67,19 @@ impl WatchedRuntime {
     }
 }
 
-/// A pull that is under way, for as long as it is.
-struct Pulling(Arc<Ledger>);
+/// A call that a worker waits for, for as long as it does.
+struct Waiting(Arc<Ledger>);
 
-impl Pulling {
-    fn begin(ledger: &Arc<Ledger>) -> Pulling {
-        ledger.state().pulls += 1;
-        Pulling(Arc::clone(ledger))
+impl Waiting {
+    fn begin(ledger: &Arc<Ledger>) -> Waiting {
+        ledger.state().waited_for += 1;
+        Waiting(Arc::clone(ledger))
     }
 }
 
-impl Drop for Pulling {
+impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.state().pulls -= 1;
+        self.0.state().waited_for -= 1;
     }
 }
 
@@ -215,7 +216,7 @@ impl Runtime for WatchedRuntime {
         self.inner.image_status(image).await
     }
     async fn pull_image(&self, pull: ImagePull) -> Result<String> {
-        let _pulling = Pulling::begin(&self.ledger);
+        let _waiting = Waiting::begin(&self.ledger);
         self.inner.pull_image(pull).await
     }
     async fn remove_image(&self, id: &str) -> Result<()> {
