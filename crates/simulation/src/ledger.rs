@@ -50,6 +50,8 @@ pub struct Life {
     pub returned: bool,
     /// Whether it was shown to be over.
     pub over: bool,
+    /// Whether it was when nothing was said to have disturbed it.
+    pub was_over_undisturbed: bool,
     /// Whether a node that ran short of something could choose it to go.
     pub may_be_evicted: bool,
     /// Whether it could be chosen while nobody could stop it, as the runtime did not answer: then others go after it.
@@ -88,6 +90,7 @@ impl Life {
             harmed: false,
             returned: false,
             over: false,
+            was_over_undisturbed: false,
             may_be_evicted: false,
             may_be_leaving: false,
             may_go_until: None,

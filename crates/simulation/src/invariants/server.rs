@@ -62,8 +62,7 @@ pub fn check_shown(ledger: &Ledger, server: &ApiServer) {
         if let Some(what) = not_of(life, shown) {
             broken.push((invariant, format!("{uid}: {what}")));
         } else if let Some(view) = statuses.get(uid)
-            && let Some(what) =
-                difference(&as_told(life, &view.status, shown, state.disk_failed), &shown.status)
+            && let Some(what) = difference(&as_told(life, &view.status, shown), &shown.status)
         {
             broken.push((10, format!("{uid}: {what}")));
         }
@@ -98,11 +97,10 @@ fn not_of(life: &Life, shown: &Pod) -> Option<String> {
     }
 }
 
-/// What of a status can be told to the server. As upstream, what disturbed a pod is told with its end alone: where that could
-/// not be written down, the next agent may find another reason for it.
-fn as_told(life: &Life, says: &PodStatus, shown: &Pod, disk_failed: bool) -> PodStatus {
+/// What of a status can be told to the server. As upstream, what disturbed a pod is told with its end alone.
+fn as_told(life: &Life, says: &PodStatus, shown: &Pod) -> PodStatus {
     let mut told = says.clone();
-    if disk_failed && life.may_be_shut_down && says.is_over() {
+    if life.was_over_undisturbed {
         let conditions =
             told.conditions.iter().filter(|one| one.r#type != PodConditionType::DisruptionTarget);
         told.conditions = conditions.cloned().collect();

@@ -53,7 +53,7 @@ pub fn note_no_shutdown(ledger: &Ledger) {
     }
     state.shutdown_may_last = Some(Instant::now() + HEARS_WITHIN);
     for life in state.lives.values_mut().filter(|life| life.source.is_static()) {
-        (life.over, life.returned, life.harmed) = (false, true, true);
+        (life.over, life.was_over_undisturbed, life.returned, life.harmed) = (false, false, true, true);
     }
 }
 

@@ -78,6 +78,9 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
     let Some(life) = state.lives.get_mut(uid) else { return };
     // What came back may show the end of its earlier life.
     life.over |= is_over && !life.returned;
+    let is_disturbed =
+        status.conditions.iter().any(|condition| condition.r#type == PodConditionType::DisruptionTarget);
+    life.was_over_undisturbed |= is_over && !is_disturbed;
     // The same containers run: nothing but the agent, or the runtime's silence, can have made the difference.
     let flipped = life.readiness.as_ref().is_some_and(|(ran, was_ready)| {
         let is_touched = life.ends.is_some()
