@@ -478,8 +478,12 @@ impl Worker {
     fn show_unwritten(&mut self, status: PodStatus) -> bool {
         let status = self.until_all_stopped(status);
         let terminated = matches!(self.phase, Phase::Terminated);
-        let shown = self.node.reports.statuses.get(&self.owner.uid);
-        if *self.status == status && shown.is_some_and(|shown| shown.terminated == terminated) {
+        // What is known of it may come from elsewhere, and not be shown yet.
+        let is_shown = |shown: Reported| {
+            let is_it = Arc::ptr_eq(&shown.status, &self.status) || *shown.status == status;
+            is_it && shown.terminated == terminated
+        };
+        if *self.status == status && self.node.reports.statuses.get(&self.owner.uid).is_some_and(is_shown) {
             self.have_probed();
             return false;
         }

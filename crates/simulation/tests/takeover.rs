@@ -115,6 +115,30 @@ async fn a_static_pod_that_runs_waits_for_an_api_server_that_is_away_for_two_sec
     assert!(cluster.world.simulator.containers().iter().any(|container| container.attempt == 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_is_shown_as_its_mirror_tells_also_where_the_runtime_answers_late() {
+    let mut cluster = Cluster::start().await;
+    cluster.want_static(&["h"]);
+    cluster.until_phase("st-node", PodPhase::Running).await;
+    cluster.world.kill().await;
+    cluster.world.checkpoints = SimulatedCheckpoints::new();
+    cluster.world.simulator.die();
+    cluster.start_agent().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let shown = |cluster: &Cluster| {
+        let agent = &cluster.world.agent.as_ref().unwrap().agent;
+        agent
+            .statuses
+            .get("h")
+            .map(|shown| (shown.status.phase.clone(), shown.status.container_statuses.len()))
+    };
+    assert_eq!(shown(&cluster), Some((None, 0)), "nothing is known yet");
+    assert_eq!(cluster.phase("st-node").await, Some(PodPhase::Running), "nobody is told of that");
+    cluster.world.simulator.come_back();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(shown(&cluster), Some((Some(PodPhase::Running), 1)));
+}
+
 /// As after a shutdown of the machine, for which the node did not take it.
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_that_began_anew_runs_on_though_its_mirror_does_not_know_yet() {

@@ -99,6 +99,8 @@ impl View<'_> {
     }
 
     fn status_step(&self, at_server: &Arc<Pod>) -> Option<Step> {
+        // Nothing is known of it yet: the runtime may not answer, and another kubelet have run it.
+        self.report.status.phase.as_ref()?;
         // What an agent remembers from before a crash can be older than what it told last: it looks before it tells more.
         let told = at_server.status.observed_generation;
         if self.report.status.observed_generation < told && told <= at_server.metadata.generation {
