@@ -11,6 +11,7 @@ use crablet_core::labels;
 use crablet_cri::Runtime as _;
 use crablet_cri_api::v1;
 use crablet_cri_sim::{Fault, Method};
+use crablet_host::checkpoint::Checkpoints as _;
 use crablet_simulation::world::settings;
 
 /// A sandbox that another program makes, of a pod with this UID.
@@ -58,4 +59,24 @@ async fn a_sandbox_that_appears_while_the_last_of_its_pod_is_removed_is_found() 
     assert!(node.shown("p").is_none());
     seconds(30).await;
     assert_eq!(node.world.simulator.sandboxes().len(), 0);
+}
+
+/// The disk was full since the pod had been kept out for a shutdown, after which it ran, and its manifest went while there was
+/// no agent.
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_is_over_by_an_old_checkpoint_is_stopped_before_it_is_removed() {
+    let mut node = Node::start_on(settings(1)).await;
+    let spec = "{terminationGracePeriodSeconds: 20, containers: [{name: c, image: 'sim/stubborn:1'}]}";
+    node.want("p", spec).await;
+    seconds(5).await;
+    node.world.kill().await;
+    let old = br#"{"namespace":"default","name":"p","terminated":true,"rejected":true}"#;
+    node.world.checkpoints.save("p", old).await.unwrap();
+    node.unwant("p");
+    node.restart().await;
+    seconds(10).await;
+    assert_eq!(node.live(), ["c"], "it has its time");
+    seconds(50).await;
+    assert_eq!(node.world.simulator.containers(), []);
+    assert_eq!(node.world.ledger.state().violation, None);
 }

@@ -182,7 +182,12 @@ impl Worker {
     pub(super) async fn remove(&mut self) -> Next {
         let began = Instant::now();
         self.story.headline(State::Terminating, format_args!("what it left behind is being removed"));
-        match self.try_to_remove().await {
+        let looked = self.look().await;
+        // What the agent before wrote down last may be older than what runs.
+        if looked.is_ok() && self.observed.containers().iter().any(|container| container.may_live()) {
+            return self.stop_by_itself("it is over, and something of it still runs").await;
+        }
+        match self.try_to_remove(looked).await {
             Ok(()) => {
                 self.story.step("remove", began.elapsed(), format_args!("nothing of it is left"));
                 Next::Gone
@@ -197,8 +202,8 @@ impl Worker {
         }
     }
 
-    async fn try_to_remove(&mut self) -> Result<(), NotRemoved> {
-        self.look().await?;
+    async fn try_to_remove(&mut self, looked: Result<(), Error>) -> Result<(), NotRemoved> {
+        looked?;
         let containers: Vec<String> =
             self.observed.containers().iter().map(|container| container.id.clone()).collect();
         // Its number of restarts is found by the logs, and goes on as upstream's.
