@@ -61,7 +61,9 @@ fn check_view(ledger: &Ledger, state: &mut State, containers: &[ContainerView], 
     check_evicted(ledger, state, view);
     check_shut_down(ledger, state, view);
     let is_over = status.is_over();
-    if is_over && !alive.is_empty() {
+    // Of what nobody wants any more, no more is known than could be written down.
+    let is_unknown = state.disk_failed && state.lives.get(uid).is_some_and(|life| !life.wanted);
+    if is_over && !alive.is_empty() && !is_unknown {
         let what = format!("{uid} is shown to be over while {} of its containers run", alive.len());
         return ledger.broken(state, 4, what);
     }
